@@ -1,0 +1,159 @@
+"""The server's settings, read once at the entry point into one frozen value."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from farm.core.settings import Setting, one_of, read_settings, seconds, whole_number
+from farm.errors import InvalidSpec
+
+SERVER_SETTINGS = (
+    Setting(
+        name="FARM_DATABASE_URL",
+        default=None,
+        meaning="SQLAlchemy URL of the store; without it an SQLite file in FARM_HOME",
+    ),
+    Setting(
+        name="FARM_BROKER_URL",
+        default="redis://127.0.0.1:6379/0",
+        meaning="URL of the Redis that carries commands and reports",
+    ),
+    Setting(
+        name="FARM_API_TOKEN",
+        default=None,
+        meaning="what a request that changes something must present; required beyond loopback",
+    ),
+    Setting(
+        name="FARM_HOME",
+        default="~/.local/share/benchfarm",
+        meaning="where `farm demo` and `farm up` keep their store, logs and the embedded Redis",
+    ),
+    Setting(
+        name="FARM_DATA_DIR",
+        default=None,
+        meaning="where trainers look for data sets first and put what they download",
+    ),
+    Setting(
+        name="FARM_WEB_HOST", default="127.0.0.1", meaning="address on which the web server listens"
+    ),
+    Setting(
+        name="FARM_WEB_PORT",
+        default="8080",
+        meaning="its port",
+        parse=whole_number(1, 65535),
+    ),
+    Setting(
+        name="FARM_LEASE_S",
+        default="20",
+        meaning="an agent without a fresh heartbeat for this long loses its rank",
+        parse=seconds(2, 3600),
+    ),
+    Setting(
+        name="FARM_RESERVE_AFTER_S",
+        default="60",
+        meaning="a job that has waited this long gets idle agents held for it",
+        parse=seconds(0, 86400),
+    ),
+    Setting(
+        name="FARM_MAX_ATTEMPTS",
+        default="3",
+        meaning="attempts of a job whose machines failed, before it fails itself",
+        parse=whole_number(1, 100),
+    ),
+    Setting(
+        name="FARM_RETRY_WAIT_S",
+        default="2",
+        meaning="pause before the second attempt; it doubles with each further one",
+        parse=seconds(0, 3600),
+    ),
+    Setting(
+        name="FARM_PREPARE_TIMEOUT_S",
+        default="120",
+        meaning="until every rank's trainer has been imported and has its data",
+        parse=seconds(1, 3600),
+    ),
+    Setting(
+        name="FARM_START_TIMEOUT_S",
+        default="120",
+        meaning="from go until every rank has finished its first step",
+        parse=seconds(1, 3600),
+    ),
+    Setting(
+        name="FARM_LOG_LEVEL",
+        default="INFO",
+        meaning="DEBUG, INFO, WARNING or ERROR",
+        parse=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Checked values of `SERVER_SETTINGS`."""
+
+    database_url: str
+    broker_url: str
+    api_token: str | None
+    home: Path
+    data_dir: str | None
+    web_host: str
+    web_port: int
+    lease_s: float
+    reserve_after_s: float
+    max_attempts: int
+    retry_wait_s: float
+    prepare_timeout_s: float
+    start_timeout_s: float
+    log_level: str
+
+
+def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Settings:
+    """Read the settings from the environment and, below it, a TOML file of the same names.
+
+    Raises:
+        InvalidSpec: the file is not TOML, or a value does not fit.
+    """
+    values = read_settings(SERVER_SETTINGS, environ, file=read_file(file) if file else {})
+    home = _home(cast(str, values["FARM_HOME"]))
+    # The table above pairs each name with its parser, which the type checker cannot follow.
+    return Settings(
+        database_url=cast(str | None, values["FARM_DATABASE_URL"]) or f"sqlite:///{home}/farm.db",
+        broker_url=cast(str, values["FARM_BROKER_URL"]),
+        api_token=cast(str | None, values["FARM_API_TOKEN"]),
+        home=home,
+        data_dir=cast(str | None, values["FARM_DATA_DIR"]),
+        web_host=cast(str, values["FARM_WEB_HOST"]),
+        web_port=cast(int, values["FARM_WEB_PORT"]),
+        lease_s=cast(float, values["FARM_LEASE_S"]),
+        reserve_after_s=cast(float, values["FARM_RESERVE_AFTER_S"]),
+        max_attempts=cast(int, values["FARM_MAX_ATTEMPTS"]),
+        retry_wait_s=cast(float, values["FARM_RETRY_WAIT_S"]),
+        prepare_timeout_s=cast(float, values["FARM_PREPARE_TIMEOUT_S"]),
+        start_timeout_s=cast(float, values["FARM_START_TIMEOUT_S"]),
+        log_level=cast(str, values["FARM_LOG_LEVEL"]),
+    )
+
+
+def _home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise InvalidSpec("FARM_HOME", text, f"a folder of a known user ({error})") from None
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Read a TOML configuration file.
+
+    Raises:
+        InvalidSpec: it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(
+            "configuration file", str(path), f"a readable TOML file ({error})"
+        ) from None

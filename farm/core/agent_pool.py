@@ -1,0 +1,174 @@
+"""The agents of a farm during one scheduling decision: what they can do, which cores they use.
+
+Agents are indexed by class, that is by equal capabilities and labels, and looked up by wish, that
+is by what a job asks of an agent; what suits a wish is worked out once for all jobs that have it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from farm.core.views import LiveAgent, WaitingJob
+
+# Capabilities and labels: those an agent has, and those a job wishes.
+Traits: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]]]
+
+
+def wish_of(job: WaitingJob) -> Traits:
+    """Return what a job asks of each of its agents."""
+    return job.requires, job.labels
+
+
+def suits(agent: LiveAgent, wish: Traits) -> bool:
+    """Whether the agent has what the wish asks for."""
+    return wish[0] <= agent.capabilities and wish[1] <= agent.labels
+
+
+class AgentPool:
+    """The agents during one decision: which are free still, and which are held for whom.
+
+    An agent is free while it is idle, shares no core with one that works, and is neither taken
+    nor held in this decision. Agents that are neither idle nor at work (drained, or with a full
+    spool) play no part.
+    """
+
+    def __init__(self, agents: Collection[LiveAgent]) -> None:
+        self.taken: set[str] = set()
+        self.holders: dict[str, WaitingJob] = {}
+        self.change_count = 0
+        self._overlaps = _overlapping([a for a in agents if a.is_idle or a.is_occupying])
+        # Agents that block fewest others first; then plain ones, to spare those with a GPU.
+        self.agents = sorted(
+            agents, key=lambda a: (len(self.overlaps(a)), len(a.capabilities), a.agent_id)
+        )
+        self._order = {agent.agent_id: i for i, agent in enumerate(self.agents)}
+        self._serving: dict[Traits, list[LiveAgent]] = {}
+        for agent in self.agents:
+            if agent.is_idle or agent.is_occupying:
+                self._serving.setdefault((agent.capabilities, agent.labels), []).append(agent)
+        self._free = {a.agent_id for a in self.agents if self.is_unblocked(a)}
+        # By wish, in order: who was free when last looked at.
+        self._candidates: dict[Traits, dict[str, LiveAgent]] = {}
+        self._capacity: dict[Traits, int] = {}
+        # Disjoint free agents found for a wish when they last did not suffice. Agents only become
+        # fewer during a decision, so wider jobs need not look again.
+        self._reach: dict[Traits, int] = {}
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    def overlaps(self, agent: LiveAgent) -> Collection[LiveAgent]:
+        """Return the agents that share a core with this one."""
+        return self._overlaps.get(agent.agent_id, {}).values()
+
+    def is_unblocked(self, agent: LiveAgent) -> bool:
+        """Whether it is idle, and no agent that works shares a core with it."""
+        return agent.is_idle and not any(
+            a.is_occupying or a.agent_id in self.taken for a in (agent, *self.overlaps(agent))
+        )
+
+    def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
+        """Return free agents for all its ranks, or None."""
+        wish = wish_of(job)
+        if job.world_size > self._reach.get(wish, self.free_count):
+            return None
+        candidates = self._candidates_for(wish)
+        gone: list[str] = []
+        free = self._still_free(candidates, gone)
+        gang = list(itertools.islice(self.disjoint(free), job.world_size))
+        for agent_id in gone:
+            del candidates[agent_id]
+        if len(gang) == job.world_size:
+            return gang
+        self._reach[wish] = len(gang)
+        return None
+
+    def take(self, gang: Iterable[LiveAgent]) -> None:
+        """Give these agents away; those that share a core with them are free no more."""
+        for agent in gang:
+            self.taken.add(agent.agent_id)
+            self._free.discard(agent.agent_id)
+            self._free.difference_update(self._overlaps.get(agent.agent_id, ()))
+        self.change_count += 1
+
+    def hold_if_overdue(self, job: WaitingJob, *, reserve_after_s: float) -> None:
+        """Keep what the job could use from all jobs after it, if it has waited long enough."""
+        wish = wish_of(job)
+        if job.waited_s < reserve_after_s or self._reach.get(wish) == 0:
+            return
+        if self.capacity(wish) < job.world_size:
+            return
+        for agent in self._candidates_for(wish).values():
+            if agent.agent_id not in self._free:
+                continue
+            for held in (agent, *self.overlaps(agent)):
+                if held.agent_id in self._free:
+                    self._free.remove(held.agent_id)
+                    self.holders[held.agent_id] = job
+        self._reach[wish] = 0
+        self.change_count += 1
+
+    def capacity(self, wish: Traits) -> int:
+        """Return how many ranks of one gang the farm could serve if all its agents were idle."""
+        if wish not in self._capacity:
+            self._capacity[wish] = sum(1 for _ in self.disjoint(self._serving_for(wish)))
+        return self._capacity[wish]
+
+    def disjoint(self, agents: Iterable[LiveAgent]) -> Iterator[LiveAgent]:
+        """Pass over every agent that shares a core with one before it."""
+        blocked: set[str] = set()
+        for agent in agents:
+            if agent.agent_id not in blocked:
+                yield agent
+                blocked.update(self._overlaps.get(agent.agent_id, ()))
+
+    def _still_free(
+        self, candidates: Mapping[str, LiveAgent], gone: list[str]
+    ) -> Iterator[LiveAgent]:
+        """Pass over agents that are free no more, and add them to `gone`."""
+        for agent_id, agent in candidates.items():
+            if agent_id in self._free:
+                yield agent
+            else:
+                gone.append(agent_id)
+
+    def _candidates_for(self, wish: Traits) -> dict[str, LiveAgent]:
+        if wish not in self._candidates:
+            self._candidates[wish] = {
+                agent.agent_id: agent
+                for agent in self._serving_for(wish)
+                if agent.agent_id in self._free
+            }
+        return self._candidates[wish]
+
+    def _serving_for(self, wish: Traits) -> list[LiveAgent]:
+        suiting = [
+            agents
+            for (capabilities, labels), agents in self._serving.items()
+            if wish[0] <= capabilities and wish[1] <= labels
+        ]
+        if len(suiting) == 1:
+            return suiting[0]
+        return sorted(itertools.chain(*suiting), key=lambda a: self._order[a.agent_id])
+
+
+def _overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
+    """Map each agent that shares a core with others to those others."""
+    machines: dict[str, list[LiveAgent]] = {}
+    for agent in agents:
+        machines.setdefault(agent.machine_id, []).append(agent)
+    overlaps: dict[str, dict[str, LiveAgent]] = {}
+    for neighbours in machines.values():
+        if len(neighbours) == 1:
+            continue
+        users: dict[int, list[LiveAgent]] = {}
+        for agent in neighbours:
+            for cpu in agent.cpus:
+                users.setdefault(cpu, []).append(agent)
+        for sharing in users.values():
+            for one, other in itertools.permutations(sharing, 2):
+                overlaps.setdefault(one.agent_id, {})[other.agent_id] = other
+    return overlaps

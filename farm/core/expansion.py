@@ -1,0 +1,268 @@
+"""Turn a sweep into jobs: the cross product, without what does not apply or cannot run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
+
+from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec, did_you_mean
+from farm.errors import InvalidSpec
+
+MAX_JOBS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """A cell that was left out. `reason` is `field: expected ..., got ...`."""
+
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expansion:
+    """`jobs`: first repetition of every cell, then the second, so that an early stop has all."""
+
+    jobs: tuple[JobSpec, ...]
+    impossible: tuple[Impossible, ...]
+    duplicate_count: int  # jobs dropped since an equal one is there already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """One point of a case, after the axes that do not apply to it were dropped."""
+
+    case: int
+    model: str
+    dataset: str
+    strategy: str
+    world_size: int
+    global_batch_size: int
+    server_count: int
+    network: NetworkProfile | None
+    training_pass: TrainingPass
+
+    def __str__(self) -> str:
+        names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
+        shown = [f"{name}={getattr(self, name)}" for name in names]
+        if self.server_count:
+            shown.append(f"server_count={self.server_count}")
+        return f"case[{self.case}]: {' '.join(shown)}"
+
+
+def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) -> Expansion:
+    """Build every job of the sweep, in an order that depends on nothing but the sweep.
+
+    Raises:
+        InvalidSpec: the sweep has more than `max_jobs` cells, counted before any is built; a cell
+            cannot run and the sweep does not say `skip_impossible`; or no cell can run.
+    """
+    cell_count = sum(_cell_count(case) for case in sweep.cases)
+    if cell_count * sweep.repetitions > max_jobs:
+        raise InvalidSpec(
+            "sweep", cell_count * sweep.repetitions, f"at most {max_jobs} jobs in one sweep"
+        )
+    _check_seeds(sweep)
+    possible: list[_Cell] = []
+    impossible: dict[str, Impossible] = {}
+    for cell in _cells(sweep, catalogue):
+        problem = _problem(cell, catalogue, repeat=sweep.repeat)
+        if problem is None:
+            possible.append(cell)
+            continue
+        if not sweep.skip_impossible:
+            raise InvalidSpec(f"case[{cell.case}].{problem.field}", problem.value, problem.expected)
+        impossible.setdefault(str(cell), Impossible(cell=str(cell), reason=str(problem)))
+    if not possible:
+        first = next(iter(impossible.values()))
+        raise InvalidSpec("sweep", first.reason, f"a cell that can run; all {cell_count} cannot")
+    jobs, duplicate_count = _jobs(sweep, catalogue, possible)
+    return Expansion(
+        jobs=jobs, impossible=tuple(impossible.values()), duplicate_count=duplicate_count
+    )
+
+
+def _cell_count(case: CaseSpec) -> int:
+    axes: tuple[Sized, ...] = (
+        case.models,
+        case.datasets,
+        case.strategies,
+        case.world_sizes,
+        case.global_batch_sizes,
+        case.server_counts,
+        case.training_passes,
+        case.one_way_delays_s,
+        case.jitters_s,
+        case.packet_loss_ratios,
+        case.bandwidths_bytes_per_s,
+    )
+    return math.prod(len(axis) for axis in axes)
+
+
+def _check_seeds(sweep: SweepSpec) -> None:
+    for i, case in enumerate(sweep.cases):
+        if case.seed + sweep.repetitions - 1 > MAX_SEED:
+            highest = MAX_SEED - sweep.repetitions + 1
+            raise InvalidSpec(
+                f"case[{i}].seed", case.seed, f"at most {highest}, since repetition r adds r to it"
+            )
+
+
+def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[_Cell]:
+    for i, case in enumerate(sweep.cases):
+        for point in itertools.product(
+            case.models,
+            case.datasets,
+            case.strategies,
+            case.world_sizes,
+            case.global_batch_sizes,
+            case.server_counts,
+            case.training_passes,
+            _networks(case),
+        ):
+            yield _cell(i, point, catalogue.strategies.get(point[2]))
+
+
+def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
+    profiles = [
+        NetworkProfile(
+            one_way_delay_s=one_way_delay_s,
+            jitter_s=jitter_s,
+            packet_loss_ratio=packet_loss_ratio,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        )
+        for one_way_delay_s, jitter_s, packet_loss_ratio, bandwidth_bytes_per_s in (
+            itertools.product(
+                case.one_way_delays_s,
+                case.jitters_s,
+                case.packet_loss_ratios,
+                case.bandwidths_bytes_per_s,
+            )
+        )
+    ]
+    return [None if profile.is_untouched else profile for profile in profiles]
+
+
+def _cell(
+    case: int,
+    point: tuple[str, str, str, int, int, int, TrainingPass, NetworkProfile | None],
+    facts: StrategyFacts | None,
+) -> _Cell:
+    model, dataset, strategy, world_size, batch, server_count, training_pass, network = point
+    if facts is not None and not facts.uses_servers:
+        server_count = 0
+        if not facts.uses_network or world_size == 1:
+            network = None  # there is nobody to talk to
+    return _Cell(
+        case=case,
+        model=model,
+        dataset=dataset,
+        strategy=strategy,
+        world_size=world_size,
+        global_batch_size=batch,
+        server_count=server_count,
+        network=network,
+        training_pass=training_pass,
+    )
+
+
+def _problem(cell: _Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
+    """Say why a cell cannot run, or None when it can."""
+    known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
+        ("model", cell.model, catalogue.models),
+        ("dataset", cell.dataset, catalogue.datasets),
+        ("strategy", cell.strategy, catalogue.strategies),
+    )
+    for field, name, entries in known:
+        if name not in entries:
+            hint = did_you_mean(name, entries)
+            return InvalidSpec(field, name, f"one of {', '.join(entries)}{hint}")
+    facts = catalogue.strategies[cell.strategy]
+    if (problem := _problem_of_width(cell, facts)) is not None:
+        return problem
+    if cell.global_batch_size < cell.world_size:
+        expected = f"at least {cell.world_size}, one example for each replica"
+        return InvalidSpec("global_batch_size", cell.global_batch_size, expected)
+    examples_count = catalogue.datasets[cell.dataset].train_examples_count
+    if cell.global_batch_size > examples_count and not repeat:
+        return InvalidSpec(
+            "global_batch_size",
+            cell.global_batch_size,
+            f"at most {examples_count}, the examples of '{cell.dataset}', without repeat = true",
+        )
+    return None
+
+
+def _problem_of_width(cell: _Cell, facts: StrategyFacts) -> InvalidSpec | None:
+    low, high = facts.min_world_size, facts.max_world_size
+    if cell.world_size < low or (high is not None and cell.world_size > high):
+        if high is None:
+            width = f"at least {low}"
+        else:
+            width = f"{low}" if low == high else f"{low} to {high}"
+        return InvalidSpec("world_size", cell.world_size, f"{width} for strategy '{facts.name}'")
+    if facts.uses_servers and cell.server_count < 1:
+        expected = f"at least 1 for strategy '{facts.name}'"
+        return InvalidSpec("server_count", cell.server_count, expected)
+    return None
+
+
+def _jobs(
+    sweep: SweepSpec, catalogue: Catalogue, cells: list[_Cell]
+) -> tuple[tuple[JobSpec, ...], int]:
+    """Build the jobs of possible cells, without duplicates; return them and how many went."""
+    jobs: dict[object, JobSpec] = {}
+    for repetition in range(sweep.repetitions):
+        for cell in cells:
+            job = _job(sweep, catalogue, cell, repetition)
+            # A tuple of the fields, since hashing 100,000 JSON texts would take seconds.
+            jobs.setdefault(_identity(job), job)
+    return tuple(jobs.values()), len(cells) * sweep.repetitions - len(jobs)
+
+
+def _job(sweep: SweepSpec, catalogue: Catalogue, cell: _Cell, repetition: int) -> JobSpec:
+    case = sweep.cases[cell.case]
+    examples_count = catalogue.datasets[cell.dataset].train_examples_count
+    return JobSpec(
+        model=cell.model,
+        dataset=cell.dataset,
+        strategy=cell.strategy,
+        world_size=cell.world_size,
+        global_batch_size=cell.global_batch_size,
+        server_count=cell.server_count,
+        network=cell.network,
+        training_pass=cell.training_pass,
+        steps=case.steps,
+        epochs=case.epochs,
+        warmup_step_count=case.warmup_step_count,
+        seed=case.seed + repetition,
+        repetition=repetition,
+        # Kept only where it matters: it must not part equal cells of two sweeps.
+        repeat=cell.global_batch_size > examples_count,
+        labels=case.labels,
+        time_limit_s=case.time_limit_s,
+    )
+
+
+def _identity(job: JobSpec) -> tuple[object, ...]:
+    return (
+        job.model,
+        job.dataset,
+        job.strategy,
+        job.world_size,
+        job.global_batch_size,
+        job.server_count,
+        job.network,
+        job.training_pass,
+        job.steps,
+        job.epochs,
+        job.warmup_step_count,
+        job.seed,
+        job.repetition,
+        frozenset(job.labels.items()),
+        job.time_limit_s,
+    )

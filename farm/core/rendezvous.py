@@ -1,0 +1,170 @@
+"""The four barriers that a gang passes before it trains, and how an attempt ends.
+
+*prepared*: every rank holds its ports and its trainer waits; *peers*: every rank has measured the
+untouched network; *shaped*: the profile is applied and verified; *go*: TensorFlow connects, and
+every rank has finished its first step. Each barrier has a limit, so that no gang can wait for a
+member for ever: TensorFlow itself would, for minutes.
+
+Pure: `decide` takes a snapshot of one attempt and says what to do; the scheduler does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.trainer_lines import Failure, FailureKind
+from farm.core.views import AttemptView, RankView
+
+_ORDER = list(RankPhase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long each barrier may take, and how soon an unanswered command is sent again."""
+
+    prepare_s: float = 120.0
+    peers_s: float = 20.0
+    shape_s: float = 30.0
+    start_s: float = 120.0
+    resend_s: float = 3.0
+    verdict_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """While an attempt is in the state of this barrier, its ranks are on their way to `phase`."""
+
+    name: str
+    phase: RankPhase
+    onward: AttemptState
+
+
+BARRIERS = {
+    AttemptState.PREPARING: Barrier(
+        name="prepared", phase=RankPhase.PREPARED, onward=AttemptState.MEASURING
+    ),
+    AttemptState.MEASURING: Barrier(
+        name="peers", phase=RankPhase.MEASURED, onward=AttemptState.SHAPING
+    ),
+    AttemptState.SHAPING: Barrier(
+        name="shaped", phase=RankPhase.SHAPED, onward=AttemptState.STARTING
+    ),
+    AttemptState.STARTING: Barrier(name="go", phase=RankPhase.STARTED, onward=AttemptState.RUNNING),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing to do yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend:
+    """Send the present state's command once more to ranks that have not answered it."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """Everybody has passed the barrier: go to `state` and send its command to all ranks."""
+
+    state: AttemptState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The attempt is over, for the reason given; a success has none."""
+
+    state: AttemptState
+    failure: Failure | None = None
+
+
+Decision = Wait | Resend | Advance | End
+
+
+def decide(attempt: AttemptView, limits: Limits) -> Decision:
+    """Say what to do next with an active attempt."""
+    if attempt.cancel_requested:
+        return End(state=AttemptState.CANCELLED)
+    if ended := _verdict(attempt, limits):
+        return ended
+    barrier = BARRIERS.get(attempt.state)
+    if barrier is None:
+        return _time_limit(attempt) or Wait()
+    behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
+    if not behind:
+        return Advance(state=barrier.onward)
+    limit_s = barrier_limit_s(attempt.state, limits)
+    if attempt.state_age_s >= limit_s:
+        names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
+        return _lost(
+            FailureKind.RENDEZVOUS,
+            f"barrier '{barrier.name}' was not reached within {limit_s:g} s by {names}",
+        )
+    unanswered = tuple(r.rank for r in behind if r.command_age_s >= limits.resend_s)
+    return Resend(ranks=unanswered) if unanswered else Wait()
+
+
+def barrier_limit_s(state: AttemptState, limits: Limits) -> float:
+    """Return how long an attempt may stay in a rendezvous state."""
+    return {
+        AttemptState.PREPARING: limits.prepare_s,
+        AttemptState.MEASURING: limits.peers_s,
+        AttemptState.SHAPING: limits.shape_s,
+        AttemptState.STARTING: limits.start_s,
+    }[state]
+
+
+def _has_passed(rank: RankView, phase: RankPhase) -> bool:
+    return _ORDER.index(rank.phase) >= _ORDER.index(phase)
+
+
+def _lost(kind: FailureKind, message: str) -> End:
+    return End(state=AttemptState.LOST, failure=Failure(kind=kind, message=message))
+
+
+def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
+    """End the attempt if enough is known of its ranks' ends.
+
+    A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
+    configuration's failure decides at once, whoever else complains, and any other waits until all
+    have spoken or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
+    """
+    failures = [(r, r.failure) for r in attempt.ranks if r.failure is not None]
+    for rank, failure in failures:
+        if failure.is_of_configuration:
+            return End(state=AttemptState.FAILED, failure=_named(rank, failure))
+    expired = [r for r in attempt.ranks if r.lease_s <= 0 and r.phase is not RankPhase.ENDED]
+    if failures:
+        silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED and r not in expired]
+        waited_s = max(r.ended_age_s or 0.0 for r, _ in failures)
+        if silent and waited_s < limits.verdict_s:
+            return None
+        causes = [f for f in failures if f[1].kind is not FailureKind.PEER_LOST]
+        if causes or not expired:
+            rank, failure = (causes or failures)[0]
+            return End(state=AttemptState.LOST, failure=_named(rank, failure))
+    if expired:
+        names = ", ".join(f"{r.agent_id} (rank {r.rank})" for r in expired)
+        return _lost(FailureKind.AGENT_LOST, f"no fresh heartbeat within the lease from {names}")
+    if attempt.state is AttemptState.RUNNING and all(r.succeeded for r in attempt.ranks):
+        return End(state=AttemptState.SUCCEEDED)
+    return None
+
+
+def _named(rank: RankView, failure: Failure) -> Failure:
+    return Failure(
+        kind=failure.kind, message=f"rank {rank.rank} on {rank.agent_id}: {failure.message}"
+    )
+
+
+def _time_limit(attempt: AttemptView) -> End | None:
+    if attempt.state_age_s < attempt.spec.time_limit_s:
+        return None
+    message = f"not done within time_limit_s = {attempt.spec.time_limit_s:g}"
+    return End(
+        state=AttemptState.FAILED,
+        failure=Failure(kind=FailureKind.TIME_LIMIT, message=message),
+    )

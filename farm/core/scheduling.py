@@ -1,0 +1,136 @@
+"""Choose which waiting jobs get a gang now, and say why the others wait.
+
+Pure: no clock, no I/O, no logging. Every job is looked at once, in order of precedence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from farm.core.agent_pool import AgentPool, Traits, suits, wish_of
+from farm.core.views import LiveAgent, WaitingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    job_id: int
+    agent_ids: tuple[str, ...]  # position is the rank; length is the world size
+
+
+def place(
+    jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+) -> list[Placement]:
+    """Give whole gangs to waiting jobs: higher priority first, then longer wait, then lower id.
+
+    Agents that work at the same time never share a core of a machine. A job that does not fit yet
+    is passed over, so narrow jobs behind it still run (backfill). Once it has waited
+    `reserve_after_s`, the idle agents it could use are held for it, or narrow jobs would starve
+    it for ever. A job that the farm could not serve even if all its agents were idle holds
+    nothing: it can wait for more agents without stopping everyone else.
+
+    Where cores overlap, agents that block fewest others go first. That is greedy: an unusual
+    overlap may leave a gang unplaced that a search would have found.
+    """
+    pool = AgentPool(agents)
+    placements = []
+    # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
+    for job in sorted(jobs, key=_precedence) if pool.free_count else ():
+        gang = pool.find_gang(job)
+        if gang is None:
+            pool.hold_if_overdue(job, reserve_after_s=reserve_after_s)
+        else:
+            pool.take(gang)
+            placements.append(Placement(job.job_id, tuple(agent.agent_id for agent in gang)))
+        if not pool.free_count:
+            break
+    return placements
+
+
+def explain(
+    jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+) -> dict[int, str]:
+    """Say for each job that `place` would leave waiting why it waits."""
+    pool = AgentPool(agents)
+    reasons: dict[int, str] = {}
+    known: dict[tuple[Traits, int, int], str] = {}
+    for job in sorted(jobs, key=_precedence):
+        gang = pool.find_gang(job)
+        if gang is not None:
+            pool.take(gang)
+            continue
+        # Jobs that ask for the same while nothing changes wait for the same.
+        question = (wish_of(job), job.world_size, pool.change_count)
+        if question not in known:
+            known[question] = _reason(job, pool)
+        reasons[job.job_id] = known[question]
+        pool.hold_if_overdue(job, reserve_after_s=reserve_after_s)
+    return reasons
+
+
+def _precedence(job: WaitingJob) -> tuple[int, float, int]:
+    return -job.priority, -job.waited_s, job.job_id
+
+
+def _reason(job: WaitingJob, pool: AgentPool) -> str:
+    """Say why `find_gang` has none for the job, as the pool is now."""
+    wish = wish_of(job)
+    able = [agent for agent in pool.agents if suits(agent, wish)]
+    if not able:
+        return _nobody_suits(job, pool.agents)
+    needed = job.world_size
+    capacity = pool.capacity(wish)
+    if capacity < needed:
+        return f"needs {_agents(needed)}{_with(job)}; the farm has {_shortage(able, capacity)}"
+    idle = [a for a in able if a.is_idle and not a.is_occupying and a.agent_id not in pool.taken]
+    usable = [a for a in idle if pool.is_unblocked(a)]
+    usable_count = sum(1 for _ in pool.disjoint(usable))
+    held = [pool.holders[a.agent_id] for a in usable if a.agent_id in pool.holders]
+    if held and usable_count >= needed:
+        holder = min(held, key=_precedence)
+        return (
+            f"held agents are kept for job {holder.job_id}, "
+            f"which has waited {holder.waited_s:.0f} s"
+        )
+    if len(idle) >= needed:
+        return (
+            "the cores of its idle agents are taken by other agents of the same machine "
+            f"({usable_count} of {needed} can be used)"
+        )
+    return f"waits for {needed - len(idle)} more idle {_noun(needed - len(idle))}" + (
+        f" ({len(idle)} of {needed})"
+    )
+
+
+def _nobody_suits(job: WaitingJob, agents: Collection[LiveAgent]) -> str:
+    if not agents:
+        return "no agent is alive"
+    for capability in sorted(job.requires):
+        if not any(capability in agent.capabilities for agent in agents):
+            return f"no agent has capability '{capability}'"
+    for name, value in sorted(job.labels):
+        if not any((name, value) in agent.labels for agent in agents):
+            return f"labels {name}={value}: no agent"
+    return f"no single agent comes{_with(job)}"
+
+
+def _shortage(able: Collection[LiveAgent], capacity: int) -> str:
+    serving_count = sum(1 for agent in able if agent.is_idle or agent.is_occupying)
+    if serving_count > capacity:
+        return f"{capacity} that share no core ({serving_count} in all)"
+    if len(able) > serving_count:
+        return f"{capacity}, and {len(able) - serving_count} more that take no jobs now"
+    return f"{capacity}"
+
+
+def _with(job: WaitingJob) -> str:
+    wished = sorted(job.requires) + [f"{name}={value}" for name, value in sorted(job.labels)]
+    return f" with {' and '.join(wished)}" if wished else ""
+
+
+def _agents(count: int) -> str:
+    return f"{count} {_noun(count)}"
+
+
+def _noun(count: int) -> str:
+    return "agent" if count == 1 else "agents"

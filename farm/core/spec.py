@@ -1,0 +1,123 @@
+"""What one job measures: the checked, immutable description that travels to every rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass, field
+
+from farm.core.codec import content_hash
+from farm.errors import InvalidSpec
+
+# Bounds that no real configuration reaches: they turn a slip of the pen into an error.
+MAX_WORLD_SIZE = 4096
+MAX_GLOBAL_BATCH_SIZE = 100_000_000
+MAX_STEPS = 10_000_000
+MAX_ONE_WAY_DELAY_S = 10.0
+
+
+class TrainingPass(enum.Enum):
+    """How much of a step is run; an inference-like forward pass exchanges no gradients."""
+
+    FORWARD = "forward"
+    FORWARD_BACKWARD = "forward_backward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkProfile:
+    """What is asked of a network emulator. No profile (None) is the untouched network."""
+
+    one_way_delay_s: float = 0.0
+    jitter_s: float = 0.0
+    packet_loss_ratio: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _within("one_way_delay_s", self.one_way_delay_s, 0.0, MAX_ONE_WAY_DELAY_S)
+        _within("jitter_s", self.jitter_s, 0.0, MAX_ONE_WAY_DELAY_S)
+        if not 0.0 <= self.packet_loss_ratio < 1.0:
+            raise InvalidSpec("packet_loss_ratio", self.packet_loss_ratio, "a ratio in [0, 1)")
+        if self.bandwidth_bytes_per_s is not None and self.bandwidth_bytes_per_s <= 0:
+            raise InvalidSpec("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "more than 0")
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the profile asks for nothing."""
+        return self == NetworkProfile()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One configuration to be measured once.
+
+    A global batch of B over n replicas gives the first B mod n replicas one example more. Exactly
+    one of `steps` (timed steps after the warm-up) and `epochs` is set. `labels` restricts which
+    agents may serve the job. Names are checked against the registries at submission, not here.
+
+    Raises:
+        InvalidSpec: a value is out of range or two contradict each other.
+    """
+
+    model: str
+    dataset: str
+    strategy: str
+    world_size: int
+    global_batch_size: int
+    server_count: int = 0
+    network: NetworkProfile | None = None
+    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    steps: int | None = None
+    epochs: int | None = None
+    warmup_step_count: int = 5
+    seed: int = 0
+    repetition: int = 0
+    repeat: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    time_limit_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("model", "dataset", "strategy"):
+            if not getattr(self, name):
+                raise InvalidSpec(name, getattr(self, name), "a name")
+        _within("world_size", self.world_size, 1, MAX_WORLD_SIZE)
+        _within("server_count", self.server_count, 0, MAX_WORLD_SIZE)
+        _within("global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
+        if self.global_batch_size < self.world_size:
+            raise InvalidSpec(
+                "global_batch_size",
+                self.global_batch_size,
+                f"at least one example for each of {self.world_size} replicas",
+            )
+        if (self.steps is None) == (self.epochs is None):
+            raise InvalidSpec(
+                "steps", {"steps": self.steps, "epochs": self.epochs}, "either steps or epochs"
+            )
+        if self.steps is not None:
+            _within("steps", self.steps, 1, MAX_STEPS)
+        if self.epochs is not None:
+            _within("epochs", self.epochs, 1, MAX_STEPS)
+        _within("warmup_step_count", self.warmup_step_count, 0, MAX_STEPS)
+        _within("seed", self.seed, 0, 2**31 - 1)
+        _within("repetition", self.repetition, 0, MAX_STEPS)
+        _within("time_limit_s", self.time_limit_s, 1.0, 7 * 86400.0)
+
+    @property
+    def content_hash(self) -> str:
+        """The identity of the job's content: equal specifications hash alike."""
+        return content_hash(self)
+
+    @property
+    def cell_hash(self) -> str:
+        """The identity shared by the repetitions of one configuration."""
+        return content_hash(dataclasses.replace(self, repetition=0, seed=0))
+
+    def per_replica_batch_size(self, replica: int, *, examples_count: int | None = None) -> int:
+        """Examples that `replica` gets of a global batch, or of a partial one of that size."""
+        total = self.global_batch_size if examples_count is None else examples_count
+        quotient, remainder = divmod(total, self.world_size)
+        return quotient + (1 if replica < remainder else 0)
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidSpec(name, value, f"a number from {low} to {high}")

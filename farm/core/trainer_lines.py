@@ -1,0 +1,217 @@
+"""The lines between an agent and its trainer: JSON, one object a line.
+
+The agent writes one `Assignment` and, when the gang may connect, one `GoLine` to the trainer's
+standard input, and keeps the pipe open: when it closes, the trainer ends. The trainer writes
+events to its standard output, each `{"event": NAME, ...the fields of its class}`; everything
+that libraries print goes to standard error. Instants named `*_monotonic_s` are CLOCK_MONOTONIC of
+the machine, which the agent shares with its trainer, so the two may be subtracted.
+
+Order of events: `ready`, (go), `started`, then `progress`, `steps` and `epoch` as they come,
+and at last exactly one of `result` and `failure`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, field
+
+from farm.core.codec import from_json, to_json
+from farm.core.spec import JobSpec
+from farm.errors import InvalidSpec
+
+
+class FailureKind(enum.Enum):
+    """Why a rank failed. The first group is a property of the configuration, the rest is not."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    NOT_A_NUMBER = "not_a_number"  # the loss became NaN or infinite
+    TRAINER_RAISED = "trainer_raised"  # an exception of the training itself
+    TIME_LIMIT = "time_limit"  # it made progress, but was not done within the job's limit
+
+    DATASET_MISSING = "dataset_missing"  # this agent lacks the data set's files
+
+    PEER_LOST = "peer_lost"  # a collective failed because another rank went away
+    KILLED = "killed"  # an unexplained signal
+    STALLED = "stalled"  # no progress within the limit
+    PORT_TAKEN = "port_taken"
+    RENDEZVOUS = "rendezvous"  # a barrier was missed
+    AGENT_LOST = "agent_lost"  # its lease ran out
+    REFUSED = "refused"  # the agent was busy, full or shutting down
+    NETWORK = "network"  # the profile could not be applied or verified
+
+
+CONFIGURATION_FAILURES = frozenset(
+    {
+        FailureKind.OUT_OF_MEMORY,
+        FailureKind.NOT_A_NUMBER,
+        FailureKind.TRAINER_RAISED,
+        FailureKind.TIME_LIMIT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """First line in: everything a trainer may know before its peers are known."""
+
+    job: JobSpec
+    rank: int
+    role: str = "worker"
+    cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
+    data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
+    interface: str = "lo"  # whose byte counters are read around the timed steps
+    peer_timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoLine:
+    """Second line in: the gang may connect. `cluster`: role to host:port, in order of index."""
+
+    cluster: dict[str, tuple[str, ...]]
+    task_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSource:
+    """Where the examples came from; stored with every result."""
+
+    name: str
+    origin: str  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
+    sha256: str
+    is_synthetic: bool
+    train_examples_count: int
+    test_examples_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Imported, data loaded; waiting for go. Nothing is connected yet."""
+
+    import_s: float
+    framework: str  # such as "tensorflow 2.21.0"
+    dataset: DatasetSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The gang is connected and its first step is done."""
+
+    parameter_count: int
+    gradient_bytes: int
+    connect_s: float
+    first_step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """At most once a second; its absence is how an agent notices a stalled trainer."""
+
+    step_count: int  # steps done, warm-up included
+
+
+class StepKind(enum.Enum):
+    WARMUP = "warmup"
+    TIMED = "timed"
+    PARTIAL = "partial"  # an epoch's last step with fewer examples: kept, not in the median
+    PROFILED = "profiled"  # run under the framework's profiler: kept, not in the median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Wall times of consecutive steps of one kind; sent in chunks, none left out."""
+
+    kind: StepKind
+    first_step: int  # 0 is the first step after start, warm-up included
+    begun_monotonic_s: float  # when the chunk's first step began
+    times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One pass over the training set; accuracy is on the test split, by rank 0 only."""
+
+    epoch: int  # from 0
+    train_s: float  # the sum of its steps, evaluation excluded
+    step_count: int
+    train_loss: float | None  # mean over this rank's examples
+    val_loss: float | None
+    val_accuracy_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """Where the time of a synchronous step goes, from steps run under the profiler."""
+
+    step_count: int
+    step_time_s: float  # median while profiled: beside the plain median it states the cost
+    compute_s: float  # per step: everything that is not communication
+    communication_s: float  # per step: inside collectives, transfer and waiting together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerResult:
+    """The last line of a trainer that did what it was told."""
+
+    timed_step_count: int
+    timed_window_s: float  # from the begin of the first timed step to the end of the last
+    timed_begun_monotonic_s: float
+    interface_rx_bytes: int | None  # counted over the timed window, on the whole interface
+    interface_tx_bytes: int | None
+    train_loss: float | None
+    val_accuracy_ratio: float | None
+    peak_resident_bytes: int
+    seed: int
+    profile: StepProfile | None = None
+    details: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The last line of a trainer that could not; also what an agent says of a dead one."""
+
+    kind: FailureKind
+    message: str
+
+    @property
+    def is_of_configuration(self) -> bool:
+        """Whether the same configuration would fail again on any machine."""
+        return self.kind in CONFIGURATION_FAILURES
+
+
+Event = Ready | Started | Progress | Steps | Epoch | TrainerResult | Failure
+
+_EVENTS: dict[str, type] = {
+    "ready": Ready,
+    "started": Started,
+    "progress": Progress,
+    "steps": Steps,
+    "epoch": Epoch,
+    "result": TrainerResult,
+    "failure": Failure,
+}
+_NAMES = {kind: name for name, kind in _EVENTS.items()}
+
+
+def write_event(event: Event) -> str:
+    """Render one event as its line, newline included."""
+    fields = to_json(event)
+    assert isinstance(fields, dict)
+    return json.dumps({"event": _NAMES[type(event)], **fields}, allow_nan=False) + "\n"
+
+
+def read_event(line: str) -> Event:
+    """Parse a trainer's line.
+
+    Raises:
+        InvalidSpec: not JSON, an unknown event, or a field of another type.
+    """
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidSpec("trainer line", line, "a JSON object") from None
+    name = data.pop("event", None) if isinstance(data, dict) else None
+    if not isinstance(name, str) or name not in _EVENTS:
+        raise InvalidSpec("event", name, f"one of {', '.join(_EVENTS)}")
+    event: Event = from_json(_EVENTS[name], data, where=name)
+    return event

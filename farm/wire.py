@@ -1,0 +1,280 @@
+"""The one Celery configuration of server and agents: queues, task names, limits, publishing.
+
+Everything that publishes or consumes builds its app here, since the transport's settings must be
+equal on every client: the shortest visibility timeout of any of them would win. Celery and
+redis-py are imported inside functions, so that a process may know the names without their cost.
+
+The broker only carries. A message may be lost, doubled or late, so whoever sends something that
+matters sends it again until it is answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from farm.core.messages import COMMAND_NAMES, Command, Heartbeat, ReportBatch, seal
+from farm.errors import InvalidSpec, Unreachable
+
+if TYPE_CHECKING:
+    import redis
+
+REPORTS_QUEUE = "farm.reports"
+HEARTBEATS_QUEUE = "farm.heartbeats"
+REPORTS_TASK = "farm.reports"
+HEARTBEAT_TASK = "farm.heartbeat"
+WAKE_KEY = "farm.wake"
+
+VISIBILITY_TIMEOUT_S = 60
+# A read of a frozen Redis gives up after this. It must exceed the transport's BRPOP of 1 s.
+SOCKET_TIMEOUT_S = 3
+CONNECT_TIMEOUT_S = 3
+# A dead collector must not fill Redis: beyond this the oldest heartbeats go, which are worthless.
+HEARTBEATS_KEPT = 10_000
+_WAKE_TIMEOUT_S = 1.0
+
+
+def agent_queue(agent_id: str) -> str:
+    """Name the queue that only this agent consumes."""
+    return f"agent.{agent_id}"
+
+
+def command_task(name: str) -> str:
+    """Name the Celery task of a command, a key of `COMMANDS`."""
+    return f"agent.{name}"
+
+
+def make_app(broker_url: str, *, owner: str) -> Any:
+    """Build a Celery app; nothing is connected yet.
+
+    `owner` names the Redis keys of messages taken but not yet acknowledged: one for each agent
+    and one for the server, so that no agent can see or restore another's messages.
+
+    Raises:
+        InvalidSpec: not a Redis URL.
+    """
+    require_redis(broker_url)
+    from celery import Celery
+
+    app = Celery(owner, broker=broker_url, set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_default_queue="farm.unused",
+        # One retry at once covers a connection that Redis closed while it was idle. More would
+        # only hide an outage from the caller, who has a schedule of its own for sending again.
+        task_publish_retry=True,
+        task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0},
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_detect_quorum_queues=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_heartbeat=0,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "socket_timeout": SOCKET_TIMEOUT_S,
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+            "unacked_restore_interval": 5,
+            "unacked_restore_throttle": 1,
+            "unacked_mutex_expire": 20,
+            "unacked_key": f"farm.unacked.{owner}",
+            "unacked_index_key": f"farm.unacked_index.{owner}",
+            "unacked_mutex_key": f"farm.unacked_mutex.{owner}",
+            "priority_steps": [0],
+        },
+    )
+    return app
+
+
+def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
+    """Consume `queues` in this thread until SIGTERM or SIGINT; one message at a time.
+
+    The app's tasks must be registered before. Connection losses are waited out.
+    """
+    import warnings
+
+    from celery.platforms import SecurityWarning
+
+    # Celery warns of root for the sake of pickle, which this app refuses.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    worker = app.Worker(
+        hostname=f"{name}@benchfarm",
+        queues=list(queues),
+        pool="solo",
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        quiet=True,
+    )
+    worker.start()
+
+
+def send_command(app: Any, agent_id: str, command: Command) -> None:
+    """Put a command into an agent's queue. Raises Unreachable within about 10 s."""
+    task = command_task(COMMAND_NAMES[type(command)])
+    _publish(app, agent_queue(agent_id), task, seal(command))
+
+
+def send_reports(app: Any, batch: ReportBatch) -> None:
+    """Put a batch into the collector's queue. Raises Unreachable within about 10 s."""
+    publish_reports(app, seal(batch))
+
+
+def publish_reports(app: Any, envelope: dict[str, object]) -> None:
+    """Put an already sealed batch into the collector's queue, as `send_reports` does."""
+    _publish(app, REPORTS_QUEUE, REPORTS_TASK, envelope)
+
+
+def send_heartbeat(app: Any, beat: Heartbeat) -> None:
+    """Put a heartbeat into its own queue. Raises Unreachable within about 10 s."""
+    publish_heartbeat(app, seal(beat))
+
+
+def publish_heartbeat(app: Any, envelope: dict[str, object]) -> None:
+    """Put an already sealed heartbeat into the queue and drop what nobody took for long.
+
+    Celery's `expires` is not used: it compares the sender's clock with the receiver's, and an
+    agent whose clock is wrong would never be heard. Freshness is judged by `BeatEcho` instead.
+    """
+    _publish(app, HEARTBEATS_QUEUE, HEARTBEAT_TASK, envelope, keep=HEARTBEATS_KEPT)
+
+
+def purge_queue(app: Any, queue: str) -> int:
+    """Drop every message waiting in `queue` and return their number.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    with _reported(app.conf.broker_url), app.connection_for_write() as connection:
+        return int(connection.default_channel.queue_purge(queue) or 0)
+
+
+def _publish(
+    app: Any, queue: str, task: str, envelope: dict[str, object], *, keep: int | None = None
+) -> None:
+    from kombu.entity import Exchange, Queue
+
+    # The anonymous exchange needs no binding, which an emptied Redis would have forgotten.
+    exchange = Exchange("", type="direct")  # type: ignore[no-untyped-call] # kombu has no types
+    target = Queue(queue, exchange, routing_key=queue)  # type: ignore[no-untyped-call] # kombu
+    with (
+        _reported(app.conf.broker_url),
+        app.producer_pool.acquire(block=True, timeout=10) as sender,
+    ):
+        app.send_task(
+            task, args=(envelope,), queue=target, declare=[], producer=sender, argsrepr="..."
+        )
+        if keep is not None:
+            with sender.channel.conn_or_acquire() as client:
+                client.ltrim(queue, 0, keep - 1)
+
+
+class Wake:
+    """A bell for the scheduler: who wrote to the store rings, so that nobody has to poll.
+
+    It is a Redis list of at most one element: rings that nobody heard are one ring. A lost ring
+    costs only time, since the scheduler also looks by itself now and then.
+    """
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+
+    def ring(self) -> bool:
+        """Ring, or return False after about a second when the broker does not answer."""
+        try:
+            with _client(self._url, timeout_s=_WAKE_TIMEOUT_S) as client:
+                pipe = client.pipeline()
+                pipe.lpush(WAKE_KEY, "1")
+                pipe.ltrim(WAKE_KEY, 0, 0)
+                pipe.execute()
+        except _broker_errors():
+            return False
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring; False after `timeout_s`, also while the broker does not answer."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            with _client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
+                return client.blpop([WAKE_KEY], timeout=timeout_s) is not None
+        except _broker_errors():
+            # Without this pause a caller's loop would spin for as long as Redis is away.
+            time.sleep(max(0.0, deadline - time.monotonic()))
+            return False
+
+
+def check_broker(broker_url: str) -> None:
+    """Ask the broker for a sign of life.
+
+    Raises:
+        InvalidSpec: not a Redis URL.
+        Unreachable: it does not answer, or refuses the password.
+    """
+    require_redis(broker_url)
+    with _reported(broker_url), _client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
+        client.ping()
+
+
+def require_redis(broker_url: str) -> None:
+    """Refuse what is no Redis URL; the scheduler's bell is a Redis list. Raises InvalidSpec."""
+    parts = urlsplit(broker_url)
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+        raise InvalidSpec(
+            "FARM_BROKER_URL", redact(broker_url), "a URL such as redis://127.0.0.1:6379/0"
+        )
+
+
+def redact(url: str) -> str:
+    """Return the URL as it may be shown: without its password and its query."""
+    parts = urlsplit(url)
+    credentials, at, host = parts.netloc.rpartition("@")
+    if at:
+        user = credentials.partition(":")[0]
+        host = f"{user}:***@{host}" if ":" in credentials else f"{user}@{host}"
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _client(broker_url: str, *, timeout_s: float) -> redis.Redis[bytes]:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    client: redis.Redis[bytes] = redis.Redis.from_url(
+        broker_url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=min(timeout_s, CONNECT_TIMEOUT_S),
+        # Left alone, redis-py tries three times more and triples every limit.
+        retry=Retry(NoBackoff(), 0),
+    )
+    return client
+
+
+def _broker_errors() -> tuple[type[Exception], ...]:
+    import redis
+    from kombu.exceptions import LimitExceeded, OperationalError
+
+    return (redis.RedisError, OperationalError, LimitExceeded, OSError)
+
+
+@contextmanager
+def _reported(broker_url: str) -> Iterator[None]:
+    try:
+        yield
+    except _broker_errors() as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise Unreachable(
+            f"broker {redact(broker_url)} does not answer ({reason}): "
+            "start Redis there or correct FARM_BROKER_URL"
+        ) from error

@@ -1,0 +1,189 @@
+"""The barriers, and how an attempt ends: one story for each rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.rendezvous import Advance, End, Limits, Resend, Wait, decide
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import Failure, FailureKind
+from farm.core.views import AttemptView, RankView
+
+LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2)
+SPEC = JobSpec(
+    model="small_cnn",
+    dataset="digits",
+    strategy="mwms_ring",
+    world_size=2,
+    global_batch_size=32,
+    steps=10,
+    time_limit_s=100,
+)
+
+
+def rank(index: int, phase: RankPhase, **changes: object) -> RankView:
+    view = RankView(
+        rank=index,
+        agent_id=f"vm-{index}",
+        phase=phase,
+        address=None,
+        lease_s=20.0,
+        command_age_s=0.0,
+    )
+    return dataclasses.replace(view, **changes)  # type: ignore[arg-type] # any field
+
+
+def attempt(state: AttemptState, *ranks: RankView, **changes: object) -> AttemptView:
+    view = AttemptView(
+        token=7,
+        job_id=3,
+        spec=SPEC,
+        state=state,
+        state_age_s=1.0,
+        ranks=ranks,
+        cancel_requested=False,
+    )
+    return dataclasses.replace(view, **changes)  # type: ignore[arg-type] # any field
+
+
+def failed(index: int, kind: FailureKind, **changes: object) -> RankView:
+    failure = Failure(kind=kind, message=f"because {kind.value}")
+    fields = {"failure": failure, "ended_age_s": 0.5, **changes}
+    return rank(index, RankPhase.ENDED, **fields)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "onward"),
+    [
+        (AttemptState.PREPARING, RankPhase.PREPARED, AttemptState.MEASURING),
+        (AttemptState.MEASURING, RankPhase.MEASURED, AttemptState.SHAPING),
+        (AttemptState.SHAPING, RankPhase.SHAPED, AttemptState.STARTING),
+        (AttemptState.STARTING, RankPhase.STARTED, AttemptState.RUNNING),
+    ],
+)
+def test_a_barrier_opens_only_when_every_rank_has_reached_it(
+    state: AttemptState, phase: RankPhase, onward: AttemptState
+) -> None:
+    together = attempt(state, rank(0, phase), rank(1, phase))
+    assert decide(together, LIMITS) == Advance(state=onward)
+    behind = attempt(state, rank(0, phase), rank(1, RankPhase.LEASED))
+    assert decide(behind, LIMITS) == Wait()
+
+
+def test_a_rank_that_is_already_further_has_passed_the_barrier() -> None:
+    quick = rank(0, RankPhase.ENDED, succeeded=True, ended_age_s=0.0)
+    view = attempt(AttemptState.STARTING, quick, rank(1, RankPhase.STARTED))
+    assert decide(view, LIMITS) == Advance(state=AttemptState.RUNNING)
+
+
+def test_only_the_ranks_that_did_not_answer_are_told_again() -> None:
+    view = attempt(
+        AttemptState.PREPARING,
+        rank(0, RankPhase.PREPARED, command_age_s=9.0),
+        rank(1, RankPhase.LEASED, command_age_s=3.0),
+    )
+    assert decide(view, LIMITS) == Resend(ranks=(1,))
+
+
+def test_a_missed_barrier_ends_the_attempt_and_names_who_was_missing() -> None:
+    view = attempt(
+        AttemptState.MEASURING,
+        rank(0, RankPhase.MEASURED),
+        rank(1, RankPhase.PREPARED),
+        state_age_s=10.0,
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.LOST
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.RENDEZVOUS
+    assert "rank 1 on vm-1" in decision.failure.message
+    assert "vm-0" not in decision.failure.message
+
+
+def test_one_expired_lease_ends_the_attempt_for_the_whole_gang() -> None:
+    view = attempt(
+        AttemptState.RUNNING, rank(0, RankPhase.STARTED), rank(1, RankPhase.STARTED, lease_s=-0.1)
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.LOST
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.AGENT_LOST
+    assert "vm-1" in decision.failure.message
+
+
+def test_the_lease_of_a_rank_that_has_ended_does_not_matter_any_more() -> None:
+    done = rank(0, RankPhase.ENDED, succeeded=True, ended_age_s=1.0, lease_s=-5.0)
+    view = attempt(AttemptState.RUNNING, done, rank(1, RankPhase.STARTED))
+    assert decide(view, LIMITS) == Wait()
+
+
+def test_an_attempt_succeeds_when_every_rank_ended_with_a_result() -> None:
+    ranks = [rank(i, RankPhase.ENDED, succeeded=True, ended_age_s=0.0) for i in (0, 1)]
+    assert decide(attempt(AttemptState.RUNNING, *ranks), LIMITS) == End(
+        state=AttemptState.SUCCEEDED
+    )
+
+
+def test_a_failed_configuration_decides_at_once_although_a_peer_complained_first() -> None:
+    view = attempt(
+        AttemptState.RUNNING,
+        failed(0, FailureKind.PEER_LOST, ended_age_s=1.5),
+        failed(1, FailureKind.OUT_OF_MEMORY, ended_age_s=0.0),
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.FAILED
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+def test_a_lost_peer_waits_for_the_cause_before_it_decides() -> None:
+    complaint = failed(0, FailureKind.PEER_LOST, ended_age_s=1.0)
+    running = rank(1, RankPhase.STARTED)
+    assert decide(attempt(AttemptState.RUNNING, complaint, running), LIMITS) == Wait()
+    late = dataclasses.replace(complaint, ended_age_s=2.0)
+    decision = decide(attempt(AttemptState.RUNNING, late, running), LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.LOST
+
+
+def test_the_cause_is_named_and_not_its_echo() -> None:
+    view = attempt(
+        AttemptState.RUNNING, failed(0, FailureKind.PEER_LOST), failed(1, FailureKind.KILLED)
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.KILLED
+
+
+def test_a_silent_dead_agent_is_the_cause_of_its_peers_complaints() -> None:
+    view = attempt(
+        AttemptState.RUNNING,
+        failed(0, FailureKind.PEER_LOST),
+        rank(1, RankPhase.STARTED, lease_s=-1.0),
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.AGENT_LOST
+
+
+def test_a_job_over_its_time_limit_is_a_failed_configuration() -> None:
+    ranks = [rank(i, RankPhase.STARTED) for i in (0, 1)]
+    decision = decide(attempt(AttemptState.RUNNING, *ranks, state_age_s=100.0), LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.FAILED
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.TIME_LIMIT
+
+
+def test_cancelling_wins_over_everything() -> None:
+    ranks = [failed(0, FailureKind.KILLED), rank(1, RankPhase.LEASED, lease_s=-1.0)]
+    view = attempt(AttemptState.PREPARING, *ranks, cancel_requested=True)
+    assert decide(view, LIMITS) == End(state=AttemptState.CANCELLED)
