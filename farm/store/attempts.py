@@ -1,0 +1,214 @@
+"""Attempts while they are active: snapshots to decide on, and what was decided."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Row, select, update
+from sqlalchemy.orm import Session
+
+from farm.core.codec import from_json
+from farm.core.lifecycle import (
+    ACTIVE_ATTEMPT_STATES,
+    AttemptState,
+    JobState,
+    RankPhase,
+    move,
+)
+from farm.core.messages import Prepared, RankEnded
+from farm.core.retries import RetryPolicy, after_attempt
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import Failure
+from farm.core.views import AttemptView, RankView
+from farm.errors import NotFound
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+
+
+def active_attempts(session: Session, *, now: dt.datetime) -> list[AttemptView]:
+    """Return every active attempt that nobody else is deciding on, oldest first, and lock them.
+
+    Two schedulers at once each see what the other one has not locked.
+    """
+    rows = session.execute(
+        select(Attempt, Job)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
+        .order_by(Attempt.id)
+        .with_for_update(of=Attempt, skip_locked=True)
+    ).all()
+    return _views(session, [(attempt, job) for attempt, job in rows], now=now)
+
+
+def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView:
+    """Return one attempt, in whatever state, with its ranks.
+
+    Raises:
+        NotFound: there is no such attempt.
+    """
+    attempt, job = _attempt_and_job(session, token)
+    return _views(session, [(attempt, job)], now=now)[0]
+
+
+def _views(
+    session: Session,
+    rows: Sequence[tuple[Attempt, Job]],
+    *,
+    now: dt.datetime,
+) -> list[AttemptView]:
+    ranks: dict[int, list[RankView]] = {attempt.id: [] for attempt, _ in rows}
+    members = session.execute(
+        select(Rank, Agent)
+        .join(Agent, Agent.id == Rank.agent_id)
+        .where(Rank.attempt_id.in_(list(ranks)))
+        .order_by(Rank.attempt_id, Rank.rank)
+    )
+    for member in members:
+        ranks[member[0].attempt_id].append(_rank_view(member, now=now))
+    return [
+        AttemptView(
+            token=attempt.id,
+            job_id=job.id,
+            spec=from_json(JobSpec, job.spec),
+            state=attempt.state,
+            state_age_s=(now - attempt.state_since).total_seconds(),
+            ranks=tuple(ranks[attempt.id]),
+            cancel_requested=job.cancel_requested,
+        )
+        for attempt, job in rows
+    ]
+
+
+def _rank_view(member: Row[Rank, Agent], *, now: dt.datetime) -> RankView:
+    rank, agent = member
+    # An agent may have been leased anew only after this attempt ended, so a lease of another
+    # attempt can only mean that this one's is over.
+    holds = agent.attempt_id == rank.attempt_id and agent.lease_expires_at is not None
+    expires_at = agent.lease_expires_at if holds else None
+    ended = from_json(RankEnded, rank.ended) if rank.ended else None
+    return RankView(
+        rank=rank.rank,
+        agent_id=rank.agent_id,
+        phase=rank.phase,
+        address=from_json(Prepared, rank.prepared).address if rank.prepared else None,
+        lease_s=(expires_at - now).total_seconds() if expires_at else -1.0,
+        command_age_s=(
+            (now - rank.commanded_at).total_seconds() if rank.commanded_at else float("inf")
+        ),
+        succeeded=ended is not None and ended.result is not None,
+        failure=ended.failure if ended else None,
+        ended_age_s=(now - rank.ended_at).total_seconds() if rank.ended_at else None,
+    )
+
+
+def advance_attempt(session: Session, token: int, state: AttemptState, *, now: dt.datetime) -> None:
+    """Move an attempt to its next state, and its job to `running` with the last barrier.
+
+    Raises:
+        InvalidTransition: the attempt is not in the state before.
+    """
+    attempt, job = _attempt_and_job(session, token)
+    attempt.state, attempt.state_since = move(attempt.state, state), now
+    if state is AttemptState.RUNNING:
+        attempt.started_at = now
+        job.state = move(job.state, JobState.RUNNING)
+        session.add(JobEvent(job_id=job.id, attempt_id=token, at=now, event="job: running"))
+    else:
+        event = f"attempt: {state.value}"
+        session.add(JobEvent(job_id=job.id, attempt_id=token, at=now, event=event))
+
+
+def mark_commanded(session: Session, token: int, ranks: Iterable[int], *, now: dt.datetime) -> None:
+    """Note that the present state's command goes out to these ranks now."""
+    session.execute(
+        update(Rank)
+        .where(Rank.attempt_id == token, Rank.rank.in_(list(ranks)))
+        .values(commanded_at=now)
+    )
+
+
+def end_attempt(
+    session: Session,
+    token: int,
+    state: AttemptState,
+    *,
+    failure: Failure | None,
+    now: dt.datetime,
+    policy: RetryPolicy,
+) -> JobState:
+    """End an attempt, decide what becomes of its job, and let go of the gang, all in one.
+
+    Each agent stays unclean until its own heartbeat says that it serves nothing of this attempt.
+    Returns the job's new state.
+
+    Raises:
+        InvalidTransition: the attempt has ended already.
+    """
+    attempt, job = _attempt_and_job(session, token)
+    attempt.state, attempt.state_since, attempt.ended_at = move(attempt.state, state), now, now
+    attempt.failure_kind = failure.kind.value if failure else None
+    attempt.reason = failure.message if failure else None
+    aftermath = after_attempt(
+        state,
+        attempt_count=job.attempt_count,
+        policy=policy,
+        cancel_requested=job.cancel_requested,
+    )
+    job.state = move(job.state, aftermath.state)
+    job.attempt_id = None
+    job.failure_kind, job.reason = attempt.failure_kind, attempt.reason
+    if aftermath.wait_s is None:
+        job.finished_at = now
+    else:
+        job.due_at = now + dt.timedelta(seconds=aftermath.wait_s)
+    agents = select(Agent).where(Agent.attempt_id == token).order_by(Agent.id)
+    for agent in session.scalars(agents.with_for_update()):
+        agent.attempt_id = agent.lease_expires_at = agent.lease_boot_id = None
+        agent.unclean_token, agent.stop_sent_at = token, None
+    for event in (f"attempt: {state.value}", f"job: {job.state.value}"):
+        session.add(
+            JobEvent(job_id=job.id, attempt_id=token, at=now, event=event, reason=attempt.reason)
+        )
+    return job.state
+
+
+def agents_to_stop(
+    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> Sequence[tuple[str, int]]:
+    """Return (agent id, token) of unclean agents that should be told to stop, and note the time.
+
+    Only agents that are alive: commands to a dead one would pile up in its queue, and when it
+    comes back its first heartbeats bring it here again.
+    """
+    unclean = (
+        select(Agent)
+        .where(
+            Agent.unclean_token.is_not(None),
+            Agent.heartbeat_at > now - alive_within,
+            (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
+        )
+        .order_by(Agent.id)
+        .with_for_update(skip_locked=True)
+    )
+    stops = []
+    for agent in session.scalars(unclean):
+        agent.stop_sent_at = now
+        if agent.unclean_token is not None:
+            stops.append((agent.id, agent.unclean_token))
+    return stops
+
+
+def _attempt_and_job(session: Session, token: int) -> tuple[Attempt, Job]:
+    attempt = session.get(Attempt, token, with_for_update=True)
+    if attempt is None:
+        raise NotFound(f"attempt {token}: there is none")
+    job = session.get(Job, attempt.job_id, with_for_update=True)
+    assert job is not None, "a foreign key holds it"
+    return attempt, job
+
+
+def reached(rank: Rank, phase: RankPhase) -> None:
+    """Move a rank forward to `phase`; a repeated or late report never moves it back."""
+    order = list(RankPhase)
+    if order.index(phase) > order.index(rank.phase):
+        rank.phase, rank.commanded_at = phase, None

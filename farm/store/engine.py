@@ -1,0 +1,187 @@
+"""Connections: one engine a process, one transaction a `with` block.
+
+SQLite and PostgreSQL behave alike here: a reading block sees one snapshot and cannot write, a
+writing block commits at its end or not at all, and every wait ends after some seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.orm import Session
+
+from farm.errors import InvalidSpec, Unreachable
+
+SQLITE = "sqlite"
+POSTGRESQL = "postgresql"
+_LOCK_TIMEOUT_S = 10.0
+_CONNECT_TIMEOUT_S = 5
+_EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
+
+
+def make_engine(url: str) -> sa.Engine:
+    """Return an engine for the store; nothing is connected yet.
+
+    The caller owns it and disposes of it. For SQLite the file's folder is created.
+
+    Raises:
+        InvalidSpec: not the URL of an SQLite file or of a PostgreSQL database.
+        Unreachable: the file's folder cannot be created.
+    """
+    parsed = _parse(url)
+    name = parsed.get_backend_name()
+    if name == SQLITE and parsed.database and parsed.database != ":memory:":
+        return _sqlite(parsed)
+    if name == POSTGRESQL and parsed.drivername in (POSTGRESQL, "postgresql+psycopg"):
+        return _postgresql(parsed.set(drivername="postgresql+psycopg"))
+    raise InvalidSpec("FARM_DATABASE_URL", redacted(url), _EXPECTED)
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[Session]:
+    """Open a session that sees one snapshot of the store and cannot change it.
+
+    What was loaded stays readable after the block.
+
+    Raises:
+        Unreachable: the database does not answer.
+    """
+    with (
+        _transaction(engine, is_reading=True) as connection,
+        Session(connection, expire_on_commit=False) as session,
+    ):
+        yield session
+
+
+@contextmanager
+def writing(engine: sa.Engine) -> Iterator[Session]:
+    """Open a session whose changes are committed at the end of the block, or undone on an error.
+
+    SQLite has one writer at a time, so keep the block short. Loaded rows stay readable after it.
+
+    Raises:
+        Unreachable: the database does not answer, or is locked by another for seconds.
+    """
+    with (
+        _transaction(engine, is_reading=False) as connection,
+        Session(connection, expire_on_commit=False) as session,
+    ):
+        yield session
+        session.commit()
+
+
+def redacted(url: str | sa.URL) -> str:
+    """Return the URL as it may be shown and logged: without any password."""
+    try:
+        parsed = sa.make_url(url)
+    except (exc.ArgumentError, ValueError):
+        shown = str(url)
+    else:
+        secret = [key for key in parsed.query if "password" in key]
+        shown = parsed.difference_update_query(secret).render_as_string(hide_password=True)
+    # A password with an "@" or "/" that is not percent-encoded confuses every parser of URLs.
+    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", shown)
+
+
+@contextmanager
+def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connection]:
+    """Begin at once, so that a database that is away is noticed here and not halfway through."""
+    has_begun = False
+    try:
+        with engine.connect() as connection:
+            if is_reading:
+                connection.execution_options(farm_reading=True)
+                if engine.dialect.name == POSTGRESQL:
+                    connection.execution_options(
+                        isolation_level="REPEATABLE READ", postgresql_readonly=True
+                    )
+            with connection.begin():
+                has_begun = True
+                yield connection
+    except exc.DBAPIError as error:
+        if has_begun and not error.connection_invalidated:
+            raise
+        raise unreachable(engine, error.orig or error) from error
+    except exc.TimeoutError as error:
+        raise unreachable(engine, error) from error
+
+
+def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
+    """Say in one line which database did not answer, why, and what to do."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return Unreachable(
+        f"database {redacted(engine.url)} cannot be used: {lines[0].strip()}; "
+        "check that it runs and that FARM_DATABASE_URL is right"
+    )
+
+
+def _parse(url: str) -> sa.URL:
+    try:
+        # The short scheme is what hosting providers hand out.
+        return sa.make_url(re.sub(r"^postgres://", "postgresql://", url))
+    except (exc.ArgumentError, ValueError):
+        raise InvalidSpec("FARM_DATABASE_URL", redacted(url), _EXPECTED) from None
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S}, pool_timeout=10)
+    folder = Path(url.database or "").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unreachable(engine, error) from error
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
+    connection.isolation_level = None  # transactions begin where we say so, not at the first write
+    _use_wal(connection)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch a new file to WAL. SQLite does not wait for that lock by itself, so we do."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Take the write lock first: a reader that turns writer fails at once when it is not alone."""
+    is_reading = connection.get_execution_options().get("farm_reading", False)
+    connection.exec_driver_sql(f"PRAGMA query_only = {int(is_reading)}")
+    connection.exec_driver_sql("BEGIN" if is_reading else "BEGIN IMMEDIATE")
+
+
+def _postgresql(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_timeout=10,
+        connect_args={
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            # A server that vanished without a word is noticed within half a minute.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+            "options": f"-c lock_timeout={int(_LOCK_TIMEOUT_S * 1000)} -c timezone=UTC",
+        },
+    )

@@ -1,0 +1,89 @@
+"""Heartbeats: who is alive, who keeps its lease, and who may be leased again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.core.admission import beat_age_s, is_clean, renews_lease
+from farm.core.codec import content_hash, to_json
+from farm.core.messages import AgentState, Heartbeat
+from farm.store.tables import Agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatEffect:
+    """What a heartbeat did. `is_newly_free`: the scheduler has reason to look."""
+
+    is_stale: bool = False
+    is_newly_free: bool = False
+
+
+def record_heartbeat(
+    session: Session, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta
+) -> BeatEffect:
+    """Store a heartbeat. The caller owns the transaction.
+
+    Only a beat that proves its freshness and that is newer than the last of its boot makes the
+    agent count as alive and renews its lease; half a lease is the age at which an agent itself
+    gives up, so an older beat proves nothing any more.
+    """
+    age_s = beat_age_s(beat.echo, now_s=now.timestamp())
+    if age_s is not None and age_s > lease.total_seconds() / 2:
+        age_s = None
+    agent = session.scalar(select(Agent).where(Agent.id == beat.agent_id).with_for_update())
+    if agent is None:
+        agent = Agent(
+            id=beat.agent_id,
+            first_seen_at=now,
+            boot_id=beat.boot_id,
+            beat_counter=0,
+            is_drained=False,
+            heartbeat_at=None,
+            attempt_id=None,
+            unclean_token=None,
+        )
+        session.add(agent)
+        was_free = False
+    else:
+        was_free = _is_free(agent)
+        if agent.boot_id == beat.boot_id and beat.counter <= agent.beat_counter:
+            return BeatEffect(is_stale=True)
+        if agent.boot_id != beat.boot_id and age_s is None and agent.heartbeat_at is not None:
+            # Either a fresh start, which the next beat will prove, or an old boot's echo from a
+            # backlog; taking it over would let the dead replace the living.
+            return BeatEffect(is_stale=True)
+    agent.boot_id, agent.beat_counter, agent.state = beat.boot_id, beat.counter, beat.state
+    agent.clock_offset_s = beat.agent_time_s - now.timestamp()
+    agent.machine_id = beat.facts.machine_id
+    facts = to_json(beat.facts)
+    assert isinstance(facts, dict)
+    agent.facts, agent.fingerprint = facts, content_hash(beat.facts.hardware)
+    if age_s is not None:
+        agent.heartbeat_at = now
+        _settle(agent, beat, now=now, lease=lease)
+    return BeatEffect(is_newly_free=_is_free(agent) and not was_free)
+
+
+def _settle(agent: Agent, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> None:
+    """Draw the consequences of a fresh beat: the agent is clean, or keeps its lease."""
+    if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
+        agent.unclean_token = agent.stop_sent_at = None
+    if agent.attempt_id is None:
+        return
+    if beat.highest_token < agent.attempt_id:
+        agent.lease_boot_id = beat.boot_id
+    if renews_lease(beat, token=agent.attempt_id, same_boot=agent.lease_boot_id == beat.boot_id):
+        agent.lease_expires_at = now + lease
+
+
+def _is_free(agent: Agent) -> bool:
+    return (
+        agent.state is AgentState.IDLE
+        and agent.attempt_id is None
+        and agent.unclean_token is None
+        and agent.heartbeat_at is not None
+    )

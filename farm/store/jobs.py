@@ -1,0 +1,218 @@
+"""Jobs: looked up, queued for the scheduler, cancelled and asked for again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from farm.core.codec import from_json
+from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState, move
+from farm.core.spec import NetworkProfile
+from farm.core.views import WaitingJob
+from farm.errors import InvalidTransition, NotFound
+from farm.store.tables import Attempt, Job, JobEvent, MeasurementRow, Rank, Sweep
+
+NETEM = "netem"  # the capability of an agent that can shape its network
+_ON_REQUEST = "on request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDetail:
+    attempt: Attempt
+    ranks: tuple[Rank, ...]  # in order of rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    """A job with its whole story, attempts and events in the order in which they happened."""
+
+    job: Job
+    sweep_name: str
+    attempts: tuple[AttemptDetail, ...]
+    events: tuple[JobEvent, ...]
+    measurement: MeasurementRow | None
+
+
+def list_jobs(
+    session: Session,
+    *,
+    sweep_id: int | None = None,
+    state: JobState | None = None,
+    after_id: int | None = None,
+    limit: int = 100,
+) -> Sequence[Job]:
+    """Return jobs by ascending id; `after_id` goes on from a page's last."""
+    query = select(Job).order_by(Job.id).limit(limit)
+    if sweep_id is not None:
+        query = query.where(Job.sweep_id == sweep_id)
+    if state is not None:
+        query = query.where(Job.state == state)
+    if after_id is not None:
+        query = query.where(Job.id > after_id)
+    return session.scalars(query).all()
+
+
+def job_detail(session: Session, job_id: int) -> JobDetail:
+    """Return a job with its attempts, their ranks, its events and its measurement.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    found = session.execute(
+        select(Job, Sweep.name).join(Sweep, Sweep.id == Job.sweep_id).where(Job.id == job_id)
+    ).one_or_none()
+    if found is None:
+        raise _no_job(job_id)
+    job, sweep_name = found
+    attempts = session.scalars(
+        select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.id)
+    ).all()
+    ranks: dict[int, list[Rank]] = {attempt.id: [] for attempt in attempts}
+    members = select(Rank).where(Rank.attempt_id.in_(ranks)).order_by(Rank.attempt_id, Rank.rank)
+    for rank in session.scalars(members):
+        ranks[rank.attempt_id].append(rank)
+    events = select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id)
+    measured = select(MeasurementRow).where(MeasurementRow.job_id == job_id)
+    return JobDetail(
+        job=job,
+        sweep_name=sweep_name,
+        attempts=tuple(AttemptDetail(attempt=a, ranks=tuple(ranks[a.id])) for a in attempts),
+        events=tuple(session.scalars(events)),
+        measurement=session.scalar(measured),
+    )
+
+
+def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> list[WaitingJob]:
+    """Return the jobs that may be placed now: higher priority first, then the longer wait.
+
+    A job in the pause before its next attempt is not among them.
+    """
+    rows = session.execute(
+        select(Job.id, Job.world_size, Job.priority, Job.due_at, Job.spec)
+        .where(Job.state == JobState.WAITING, Job.cancel_requested.is_(False), Job.due_at <= now)
+        .order_by(Job.priority.desc(), Job.due_at, Job.id)
+        .limit(limit)
+    )
+    return [
+        WaitingJob(
+            job_id=job_id,
+            world_size=world_size,
+            requires=_required_capabilities(spec),
+            labels=frozenset(spec["labels"].items()),
+            priority=priority,
+            waited_s=(now - due_at).total_seconds(),
+        )
+        for job_id, world_size, priority, due_at, spec in rows
+    ]
+
+
+def request_cancel_job(session: Session, job_id: int, *, now: dt.datetime) -> bool:
+    """Cancel a job, as `request_cancel_sweep` does; return False where there was nothing to do.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    count = _cancel(session, Job.id == job_id, now=now)
+    if count == 0 and session.get(Job, job_id) is None:
+        raise _no_job(job_id)
+    return count == 1
+
+
+def request_cancel_sweep(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+    """Cancel what a sweep has not finished; return how many jobs that was.
+
+    A waiting job is cancelled at once. One that is leased or running is only marked: the
+    scheduler ends its attempt. Jobs that are over or marked already stay as they are.
+    """
+    return _cancel(session, Job.sweep_id == sweep_id, now=now)
+
+
+def retry_job(session: Session, job_id: int, *, now: dt.datetime) -> None:
+    """Ask again for a job that failed or was cancelled, with all its attempts before it.
+
+    A failed measurement of it is removed, since the job is not finished any more.
+
+    Raises:
+        NotFound: there is no such job.
+        InvalidTransition: it succeeded, or is not over yet.
+    """
+    job = session.get(Job, job_id, with_for_update=True)
+    if job is None:
+        raise _no_job(job_id)
+    try:
+        move(job.state, JobState.WAITING)
+    except InvalidTransition as error:
+        raise InvalidTransition(f"job {job_id} cannot be retried: {error}") from None
+    if job.state in ACTIVE_JOB_STATES:
+        raise InvalidTransition(
+            f"job {job_id} cannot be retried: it is {job.state.value}; cancel it first"
+        )
+    _retry(session, Job.id == job_id, now=now)
+
+
+def retry_failed(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+    """Ask again for every job of a sweep that failed or was cancelled; return how many."""
+    return _retry(session, Job.sweep_id == sweep_id, now=now)
+
+
+def _cancel(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -> int:
+    unfinished = or_(
+        Job.state == JobState.WAITING,
+        and_(Job.state.in_(ACTIVE_JOB_STATES), Job.cancel_requested.is_(False)),
+    )
+    jobs = _locked(session, which, unfinished)
+    for job in jobs:
+        if job.state is JobState.WAITING:
+            job.state = move(job.state, JobState.CANCELLED)
+            job.reason, job.finished_at = f"cancelled {_ON_REQUEST}", now
+            event = f"job: {job.state.value}"
+        else:
+            job.cancel_requested = True
+            event = "job: cancel requested"
+        session.add(_event(job, event, reason=_ON_REQUEST, now=now))
+    session.flush()
+    return len(jobs)
+
+
+def _retry(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -> int:
+    over = Job.state.in_((JobState.FAILED, JobState.CANCELLED))
+    jobs = _locked(session, which, over)
+    session.execute(
+        delete(MeasurementRow).where(MeasurementRow.job_id.in_(select(Job.id).where(which, over)))
+    )
+    for job in jobs:
+        job.state = move(job.state, JobState.WAITING)
+        job.attempt_count, job.due_at = 0, now
+        job.cancel_requested = False
+        job.failure_kind = job.reason = job.finished_at = None
+        session.add(
+            _event(job, f"job: {job.state.value}", reason=f"retried {_ON_REQUEST}", now=now)
+        )
+    session.flush()
+    return len(jobs)
+
+
+def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
+    """Lock jobs in the order of their ids, so that two callers never wait for each other."""
+    query = select(Job).where(*which).order_by(Job.id).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
+    return JobEvent(job_id=job.id, attempt_id=job.attempt_id, at=now, event=event, reason=reason)
+
+
+def _required_capabilities(spec: dict[str, Any]) -> frozenset[str]:
+    network = spec["network"]
+    if network is None or from_json(NetworkProfile, network).is_untouched:
+        return frozenset()
+    return frozenset({NETEM})
+
+
+def _no_job(job_id: int) -> NotFound:
+    return NotFound(f"job {job_id}: there is none; `farm jobs` lists them")

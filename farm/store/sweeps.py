@@ -1,0 +1,187 @@
+"""Sweeps: stored with all their jobs, looked up, and summed up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, insert, literal, select
+from sqlalchemy.orm import Session
+
+from farm.core.codec import to_json
+from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState, SweepState
+from farm.core.spec import JobSpec
+from farm.errors import NotFound
+from farm.store.tables import Attempt, Job, JobEvent, Sweep, Utc
+
+_LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSummary:
+    """A sweep and how far it is. `counts` has every job state, those without a job too."""
+
+    sweep_id: int
+    name: str
+    created_at: dt.datetime
+    skipped_count: int
+    counts: Mapping[JobState, int]
+
+    @property
+    def job_count(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def final_count(self) -> int:
+        return sum(self.counts[state] for state in FINAL_JOB_STATES)
+
+    @property
+    def state(self) -> SweepState:
+        """What its jobs say: finished when all are, running when any is beyond waiting."""
+        if self.final_count == self.job_count:
+            return SweepState.FINISHED
+        untouched = self.counts[JobState.WAITING] == self.job_count
+        return SweepState.WAITING if untouched else SweepState.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """`duration_s`: from the lease to the end of the attempt that decided it."""
+
+    job_id: int
+    world_size: int
+    duration_s: float
+
+
+def insert_sweep(
+    session: Session,
+    *,
+    name: str,
+    spec: Mapping[str, object],
+    jobs: Sequence[JobSpec],
+    skipped: Sequence[str],
+    priority: int,
+    now: dt.datetime,
+) -> int:
+    """Store a sweep, its jobs, which wait from now on, and return its id.
+
+    `spec` is the sweep as it was submitted, `skipped` a line for each impossible cell left out.
+    Job ids grow in the order of `jobs`. The caller owns the transaction.
+    """
+    sweep = Sweep(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
+    session.add(sweep)
+    session.flush()
+    if jobs:
+        rows = [_job_row(sweep.id, job, priority=priority, now=now) for job in jobs]
+        session.execute(insert(Job), rows)
+    event = JobState.WAITING.value
+    session.execute(
+        insert(JobEvent).from_select(
+            ["job_id", "at", "event"],
+            select(Job.id, literal(now, Utc), literal(f"job: {event}")).where(
+                Job.sweep_id == sweep.id
+            ),
+        )
+    )
+    return sweep.id
+
+
+def find_sweep(session: Session, id_or_name: str) -> Sweep:
+    """Return the sweep with that id or, if there is none, the newest one of that name.
+
+    Raises:
+        NotFound: there is neither.
+    """
+    if id_or_name.isascii() and id_or_name.isdecimal() and len(id_or_name) <= _LONGEST_ID:
+        sweep = session.get(Sweep, int(id_or_name))
+        if sweep is not None:
+            return sweep
+    named = select(Sweep).where(Sweep.name == id_or_name).order_by(Sweep.id.desc()).limit(1)
+    sweep = session.scalar(named)
+    if sweep is None:
+        raise NotFound(f"sweep {id_or_name!r}: there is none; `farm status` lists them")
+    return sweep
+
+
+def list_sweeps(
+    session: Session, *, before_id: int | None = None, limit: int = 100
+) -> list[SweepSummary]:
+    """Return sweeps with their counts, the newest first; `before_id` goes on from a page's last."""
+    query = select(Sweep).order_by(Sweep.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(Sweep.id < before_id)
+    return _summaries(session, session.scalars(query).all())
+
+
+def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
+    """Return one sweep with its counts.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = session.get(Sweep, sweep_id)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    return _summaries(session, [sweep])[0]
+
+
+def finished_durations(session: Session, sweep_id: int) -> list[FinishedJob]:
+    """Return how long each measured or failed job of a sweep took; what an ETA rests on."""
+    decided = (AttemptState.SUCCEEDED, AttemptState.FAILED)
+    rows = session.execute(
+        select(Job.id, Job.world_size, Attempt.leased_at, Attempt.ended_at)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(
+            Job.sweep_id == sweep_id,
+            Job.state.in_((JobState.SUCCEEDED, JobState.FAILED)),
+            Attempt.state.in_(decided),
+        )
+        .order_by(Attempt.id)
+    )
+    # A job that failed, was retried and finished has several; the last one decided it.
+    last = {job_id: (size, begun, ended) for job_id, size, begun, ended in rows if ended}
+    return [
+        FinishedJob(job_id=job_id, world_size=size, duration_s=(ended - begun).total_seconds())
+        for job_id, (size, begun, ended) in last.items()
+    ]
+
+
+def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -> dict[str, object]:
+    return {
+        "sweep_id": sweep_id,
+        "spec": to_json(spec),
+        "cell_hash": spec.cell_hash,
+        "model": spec.model,
+        "dataset": spec.dataset,
+        "strategy": spec.strategy,
+        "world_size": spec.world_size,
+        "global_batch_size": spec.global_batch_size,
+        "repetition": spec.repetition,
+        "priority": priority,
+        "state": JobState.WAITING,
+        "due_at": now,
+        "created_at": now,
+    }
+
+
+def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
+    listed = list(sweeps)
+    counts = {sweep.id: dict.fromkeys(JobState, 0) for sweep in listed}
+    rows = session.execute(
+        select(Job.sweep_id, Job.state, func.count())
+        .where(Job.sweep_id.in_(counts))
+        .group_by(Job.sweep_id, Job.state)
+    )
+    for sweep_id, state, count in rows:
+        counts[sweep_id][state] = count
+    return [
+        SweepSummary(
+            sweep_id=sweep.id,
+            name=sweep.name,
+            created_at=sweep.created_at,
+            skipped_count=len(sweep.skipped),
+            counts=counts[sweep.id],
+        )
+        for sweep in listed
+    ]

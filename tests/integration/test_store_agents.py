@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from farm.core.messages import AgentState
+from farm.core.views import LiveAgent
+from farm.errors import NotFound
+from farm.store.agents import list_agents, live_agents, set_drained
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent
+from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
+
+LIVE_WITHIN_S = 20.0
+
+
+def _live(engine: sa.Engine, **columns: Any) -> list[LiveAgent]:
+    with writing(engine) as session:
+        add_agent(session, "a1", **columns)
+        return live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+
+
+def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> None:
+    facts = agent_facts(cpus=(2, 3), labels={"zone": "a"}, capabilities=("netem",))
+    [agent] = _live(engine, facts=facts)
+    assert agent == LiveAgent(
+        agent_id="a1",
+        machine_id="machine-1",
+        cpus=frozenset({2, 3}),
+        capabilities=frozenset({"netem"}),
+        labels=frozenset({("zone", "a")}),
+        is_idle=True,
+        is_occupying=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"is_drained": True},
+        {"state": AgentState.BUSY},
+        {"state": AgentState.SPOOL_FULL},
+        {"state": AgentState.LEAVING},
+    ],
+)
+def test_an_agent_that_takes_no_rank_is_not_idle(
+    engine: sa.Engine, columns: dict[str, Any]
+) -> None:
+    [agent] = _live(engine, **columns)
+    assert (agent.is_idle, agent.is_occupying) == (False, False)
+
+
+def test_an_unclean_agent_occupies_its_cores(engine: sa.Engine) -> None:
+    [agent] = _live(engine, unclean_token=5)
+    assert (agent.is_idle, agent.is_occupying) == (False, True)
+
+
+@pytest.mark.parametrize("heartbeat_at", [None, NOW - seconds(LIVE_WITHIN_S + 1)])
+@pytest.mark.parametrize("unclean_token", [None, 5])
+def test_a_silent_agent_is_not_live(
+    engine: sa.Engine, heartbeat_at: Any, unclean_token: int | None
+) -> None:
+    assert _live(engine, heartbeat_at=heartbeat_at, unclean_token=unclean_token) == []
+
+
+def test_a_silent_agent_occupies_its_cores_until_its_lease_is_taken(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=NOW - seconds(LIVE_WITHIN_S + 1))
+        add_attempt(session, add_job(session), ["a1"])
+        [agent] = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+    assert (agent.is_idle, agent.is_occupying) == (False, True)
+
+
+def test_agents_are_listed_in_pages(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        for agent_id in ("c", "a", "b"):
+            add_agent(session, agent_id)
+        page = list_agents(session, limit=2)
+        rest = list_agents(session, after_id=page[-1].id, limit=2)
+    assert [agent.id for agent in [*page, *rest]] == ["a", "b", "c"]
+
+
+def test_draining_is_kept_until_it_is_taken_back(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1")
+        set_drained(session, "a1", is_drained=True)
+    with reading(engine) as session:
+        assert session.get_one(Agent, "a1").is_drained
+    with writing(engine) as session:
+        set_drained(session, "a1", is_drained=False)
+    with reading(engine) as session:
+        assert not session.get_one(Agent, "a1").is_drained
+
+
+def test_an_unknown_agent_cannot_be_drained(engine: sa.Engine) -> None:
+    with writing(engine) as session, pytest.raises(NotFound, match="'a9': there is none"):
+        set_drained(session, "a9", is_drained=True)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from farm.errors import InvalidSpec, Unreachable
+from farm.store.engine import make_engine, reading, redacted, writing
+from farm.store.tables import Sweep
+from tests.factories import NOW, add_sweep
+
+
+def test_a_writing_block_commits_at_its_end(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session)
+    assert _sweep_count(engine) == 1
+
+
+def test_a_writing_block_that_fails_leaves_nothing(engine: sa.Engine) -> None:
+    def fail() -> None:
+        with writing(engine) as session:
+            add_sweep(session)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert _sweep_count(engine) == 0
+
+
+def test_a_reading_block_cannot_write(engine: sa.Engine) -> None:
+    with pytest.raises(DBAPIError), reading(engine) as session:
+        add_sweep(session)
+    with writing(engine) as session:  # on the same pooled connection
+        add_sweep(session)
+    assert _sweep_count(engine) == 1
+
+
+def test_a_reading_block_sees_one_snapshot(engine: sa.Engine) -> None:
+    with reading(engine) as session:
+        before = session.scalars(sa.select(Sweep.id)).all()
+        with writing(engine) as other:
+            add_sweep(other)
+        assert session.scalars(sa.select(Sweep.id)).all() == before
+    assert _sweep_count(engine) == 1
+
+
+def test_what_was_loaded_stays_readable_after_the_block(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        sweep = Sweep(name="s", spec={}, skipped=[], created_at=NOW)
+        session.add(sweep)
+    assert sweep.name == "s"
+    with reading(engine) as session:
+        loaded = session.scalars(sa.select(Sweep)).one()
+    assert loaded.name == "s"
+
+
+def test_a_savepoint_undoes_only_itself(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session)
+        savepoint = session.begin_nested()
+        add_sweep(session)
+        savepoint.rollback()
+    assert _sweep_count(engine) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "farm.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://farm:hush@db/farm",
+        "postgresql+psycopg2://farm:hush@db/farm",
+        "postgresql://farm:hush@db:port/farm",
+    ],
+)
+def test_a_url_of_no_store_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidSpec, match="FARM_DATABASE_URL: expected sqlite:///FILE") as caught:
+        make_engine(url)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://farm:hush@db/farm",
+        "postgresql://farm:hu@hush@db/farm",
+        "postgresql://farm:hu/hush@db/farm",
+        "postgresql://farm@db/farm?password=hush",
+    ],
+)
+def test_no_password_is_ever_shown(url: str) -> None:
+    assert "hush" not in redacted(url)
+    assert "db/farm" in redacted(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_a_database_that_does_not_answer_is_one_line(scheme: str) -> None:
+    engine = make_engine(f"{scheme}://farm:hush@127.0.0.1:1/farm")
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1/farm cannot be used") as caught:
+        _sweep_count(engine)
+    assert "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
+    engine.dispose()
+
+
+def test_a_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "farm.db").write_text("Dear diary, today I was not a database. " * 100)
+    engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+    with pytest.raises(Unreachable, match="not a database"):
+        _sweep_count(engine)
+    engine.dispose()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unreachable, match="cannot be used"):
+        make_engine(f"sqlite:///{tmp_path}/file/farm.db")
+
+
+def _sweep_count(engine: sa.Engine) -> int:
+    with reading(engine) as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0

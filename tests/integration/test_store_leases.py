@@ -1,0 +1,107 @@
+"""Leases on a real database: whole gangs or nothing, and tokens that only grow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+
+from farm.core.lifecycle import JobState
+from farm.core.messages import AgentState
+from farm.core.scheduling import Placement
+from farm.errors import LeaseConflict, Unreachable
+from farm.store.engine import reading, writing
+from farm.store.leases import lease_gang
+from farm.store.tables import Agent, Job, Rank
+from tests.factories import NOW, add_agent, add_sweep, job_spec
+
+LEASE = dt.timedelta(seconds=20)
+
+
+def lease(engine: sa.Engine, job_id: int, *agent_ids: str) -> int:
+    with writing(engine) as session:
+        return lease_gang(session, Placement(job_id, agent_ids), now=NOW, lease=LEASE)
+
+
+def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        [job_id] = add_sweep(session, job_spec(world_size=2))
+        add_agent(session, "a")
+        add_agent(session, "b")
+    token = lease(engine, job_id, "b", "a")
+    with reading(engine) as session:
+        job = session.get_one(Job, job_id)
+        assert (job.state, job.attempt_id, job.attempt_count) == (JobState.LEASED, token, 1)
+        agents = session.scalars(select(Agent)).all()
+        assert {(a.attempt_id, a.lease_expires_at) for a in agents} == {(token, NOW + LEASE)}
+        ranks = session.scalars(select(Rank).order_by(Rank.rank)).all()
+        assert [r.agent_id for r in ranks] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"unclean_token": 3},
+        {"is_drained": True},
+        {"state": AgentState.SPOOL_FULL},
+        {"state": AgentState.LEAVING},
+    ],
+)
+def test_one_unfit_agent_leaves_the_whole_gang_unleased(
+    engine: sa.Engine, unfit: dict[str, object]
+) -> None:
+    with writing(engine) as session:
+        [job_id] = add_sweep(session, job_spec(world_size=2))
+        add_agent(session, "a")
+        add_agent(session, "b", **unfit)
+    with pytest.raises(LeaseConflict):
+        lease(engine, job_id, "a", "b")
+    with reading(engine) as session:
+        assert session.get_one(Job, job_id).state is JobState.WAITING
+        assert session.get_one(Agent, "a").attempt_id is None
+
+
+def test_a_leased_agent_cannot_be_leased_again(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        first, second = add_sweep(session, job_spec(), job_spec(seed=1))
+        add_agent(session, "a")
+    lease(engine, first, "a")
+    with pytest.raises(LeaseConflict):
+        lease(engine, second, "a")
+
+
+def test_racing_schedulers_lease_no_agent_twice_and_no_gang_in_part(engine: sa.Engine) -> None:
+    agents = [f"a{i}" for i in range(6)]
+    with writing(engine) as session:
+        jobs = add_sweep(session, *(job_spec(world_size=3, seed=i) for i in range(24)))
+        for agent_id in agents:
+            add_agent(session, agent_id)
+    tokens: list[int] = []
+    surprises: list[BaseException] = []
+    gate = threading.Barrier(len(jobs))
+
+    def race(index: int) -> None:
+        gang = tuple(agents[(index + k) % 6] for k in range(3))
+        gate.wait(timeout=30)
+        try:
+            tokens.append(lease(engine, jobs[index], *gang))
+        except (LeaseConflict, Unreachable):
+            pass
+        except BaseException as error:  # a thread's error must reach the test
+            surprises.append(error)
+
+    threads = [threading.Thread(target=race, args=(i,)) for i in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert surprises == []
+    assert len(set(tokens)) == len(tokens) >= 1
+    with reading(engine) as session:
+        leased = session.scalars(select(Agent).where(Agent.attempt_id.is_not(None))).all()
+        ranks = session.scalars(select(Rank)).all()
+    assert len(leased) == len(ranks) == 3 * len(tokens)
+    assert {(r.agent_id, r.attempt_id) for r in ranks} == {(a.id, a.attempt_id) for a in leased}

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from farm.store.engine import reading, writing
+from farm.store.measurements import (
+    EXPORT_COLUMNS,
+    Filter,
+    cells,
+    export_rows,
+    insert_measurement,
+    list_measurements,
+)
+from farm.store.tables import Job
+from tests.factories import NOW, add_job, add_measurement, add_sweep, job_spec
+
+
+def test_a_job_has_one_measurement(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_measurement(session, f"job {job_id}", job_id=job_id)
+    with pytest.raises(IntegrityError), writing(engine) as session:
+        add_measurement(session, "other key", job_id=job_id)
+
+
+def test_a_source_is_measured_once_for_each_origin(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_measurement(session, "row 1", origin="a study")
+        add_measurement(session, "row 1", origin="another study")
+    with pytest.raises(IntegrityError), writing(engine) as session:
+        add_measurement(session, "row 1", origin="a study")
+
+
+def test_missing_stays_none_and_zero_stays_zero(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        insert_measurement(
+            session,
+            origin="farm",
+            source_key="k",
+            created_at=NOW,
+            status="ok",
+            training_pass="forward",
+            world_size=2,
+            global_batch_size=8,
+            step_time_s=None,
+            cpu_ratio=0.0,
+            details={"agents": ["a1"]},
+        )
+    with reading(engine) as session:
+        [row] = list_measurements(session, Filter())
+    assert (row.step_time_s, row.cpu_ratio, row.model) == (None, 0.0, None)
+    assert (row.one_way_delay_s, row.server_count, row.repetition) == (0.0, 0, 0)
+    assert row.details == {"agents": ["a1"]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"origin": "a study"},
+        {"model": "small_cnn"},
+        {"dataset": "mnist"},
+        {"training_pass": "forward"},
+        {"strategy": "mwms_ring"},
+        {"instance_type": "d4"},
+        {"fingerprint": "g"},
+        {"world_size": 2},
+        {"global_batch_size": 64},
+        {"one_way_delay_s": 0.02},
+        {"status": "out_of_memory"},
+    ],
+)
+def test_a_filter_tells_measurements_apart(engine: sa.Engine, other: dict[str, object]) -> None:
+    with writing(engine) as session:
+        add_measurement(session, "one", instance_type="d2", fingerprint="f")
+        wanted = add_measurement(
+            session, "two", **{"instance_type": "d2", "fingerprint": "f", **other}
+        )
+        found = list_measurements(session, Filter(**other))  # type: ignore[arg-type]
+    assert [row.id for row in found] == [wanted]
+
+
+def test_measurements_are_listed_in_pages(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        ids = [add_measurement(session, str(n)) for n in range(3)]
+        page = list_measurements(session, Filter(), limit=2)
+        rest = list_measurements(session, Filter(), after_id=page[-1].id, limit=2)
+    assert [row.id for row in [*page, *rest]] == ids
+
+
+def test_a_cell_holds_the_repetitions_of_one_configuration(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        first = add_measurement(session, "1", step_time_s=0.1)
+        other = add_measurement(session, "2", world_size=2)
+        again = add_measurement(session, "3", repetition=1, step_time_s=0.2)
+        found = cells(session, Filter(origin="farm"))
+    assert [[m.id for m in cell.measurements] for cell in found] == [[first, again], [other]]
+    assert found[1].key.world_size == 2
+
+
+def test_a_cell_never_pools_kinds_of_hardware(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_measurement(session, "1", fingerprint="f")
+        add_measurement(session, "2", fingerprint="g")
+        assert len(cells(session, Filter(origin="farm"))) == 2
+        [only] = cells(session, Filter(origin="farm", fingerprint="g"))
+    assert only.key.fingerprint == "g"
+
+
+def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        ids = add_sweep(session, job_spec(), job_spec(repetition=1))
+        add_measurement(session, "of no sweep")
+        add_measurement(
+            session, "second", job_id=ids[1], status="out_of_memory", step_time_s=None, repetition=1
+        )
+        add_measurement(
+            session,
+            "first",
+            job_id=ids[0],
+            one_way_delay_s=0.0021,
+            bandwidth_bytes_per_s=12_500_000.0,
+            packet_loss_ratio=0.07,
+        )
+        rows = export_rows(session, session.get_one(Job, ids[0]).sweep_id)
+    assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
+    first, second = rows
+    assert first["one_way_delay_ms"] == 2.1
+    assert first["bandwidth_mbit_per_s"] == 100.0
+    assert first["packet_loss_percent"] == 7.0
+    assert (first["pass"], first["status"], first["step_time_s"]) == ("forward_backward", "ok", 0.1)
+    assert (second["status"], second["step_time_s"]) == ("out_of_memory", None)
+    assert (second["one_way_delay_ms"], second["bandwidth_mbit_per_s"]) == (0.0, None)

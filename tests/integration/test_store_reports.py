@@ -1,0 +1,137 @@
+"""Collection on a real database: each report counts once, or is kept aside with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import func, select
+
+from farm.core.codec import to_json
+from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.messages import (
+    REPORT_NAMES,
+    PeersMeasured,
+    Report,
+    ReportBatch,
+    ReportBody,
+    Sample,
+    Samples,
+    StepTimes,
+)
+from farm.core.trainer_lines import StepKind
+from farm.store.engine import reading, writing
+from farm.store.reports import Stored, store_batch
+from farm.store.tables import LateReport, Rank, SampleRow, StepChunk
+from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec
+
+MEASURED = PeersMeasured(rtts=())
+
+
+def report(number: int, body: ReportBody, *, token: int, rank: int = 0) -> Report:
+    fields = to_json(body)
+    assert isinstance(fields, dict)
+    return Report(number=number, token=token, rank=rank, kind=REPORT_NAMES[type(body)], body=fields)
+
+
+def samples(*ticks: int) -> Samples:
+    return Samples(samples=tuple(Sample(tick=t, cpu_ratio=0.5) for t in ticks))
+
+
+def store(
+    engine: sa.Engine, reports: Iterable[Report], *, agent_id: str = "a", generation: str = "g"
+) -> Stored:
+    batch = ReportBatch(agent_id=agent_id, generation=generation, reports=tuple(reports))
+    with writing(engine) as session:
+        return store_batch(session, batch, now=NOW)
+
+
+def count(engine: sa.Engine, table: type) -> int:
+    with reading(engine) as session:
+        return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+@pytest.fixture
+def token(engine: sa.Engine) -> int:
+    """The token of a running attempt: rank 0 on agent a, rank 1 on agent b."""
+    with writing(engine) as session:
+        job_id = add_job(session, job_spec(world_size=2))
+        add_agent(session, "a")
+        add_agent(session, "b")
+        return add_attempt(session, job_id, ["a", "b"], state=AttemptState.RUNNING)
+
+
+def test_a_batch_that_comes_twice_counts_once(engine: sa.Engine, token: int) -> None:
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2))
+    batch = [report(1, samples(0, 1), token=token), report(2, steps, token=token)]
+    assert store(engine, batch).admitted_count == 2
+    again = store(engine, batch)
+    assert (again.confirmed, again.admitted_count, again.late_count) == (2, 0, 0)
+    assert count(engine, SampleRow) == 2
+    assert count(engine, StepChunk) == 1
+
+
+def test_overlapping_batches_add_only_what_is_new(engine: sa.Engine, token: int) -> None:
+    store(engine, [report(n, samples(n), token=token) for n in (1, 2)])
+    stored = store(engine, [report(n, samples(n), token=token) for n in (2, 3)])
+    assert (stored.confirmed, stored.admitted_count) == (3, 1)
+    assert count(engine, SampleRow) == 3
+
+
+def test_nothing_is_taken_across_a_gap(engine: sa.Engine, token: int) -> None:
+    store(engine, [report(1, samples(1), token=token)])
+    stored = store(engine, [report(3, samples(3), token=token)])
+    assert (stored.confirmed, stored.admitted_count) == (1, 0)
+
+
+def test_the_same_numbers_of_a_new_generation_are_new_reports(
+    engine: sa.Engine, token: int
+) -> None:
+    store(engine, [report(1, samples(1), token=token)])
+    assert store(engine, [report(1, samples(2), token=token)], generation="h").admitted_count == 1
+
+
+def test_a_generation_of_which_the_store_knows_nothing_goes_on_where_it_is(
+    engine: sa.Engine, token: int
+) -> None:
+    assert store(engine, [report(500, samples(1), token=token)]).confirmed == 500
+
+
+def test_the_report_of_an_agent_that_is_not_leased_for_the_rank_is_kept_aside(
+    engine: sa.Engine, token: int
+) -> None:
+    stored = store(engine, [report(1, samples(1), token=token, rank=1)])
+    assert (stored.confirmed, stored.admitted_count, stored.late_count) == (1, 0, 1)
+    assert count(engine, SampleRow) == 0
+    with reading(engine) as session:
+        assert "leased to b" in session.scalars(select(LateReport)).one().reason
+
+
+def test_a_report_that_cannot_be_read_is_kept_aside_and_blocks_nothing(
+    engine: sa.Engine, token: int
+) -> None:
+    broken = Report(number=1, token=token, rank=0, kind="samples", body={"samples": "none"})
+    unknown = Report(number=2, token=token, rank=0, kind="gossip", body={})
+    stored = store(engine, [broken, unknown, report(3, samples(1), token=token)])
+    assert (stored.confirmed, stored.admitted_count, stored.late_count) == (3, 1, 2)
+
+
+def test_a_barrier_report_moves_its_rank_forward_and_never_back(
+    engine: sa.Engine, token: int
+) -> None:
+    assert store(engine, [report(1, MEASURED, token=token)]).moves_attempts
+    with writing(engine) as session:
+        session.get_one(Rank, (token, 0)).phase = RankPhase.STARTED
+    store(engine, [report(2, MEASURED, token=token)])
+    with reading(engine) as session:
+        assert session.get_one(Rank, (token, 0)).phase is RankPhase.STARTED
+
+
+def test_reports_of_an_ended_attempt_are_late(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_agent(session, "a")
+        over = add_attempt(session, job_id, ["a"], state=AttemptState.LOST)
+    assert store(engine, [report(1, samples(1), token=over)]).late_count == 1
+    assert count(engine, SampleRow) == 0
