@@ -1,0 +1,1 @@
+"""The collector: takes reports and heartbeats from the broker into the store."""

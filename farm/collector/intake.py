@@ -1,0 +1,57 @@
+"""What one message from an agent does: check, store, and say what to answer. No broker here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from sqlalchemy import Engine
+
+from farm.core.messages import BeatConfirmed, Confirm, Heartbeat, ReportBatch, unseal
+from farm.store.engine import writing
+from farm.store.heartbeats import BeatEffect, record_heartbeat
+from farm.store.reports import Stored, store_batch
+
+logger = logging.getLogger(__name__)
+
+
+def take_reports(
+    engine: Engine, envelope: object, *, now: dt.datetime
+) -> tuple[str, Confirm, Stored]:
+    """Store a batch; return its sender, what to confirm to it now, and what it did.
+
+    Raises:
+        InvalidSpec: the message is not a batch of this version; nothing was stored.
+    """
+    batch = unseal(ReportBatch, envelope)
+    assert isinstance(batch, ReportBatch)
+    with writing(engine) as session:
+        stored = store_batch(session, batch, now=now)
+    if stored.late_count:
+        logger.warning(
+            "reports came late",
+            extra={"agent_id": batch.agent_id, "late_count": stored.late_count},
+        )
+    confirm = Confirm(generation=batch.generation, number=stored.confirmed)
+    return batch.agent_id, confirm, stored
+
+
+def take_heartbeat(
+    engine: Engine, envelope: object, *, now: dt.datetime, lease: dt.timedelta
+) -> tuple[str, BeatConfirmed, BeatEffect]:
+    """Store a heartbeat; return its sender, the confirmation, and what it did.
+
+    Even a beat that proves nothing is confirmed: the confirmation is what lets the next one of
+    that boot prove its freshness.
+
+    Raises:
+        InvalidSpec: the message is not a heartbeat of this version.
+    """
+    beat = unseal(Heartbeat, envelope)
+    assert isinstance(beat, Heartbeat)
+    with writing(engine) as session:
+        effect = record_heartbeat(session, beat, now=now, lease=lease)
+    confirmed = BeatConfirmed(
+        boot_id=beat.boot_id, counter=beat.counter, server_time_s=now.timestamp()
+    )
+    return beat.agent_id, confirmed, effect

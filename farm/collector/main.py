@@ -1,0 +1,100 @@
+"""The collector's process: a Celery worker on the reports and the heartbeats.
+
+Heartbeats have a queue of their own, which the transport serves in turn with the reports, so a
+backlog of samples cannot kill leases. Several collectors may run at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from farm.collector.intake import take_heartbeat, take_reports
+from farm.config import Settings
+from farm.core.messages import Command
+from farm.errors import InvalidSpec, Unreachable
+from farm.store.engine import make_engine
+from farm.store.schema import check_schema
+from farm.wire import (
+    HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    REPORTS_TASK,
+    Wake,
+    make_app,
+    run_worker,
+    send_command,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Collect until SIGTERM or SIGINT; the message in hand is finished first.
+
+    Raises:
+        Unreachable: the database does not answer or has another schema. A broker that is away is
+            waited for instead.
+    """
+    engine = make_engine(settings.database_url)
+    check_schema(engine)
+    app = make_app(settings.broker_url, owner="collector")
+    register_tasks(app, engine, settings)
+    logger.info("collector started")
+    run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
+    engine.dispose()
+    logger.info("collector stopped")
+
+
+def register_tasks(app: Any, engine: Engine, settings: Settings) -> None:
+    """Give the Celery app the two tasks by which agents reach the store."""
+    wake = Wake(settings.broker_url)
+    lease = dt.timedelta(seconds=settings.lease_s)
+
+    def reports(envelope: object) -> None:
+        agent_id, confirm, stored = take_reports(engine, envelope, now=dt.datetime.now(dt.UTC))
+        if stored.moves_attempts:
+            wake.ring()
+        _answer(app, agent_id, confirm)
+
+    def heartbeat(envelope: object) -> None:
+        now = dt.datetime.now(dt.UTC)
+        agent_id, confirmed, effect = take_heartbeat(engine, envelope, now=now, lease=lease)
+        if effect.is_newly_free:
+            wake.ring()
+        _answer(app, agent_id, confirmed)
+
+    app.task(name=REPORTS_TASK)(_guarded(reports))
+    app.task(name=HEARTBEAT_TASK)(_guarded(heartbeat))
+
+
+def _answer(app: Any, agent_id: str, command: Command) -> None:
+    try:
+        send_command(app, agent_id, command)
+    except Unreachable as error:
+        # The agent sends again what is not confirmed, and the store passes over what it has.
+        logger.warning("confirmation not sent: %s", error, extra={"agent_id": agent_id})
+
+
+def _guarded(handle: Callable[[object], None]) -> Callable[[object], None]:
+    """Let no message stop the collector. What was not confirmed is sent again by its agent."""
+
+    def task(envelope: object) -> None:
+        try:
+            handle(envelope)
+        except InvalidSpec as error:
+            logger.warning("message refused: %s", error)
+        except IntegrityError as error:
+            # Two collectors met on a new row; the agent's next try finds it.
+            logger.info("message met another one: %s", " ".join(str(error).split())[:200])
+        except (DBAPIError, Unreachable) as error:
+            logger.warning("message not stored: %s", " ".join(str(error).split())[:300])
+        except Exception:
+            logger.exception("message not stored")
+
+    return task

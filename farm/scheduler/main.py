@@ -1,0 +1,86 @@
+"""The scheduler's process: a round whenever somebody rings, and at least once a second.
+
+Several schedulers may run at once; what one of them has locked, the others pass over.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from farm.config import Settings
+from farm.core.rendezvous import Limits
+from farm.core.retries import RetryPolicy
+from farm.errors import FarmError, Unreachable
+from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.store.engine import make_engine
+from farm.store.schema import check_schema
+from farm.wire import Wake, make_app, send_command
+
+logger = logging.getLogger(__name__)
+
+# The longest time between two rounds. Everything urgent rings; this is for what only time brings:
+# leases that run out, limits that are passed, commands that were lost.
+_ROUND_EVERY_S = 1.0
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Return the scheduling rules that the settings ask for."""
+    return Rules(
+        lease=dt.timedelta(seconds=settings.lease_s),
+        reserve_after_s=settings.reserve_after_s,
+        limits=Limits(prepare_s=settings.prepare_timeout_s, start_s=settings.start_timeout_s),
+        policy=RetryPolicy(max_attempts=settings.max_attempts, wait_s=settings.retry_wait_s),
+    )
+
+
+def run(settings: Settings) -> None:
+    """Schedule until SIGTERM or SIGINT.
+
+    Raises:
+        Unreachable: the database does not answer or has another schema. A broker that is away is
+            waited for instead.
+    """
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    engine = make_engine(settings.database_url)
+    check_schema(engine)
+    app = make_app(settings.broker_url, owner="scheduler")
+    wake = Wake(settings.broker_url)
+    rules = rules_of(settings)
+    logger.info("scheduler started")
+    while not stopping.is_set():
+        _round(engine, app, rules)
+        if not stopping.is_set():
+            wake.wait(_ROUND_EVERY_S)
+    engine.dispose()
+    logger.info("scheduler stopped")
+
+
+def _round(engine: Engine, app: Any, rules: Rules) -> None:
+    try:
+        send_all(app, run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules))
+    except (DBAPIError, Unreachable) as error:
+        # The next round starts from the store again, whatever this one had begun.
+        logger.warning("round failed: %s", " ".join(str(error).split())[:300])
+    except Exception:
+        logger.exception("round failed")
+
+
+def send_all(app: Any, outgoing: Sequence[Outgoing]) -> None:
+    """Send what is due, in order. What fails is due again after the resend interval."""
+    for due in outgoing:
+        try:
+            send_command(app, due.agent_id, due.command)
+        except FarmError as error:
+            logger.warning("command not sent: %s", error, extra={"agent_id": due.agent_id})
+            # The broker is away for all of them alike; each would wait for its own time-out.
+            return

@@ -1,0 +1,150 @@
+"""One round of scheduling: read, decide in pure code, write, and only then send.
+
+What cannot be sent is not lost: the store says what is due, and a later round sends it again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from farm import registry
+from farm.core.gang import command_for
+from farm.core.lifecycle import AttemptState
+from farm.core.messages import Command, StopAttempt
+from farm.core.rendezvous import Advance, End, Limits, Resend, decide
+from farm.core.retries import RetryPolicy
+from farm.core.scheduling import place
+from farm.core.views import AttemptView
+from farm.errors import LeaseConflict
+from farm.store.agents import live_agents
+from farm.store.attempts import (
+    active_attempts,
+    advance_attempt,
+    agents_to_stop,
+    attempt_of,
+    end_attempt,
+    mark_commanded,
+)
+from farm.store.engine import reading, writing
+from farm.store.jobs import waiting_jobs
+from farm.store.leases import lease_gang
+from farm.store.outcomes import record_outcome
+
+logger = logging.getLogger(__name__)
+
+_STOP_EVERY = dt.timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the scheduler goes by."""
+
+    lease: dt.timedelta
+    reserve_after_s: float
+    limits: Limits = field(default_factory=Limits)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A command that is due, for one agent."""
+
+    agent_id: str
+    command: Command
+
+
+def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+    """Advance every attempt, place what can be placed, and return the commands to send."""
+    with writing(engine) as session:
+        outgoing = _lead_attempts(session, now=now, rules=rules)
+        stops = agents_to_stop(session, now=now, alive_within=rules.lease, every=_STOP_EVERY)
+    outgoing += [
+        Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
+        for agent_id, token in stops
+    ]
+    return outgoing + _place_jobs(engine, now=now, rules=rules)
+
+
+def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+    outgoing: list[Outgoing] = []
+    for attempt in active_attempts(session, now=now):
+        decision = decide(attempt, rules.limits)
+        if isinstance(decision, Resend):
+            outgoing += _commands(attempt, attempt.state, decision.ranks, limits=rules.limits)
+            mark_commanded(session, attempt.token, decision.ranks, now=now)
+        elif isinstance(decision, Advance):
+            everyone = tuple(r.rank for r in attempt.ranks)
+            advance_attempt(session, attempt.token, decision.state, now=now)
+            outgoing += _commands(attempt, decision.state, everyone, limits=rules.limits)
+            mark_commanded(session, attempt.token, everyone, now=now)
+        elif isinstance(decision, End):
+            _end(session, attempt, decision, now=now, rules=rules)
+    return outgoing
+
+
+def _end(
+    session: Session, attempt: AttemptView, end: End, *, now: dt.datetime, rules: Rules
+) -> None:
+    job_state = end_attempt(
+        session, attempt.token, end.state, failure=end.failure, now=now, policy=rules.policy
+    )
+    if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
+        record_outcome(session, attempt, failure=end.failure, now=now)
+    level = logging.INFO if end.state is AttemptState.SUCCEEDED else logging.WARNING
+    reason = end.failure.message if end.failure else None
+    logger.log(
+        level,
+        "attempt ended: %s",
+        end.state.value,
+        extra={
+            "job_id": attempt.job_id,
+            "token": attempt.token,
+            "job_state": job_state.value,
+            "reason": reason,
+        },
+    )
+
+
+def _commands(
+    attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
+) -> list[Outgoing]:
+    spec = attempt.spec
+    roles = registry.strategy(spec.strategy).roles(spec.world_size, spec.server_count)
+    outgoing = []
+    for rank in ranks:
+        command = command_for(attempt, state, rank, roles=roles, limits=limits)
+        if command is not None:
+            outgoing.append(Outgoing(attempt.ranks[rank].agent_id, command))
+    return outgoing
+
+
+def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+    with reading(engine) as session:
+        agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
+        if not any(agent.is_idle for agent in agents):
+            return []
+        jobs = waiting_jobs(session, now=now)
+    outgoing: list[Outgoing] = []
+    for placement in place(jobs, agents, reserve_after_s=rules.reserve_after_s):
+        try:
+            with writing(engine) as session:
+                token = lease_gang(session, placement, now=now, lease=rules.lease)
+                attempt = attempt_of(session, token, now=now)
+                everyone = tuple(range(len(placement.agent_ids)))
+                outgoing += _commands(
+                    attempt, AttemptState.PREPARING, everyone, limits=rules.limits
+                )
+        except LeaseConflict as conflict:
+            # Somebody else was quicker; the next round sees what is left.
+            logger.info("placement was overtaken: %s", conflict)
+            continue
+        logger.info(
+            "gang leased",
+            extra={"job_id": placement.job_id, "token": token, "agents": placement.agent_ids},
+        )
+    return outgoing

@@ -1,0 +1,318 @@
+"""The scheduler's rounds on a real store, with agents whose messages the test writes itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+
+from farm.collector.intake import take_heartbeat, take_reports
+from farm.core.codec import to_json
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.messages import (
+    REPORT_NAMES,
+    AgentState,
+    BeatEcho,
+    Go,
+    Heartbeat,
+    Peers,
+    PeersMeasured,
+    Prepared,
+    RankAddress,
+    RankEnded,
+    RankStarted,
+    Report,
+    ReportBatch,
+    ReportBody,
+    Sample,
+    Samples,
+    Shape,
+    Shaped,
+    StartRank,
+    StepTimes,
+    StopAttempt,
+    seal,
+)
+from farm.core.rendezvous import Limits
+from farm.core.retries import RetryPolicy
+from farm.core.trainer_lines import (
+    DatasetSource,
+    Failure,
+    FailureKind,
+    StepKind,
+    TrainerResult,
+)
+from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent, Attempt, Job, MeasurementRow
+from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
+
+RULES = Rules(
+    lease=dt.timedelta(seconds=20),
+    reserve_after_s=60.0,
+    limits=Limits(resend_s=3.0, prepare_s=30.0),
+    policy=RetryPolicy(max_attempts=2, wait_s=2.0),
+)
+SOURCE = DatasetSource(
+    name="digits",
+    origin="a test",
+    sha256="0" * 64,
+    is_synthetic=False,
+    train_examples_count=1437,
+    test_examples_count=360,
+)
+STARTED = RankStarted(parameter_count=100, gradient_bytes=400, connect_s=0.1, first_step_s=0.2)
+RESULT = TrainerResult(
+    timed_step_count=3,
+    timed_window_s=0.6,
+    timed_begun_monotonic_s=10.0,
+    interface_rx_bytes=2400,
+    interface_tx_bytes=2400,
+    train_loss=0.5,
+    val_accuracy_ratio=0.75,
+    peak_resident_bytes=10,
+    seed=0,
+)
+
+
+class Gang:
+    """Two agents, a and b, as the server sees them: a clock, a spool number and a beat each."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self.now = NOW
+        self.numbers = {"a": 0, "b": 0}
+        self.beats = {"a": 1, "b": 1}
+
+    def round(self, *, after_s: float = 0.1) -> list[Outgoing]:
+        self.now += seconds(after_s)
+        return run_round(self.engine, now=self.now, rules=RULES)
+
+    def report(self, agent_id: str, token: int, rank: int, body: ReportBody) -> None:
+        self.numbers[agent_id] += 1
+        fields = to_json(body)
+        assert isinstance(fields, dict)
+        report = Report(
+            number=self.numbers[agent_id],
+            token=token,
+            rank=rank,
+            kind=REPORT_NAMES[type(body)],
+            body=fields,
+        )
+        batch = ReportBatch(agent_id=agent_id, generation="g", reports=(report,))
+        take_reports(self.engine, seal(batch), now=self.now)
+
+    def both_report(self, token: int, body: ReportBody) -> None:
+        self.report("a", token, 0, body)
+        self.report("b", token, 1, body)
+
+    def beat(self, agent_id: str, *, serving: int | None, highest: int) -> None:
+        self.beats[agent_id] += 1
+        beat = Heartbeat(
+            agent_id=agent_id,
+            boot_id=f"boot of {agent_id}",
+            counter=self.beats[agent_id],
+            state=AgentState.IDLE if serving is None else AgentState.BUSY,
+            serving_token=serving,
+            highest_token=highest,
+            agent_time_s=0.0,
+            echo=BeatEcho(server_time_s=self.now.timestamp(), elapsed_s=0.0),
+            facts=FACTS[agent_id],
+        )
+        take_heartbeat(self.engine, seal(beat), now=self.now, lease=RULES.lease)
+
+    def prepare(self, token: int) -> None:
+        for rank, agent_id in enumerate("ab"):
+            address = RankAddress(
+                rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
+            )
+            prepared = Prepared(address=address, framework="tf", dataset=SOURCE, prepare_s=1.0)
+            self.report(agent_id, token, rank, prepared)
+
+    def start(self) -> int:
+        """Lead the gang to its first step; return the token."""
+        token = self.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
+        self.prepare(token)
+        self.round()
+        self.both_report(token, PeersMeasured(rtts=()))
+        self.round()
+        self.both_report(token, Shaped(emulator="none", rtts=()))
+        self.round()
+        self.both_report(token, STARTED)
+        self.round()
+        return token
+
+    def job(self) -> Job:
+        with reading(self.engine) as session:
+            return session.scalars(select(Job)).one()
+
+    def attempts(self) -> list[Attempt]:
+        with reading(self.engine) as session:
+            return list(session.scalars(select(Attempt).order_by(Attempt.id)))
+
+
+FACTS = {
+    "a": agent_facts(machine_id="m1"),
+    "b": agent_facts(machine_id="m2"),
+}
+
+
+@pytest.fixture
+def gang(engine: sa.Engine) -> Gang:
+    with writing(engine) as session:
+        add_sweep(session, job_spec(world_size=2))
+        for agent_id, facts in FACTS.items():
+            add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    return Gang(engine)
+
+
+def kinds(outgoing: list[Outgoing]) -> list[tuple[str, type]]:
+    return [(due.agent_id, type(due.command)) for due in outgoing]
+
+
+def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) -> None:
+    first = gang.round()
+    assert kinds(first) == [("a", StartRank), ("b", StartRank)]
+    assert isinstance(first[0].command, StartRank)
+    token = first[0].command.token
+    gang.prepare(token)
+    peers = gang.round()
+    assert kinds(peers) == [("a", Peers), ("b", Peers)]
+    assert isinstance(peers[0].command, Peers)
+    assert [address.rank for address in peers[0].command.addresses] == [0, 1]
+    gang.both_report(token, PeersMeasured(rtts=()))
+    assert kinds(gang.round()) == [("a", Shape), ("b", Shape)]
+    gang.both_report(token, Shaped(emulator="none", rtts=()))
+    go = gang.round()
+    assert kinds(go) == [("a", Go), ("b", Go)]
+    assert isinstance(go[0].command, Go)
+    assert go[0].command.cluster == {"worker": ("127.0.0.1:20", "127.0.0.1:21")}
+    gang.both_report(token, STARTED)
+    gang.round()
+    assert gang.job().state is JobState.RUNNING
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
+    gang.both_report(token, Samples(samples=(Sample(tick=1, cpu_ratio=0.5),)))
+    gang.both_report(token, steps)
+    ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
+    gang.both_report(token, ended)
+    gang.round()
+    assert gang.job().state is JobState.SUCCEEDED
+    with reading(gang.engine) as session:
+        row = session.scalars(select(MeasurementRow)).one()
+    assert row.status == "ok"
+    assert row.step_time_s == pytest.approx(0.2)
+    assert row.accuracy == 0.75
+    assert row.cpu_ratio == 0.5
+    assert row.sent_bytes_per_step == pytest.approx(800)
+    assert row.steps_per_epoch == 45
+    assert row.fingerprint is not None
+
+
+def test_nothing_is_sent_twice_before_it_is_overdue(gang: Gang) -> None:
+    gang.round()
+    assert gang.round() == []
+    assert kinds(gang.round(after_s=3.0)) == [("a", StartRank), ("b", StartRank)]
+
+
+def test_agents_are_leased_again_only_when_clean_and_are_told_to_stop_until_then(
+    gang: Gang,
+) -> None:
+    token = gang.start()
+    failure = Failure(kind=FailureKind.KILLED, message="signal 9")
+    gang.both_report(
+        token, RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    )
+    assert kinds(gang.round()) == [("a", StopAttempt), ("b", StopAttempt)]
+    assert gang.job().state is JobState.WAITING
+    gang.beat("a", serving=None, highest=token)
+    gang.beat("b", serving=token, highest=token)
+    again = gang.round(after_s=2.5)
+    assert kinds(again) == [("b", StopAttempt)]
+    gang.beat("b", serving=None, highest=token)
+    retried = gang.round()
+    assert kinds(retried) == [("a", StartRank), ("b", StartRank)]
+    assert [a.state for a in gang.attempts()] == [AttemptState.LOST, AttemptState.PREPARING]
+
+
+def test_an_agent_without_heartbeats_loses_its_rank_and_frees_its_peer(gang: Gang) -> None:
+    token = gang.start()
+    gang.now += seconds(19)
+    gang.beat("a", serving=token, highest=token)
+    # Only a is alive, so only a is told to stop; b will be when it comes back.
+    assert kinds(gang.round(after_s=1.5)) == [("a", StopAttempt)]
+    attempt = gang.attempts()[0]
+    assert (attempt.state, attempt.failure_kind) == (AttemptState.LOST, "agent_lost")
+    assert gang.job().state is JobState.WAITING
+
+
+def test_a_job_whose_machines_keep_failing_fails_after_the_last_attempt(gang: Gang) -> None:
+    failure = Failure(kind=FailureKind.KILLED, message="signal 9")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    for _ in range(RULES.policy.max_attempts):
+        token = gang.start()
+        gang.both_report(token, ended)
+        gang.round()
+        gang.beat("a", serving=None, highest=token)
+        gang.beat("b", serving=None, highest=token)
+        gang.now += seconds(5)
+        gang.beat("a", serving=None, highest=token)
+        gang.beat("b", serving=None, highest=token)
+    job = gang.job()
+    assert (job.state, job.failure_kind) == (JobState.FAILED, "killed")
+    assert job.reason == "rank 0 on a: signal 9"
+
+
+def test_a_failed_configuration_is_stored_as_a_result(gang: Gang) -> None:
+    token = gang.start()
+    failure = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    gang.report("b", token, 1, ended)
+    gang.round()
+    assert gang.job().state is JobState.FAILED
+    with reading(gang.engine) as session:
+        row = session.scalars(select(MeasurementRow)).one()
+    assert (row.status, row.step_time_s) == ("out_of_memory", None)
+
+
+def test_a_cancelled_job_ends_and_lets_its_agents_go(gang: Gang) -> None:
+    token = gang.start()
+    with writing(gang.engine) as session:
+        session.scalars(select(Job)).one().cancel_requested = True
+    assert kinds(gang.round()) == [("a", StopAttempt), ("b", StopAttempt)]
+    assert gang.job().state is JobState.CANCELLED
+    with reading(gang.engine) as session:
+        assert {a.unclean_token for a in session.scalars(select(Agent))} == {token}
+
+
+def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: Gang) -> None:
+    token = gang.start()
+    gang.now += seconds(25)
+    gang.round()
+    late = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
+    gang.both_report(token, late)
+    gang.round()
+    assert gang.attempts()[0].state is AttemptState.LOST
+    assert gang.job().state is JobState.WAITING
+    with reading(gang.engine) as session:
+        assert session.scalars(select(MeasurementRow)).all() == []
+
+
+def test_a_job_in_its_retry_pause_is_not_placed(gang: Gang) -> None:
+    with writing(gang.engine) as session:
+        session.scalars(select(Job)).one().due_at = NOW + seconds(10)
+    assert gang.round() == []
+    gang.now += seconds(10)
+    gang.beat("a", serving=None, highest=0)
+    gang.beat("b", serving=None, highest=0)
+    assert kinds(gang.round()) == [("a", StartRank), ("b", StartRank)]
+
+
+def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: Gang) -> None:
+    token = gang.start()
+    with writing(gang.engine) as session:
+        session.get_one(Agent, "a").is_drained = True
+    gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
+    gang.round()
+    assert gang.job().state is JobState.SUCCEEDED
