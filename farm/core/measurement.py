@@ -160,8 +160,8 @@ def sent_bytes_per_step(ranks: Sequence[RankOutcome]) -> float | None:
     for rank in ranks:
         sharing[rank.interface_id] = sharing.get(rank.interface_id, 0) + 1
     return mean(
-        r.result.interface_tx_bytes / (r.result.timed_step_count * sharing[r.interface_id])
-        if r.result.interface_tx_bytes is not None and r.result.timed_step_count
+        r.result.interface_tx_bytes / (r.result.window_step_count * sharing[r.interface_id])
+        if r.result.interface_tx_bytes is not None and r.result.window_step_count
         else None
         for r in ranks
     )

@@ -138,6 +138,11 @@ class Epoch:
     val_loss: float | None
     val_accuracy_ratio: float | None
 
+    def __post_init__(self) -> None:
+        for name in ("epoch", "step_count"):
+            if not 0 <= getattr(self, name) < 2**31:
+                raise InvalidSpec(name, getattr(self, name), "a number from 0 to 2**31 - 1")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
@@ -153,7 +158,8 @@ class StepProfile:
 class TrainerResult:
     """The last line of a trainer that did what it was told."""
 
-    timed_step_count: int
+    timed_step_count: int  # steps of the full global batch
+    window_step_count: int  # all steps whose bytes were counted: partial ones, too
     timed_window_s: float  # from the begin of the first timed step to the end of the last
     timed_begun_monotonic_s: float
     interface_rx_bytes: int | None  # counted over the timed window, on the whole interface

@@ -66,6 +66,7 @@ SOURCE = DatasetSource(
 STARTED = RankStarted(parameter_count=100, gradient_bytes=400, connect_s=0.1, first_step_s=0.2)
 RESULT = TrainerResult(
     timed_step_count=3,
+    window_step_count=3,
     timed_window_s=0.6,
     timed_begun_monotonic_s=10.0,
     interface_rx_bytes=2400,

@@ -24,6 +24,7 @@ SPEC = JobSpec(
 )
 RESULT = TrainerResult(
     timed_step_count=4,
+    window_step_count=4,
     timed_window_s=2.0,
     timed_begun_monotonic_s=100.0,
     interface_rx_bytes=8000,
@@ -80,6 +81,11 @@ def test_ranks_that_share_an_interface_share_its_bytes() -> None:
     assert sent_bytes_per_step([outcome(0), outcome(1)]) == 1000
     apart = [outcome(0, interface_id="a/eth0"), outcome(1, interface_id="b/eth0")]
     assert sent_bytes_per_step(apart) == 2000
+
+
+def test_partial_steps_send_as_many_bytes_as_full_ones() -> None:
+    half_partial = dataclasses.replace(RESULT, timed_step_count=4, window_step_count=8)
+    assert sent_bytes_per_step([outcome(0, result=half_partial)]) == 1000
 
 
 def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:

@@ -1,0 +1,68 @@
+"""`python -m farm.trainers`: one role process of one rank, started and fed by its agent.
+
+Nothing heavy is imported here: first the process is bound to its cores, to its parent's life and
+to the pipe, and only then are the framework's threads started.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import NoReturn
+
+from farm.core.codec import from_json
+from farm.core.trainer_lines import Assignment
+from farm.errors import FarmError, InvalidSpec
+from farm.trainers.failures import failure_of
+from farm.trainers.line import Line
+from farm.trainers.process import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Orders,
+    end_with_parent,
+    leave,
+    pin,
+    take_stdout,
+)
+
+logger = logging.getLogger("farm.trainers")
+
+
+def main() -> NoReturn:
+    """Run the assignment of the first line; leave with 0 only after a result."""
+    line = Line(take_stdout())
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    end_with_parent()
+    orders = Orders()
+    try:
+        assignment = _assignment(orders.read_line())
+        pin(assignment.cpus)
+    except InvalidSpec as error:
+        print(f"farm.trainers: {error}", file=sys.stderr)
+        leave(EXIT_USAGE)
+    orders.watch()
+    try:
+        from farm.trainers.rank import run_rank
+
+        run_rank(assignment, line=line, orders=orders)
+    except Exception as error:
+        if isinstance(error, FarmError):
+            logger.error("rank failed: %s", error)  # noqa: TRY400 (its message says it all)
+        else:
+            logger.exception("rank failed")
+        line.emit(failure_of(error, world_size=assignment.job.world_size))
+        leave(EXIT_FAILED)
+    leave(0)
+
+
+def _assignment(line: str | None) -> Assignment:
+    try:
+        data = json.loads(line or "")
+    except ValueError:
+        raise InvalidSpec("first line", line, "an assignment as a JSON object") from None
+    return from_json(Assignment, data, where="assignment")
+
+
+if __name__ == "__main__":
+    main()

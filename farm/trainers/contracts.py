@@ -1,0 +1,179 @@
+"""What a model, a data set and a strategy must offer, and what the training loop drives.
+
+Each of the three is one file with a pure description (`facts`) and one function that imports the
+framework inside. To add one: write the file and add its line to the list in the `__init__` of
+its package; the contract tests are parametrised over those lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from farm.core.catalogue import DatasetFacts, ModelFacts, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import DatasetSource, GoLine
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    ImageArray: TypeAlias = NDArray[np.uint8]
+    LabelArray: TypeAlias = NDArray[np.int64]
+    IndexArray: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """One split of a data set. images: (n, height, width, channels); labels: (n,)."""
+
+    images: ImageArray
+    labels: LabelArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDataset:
+    """A data set in memory, with where it came from."""
+
+    train: Examples
+    test: Examples
+    source: DatasetSource
+
+
+class Model(Protocol):
+    """A neural network, built for the shape of whatever data set it meets."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+        """Return a new Keras model: images in [0, 1] in, logits out."""
+        ...
+
+
+class Dataset(Protocol):
+    """A set of labelled images that fits into memory."""
+
+    @property
+    def facts(self) -> DatasetFacts: ...
+
+    def load(self, places: Sequence[Path]) -> LoadedDataset:
+        """Read it from the first of `places` that has it; download it into the first place.
+
+        Raises:
+            DatasetMissing: no place has it and it cannot be had from the internet.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Everything that one role process of a rank needs to take its place in the gang."""
+
+    job: JobSpec
+    rank: int
+    role: str
+    go: GoLine
+    model: Model
+    dataset: DatasetFacts
+    data: LoadedDataset
+    peer_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Of the test split: mean loss and top-1 accuracy."""
+
+    val_loss: float
+    val_accuracy_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSums:
+    """A checksum that survives another order of summation: compare to a tolerance."""
+
+    total: float
+    total_of_squares: float
+
+
+class Engine(Protocol):
+    """One connected rank: the model, its data on the device, and the way to its peers."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable parameters."""
+        ...
+
+    @property
+    def gradient_bytes(self) -> int: ...
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What was fixed and belongs into the record, such as the learning rate."""
+        ...
+
+    def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        """Run one step on this rank's `indices` of a global batch of `examples_count`.
+
+        Returns the sum of this rank's per-example losses, after the device has finished.
+        """
+        ...
+
+    def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
+        """Evaluate the test split on this rank alone; `on_batch` is called after each part."""
+        ...
+
+    def save(self) -> object:
+        """Copy the weights and the optimizer's state."""
+        ...
+
+    def restore(self, state: object) -> None: ...
+
+    def weight_sums(self) -> WeightSums: ...
+
+    def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
+        """Call `run_steps` under the profiler; return the seconds inside each collective.
+
+        In order of time; empty where nothing communicates; None where the profiler gave nothing.
+        """
+        ...
+
+    def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
+        """Wait until every rank has come to the barrier `name`, which is used once."""
+        ...
+
+    def leave(self) -> None:
+        """Part from the peers such that none of them takes it for a death."""
+        ...
+
+
+class Strategy(Protocol):
+    """A way to distribute the training over ranks."""
+
+    @property
+    def facts(self) -> StrategyFacts: ...
+
+    def roles(self, world_size: int, server_count: int) -> tuple[tuple[str, ...], ...]:
+        """Return the role processes of each rank, in order of rank."""
+        ...
+
+    def traffic(self, world_size: int, gradient_bytes: float) -> Traffic:
+        """Return what one rank sends per step on the critical path."""
+        ...
+
+    def prepare(self, cpu_count: int) -> str:
+        """Import the framework and set up its threads and devices, before anything is connected.
+
+        Returns its name and version, such as "tensorflow 2.21.0".
+        """
+        ...
+
+    def build(self, seat: Seat) -> Engine:
+        """Connect to the peers, build the model, and return what the loop drives.
+
+        Raises:
+            RankFailed: the port of this rank is taken.
+        """
+        ...

@@ -1,0 +1,79 @@
+"""The arrays of a data set: checked against its facts, put into the one form, and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farm.core.catalogue import DatasetFacts
+from farm.core.trainer_lines import DatasetSource
+from farm.trainers.contracts import Examples, LoadedDataset
+from farm.trainers.failures import DatasetMissing
+
+
+def split(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
+    """Bring one split into the common form: (n, height, width, channels), int64 labels."""
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    return Examples(
+        images=np.ascontiguousarray(images, dtype=np.uint8),
+        labels=np.ascontiguousarray(labels, dtype=np.int64).reshape(-1),
+    )
+
+
+def loaded(
+    facts: DatasetFacts, train: Examples, test: Examples, *, origin: str, sha256: str
+) -> LoadedDataset:
+    """Put both splits and their source together.
+
+    Raises:
+        DatasetMissing: they are not what the data set's facts promise.
+    """
+    for name, examples, count in (
+        ("training", train, facts.train_examples_count),
+        ("test", test, facts.test_examples_count),
+    ):
+        expected = (count, *facts.example_shape)
+        if examples.images.shape != expected or examples.labels.shape != (count,):
+            raise DatasetMissing(
+                f"{facts.name} in {origin}: expected {name} images of shape {expected}, "
+                f"got {examples.images.shape} with {len(examples.labels)} labels"
+            )
+        if examples.labels.min() < 0 or examples.labels.max() >= facts.class_count:
+            raise DatasetMissing(
+                f"{facts.name} in {origin}: expected labels from 0 to {facts.class_count - 1}, "
+                f"got {examples.labels.min()} to {examples.labels.max()}"
+            )
+    source = DatasetSource(
+        name=facts.name,
+        origin=origin,
+        sha256=sha256,
+        is_synthetic=facts.is_synthetic,
+        train_examples_count=len(train.labels),
+        test_examples_count=len(test.labels),
+    )
+    return LoadedDataset(train=train, test=test, source=source)
+
+
+def sha256_of_files(paths: Iterable[Path]) -> str:
+    """Return the SHA-256 of the contents one after the other, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sha256_of_splits(*splits: Examples) -> str:
+    """Return the SHA-256 of data that has no file: each split's images, then its labels."""
+    digest = hashlib.sha256()
+    for examples in splits:
+        digest.update(examples.images.data)
+        digest.update(examples.labels.astype("<i8").data)
+    return digest.hexdigest()

@@ -1,0 +1,47 @@
+"""CIFAR-10: 32x32 colour images, from the published pickles, unpacked or in their tar file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from farm.core.catalogue import DatasetFacts
+from farm.trainers.contracts import LoadedDataset
+from farm.trainers.datasets.download import RemoteFile, fetch
+from farm.trainers.datasets.places import first_readable
+
+ARCHIVE = RemoteFile(
+    file_name="cifar-10-python.tar.gz",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+)
+
+
+class Cifar10:
+    facts = DatasetFacts(
+        name="cifar10",
+        summary="photographs of ten kinds of things, 32x32",
+        train_examples_count=50_000,
+        test_examples_count=10_000,
+        example_shape=(32, 32, 3),
+        class_count=10,
+        is_synthetic=False,
+    )
+
+    def load(self, places: Sequence[Path]) -> LoadedDataset:
+        """Read the first place that has it, or download it into the first place."""
+        from farm.trainers.datasets.arrays import loaded, sha256_of_files
+        from farm.trainers.datasets.cifar10_files import read_cifar10
+
+        found = first_readable(places, read_cifar10)
+        if found is None:
+            fetch(ARCHIVE, places[0])
+            found = first_readable(places[:1], read_cifar10)
+            assert found is not None
+        return loaded(
+            self.facts,
+            found.train,
+            found.test,
+            origin=str(found.paths[0]),
+            sha256=sha256_of_files(found.paths),
+        )

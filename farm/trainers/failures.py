@@ -1,0 +1,57 @@
+"""What a trainer can say of its own end: every exception becomes one kind of failure."""
+
+from __future__ import annotations
+
+from farm.core.trainer_lines import Failure, FailureKind
+from farm.errors import FarmError, TrainerFailed
+
+_SHOWN_CHARACTERS = 500
+
+# By class name, so that the mapping is testable and importable without TensorFlow.
+_OUT_OF_MEMORY = frozenset({"MemoryError", "ResourceExhaustedError"})
+_CONNECTION = frozenset(
+    {"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"}
+)
+
+
+class RankFailed(TrainerFailed):
+    """This rank cannot go on, for a reason that has a name."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class DatasetMissing(RankFailed):
+    """This machine lacks the data set: put its files where the message says."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(FailureKind.DATASET_MISSING, message)
+
+
+def failure_of(error: BaseException, *, world_size: int) -> Failure:
+    """Name the failure that an exception of the trainer stands for.
+
+    Only in a gang does a broken connection speak of a peer; a single rank has none, so that the
+    same classes are then an exception of the training itself.
+    """
+    if isinstance(error, RankFailed):
+        return Failure(kind=error.kind, message=str(error))
+    name = type(error).__name__
+    if name in _OUT_OF_MEMORY:
+        kind = FailureKind.OUT_OF_MEMORY
+    elif name == "UnknownError" and "Could not start gRPC server" in str(error):
+        # Between the check of the port and TensorFlow's own bind somebody else was quicker.
+        kind = FailureKind.PORT_TAKEN
+    elif name in _CONNECTION and world_size > 1:
+        kind = FailureKind.PEER_LOST
+    else:
+        kind = FailureKind.TRAINER_RAISED
+    return Failure(kind=kind, message=_one_line(error, name))
+
+
+def _one_line(error: BaseException, name: str) -> str:
+    text = " ".join(str(error).split())[:_SHOWN_CHARACTERS]
+    if isinstance(error, FarmError):
+        return text
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,118 @@
+"""The trainer as a process: its descriptors, its cores, and how it ends when nobody needs it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+from farm.core.trainer_lines import FailureKind
+from farm.errors import InvalidSpec
+from farm.trainers.failures import RankFailed
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED = 1  # a Failure was written
+EXIT_USAGE = 2  # the first line was no assignment
+EXIT_ABANDONED = 3  # the agent has gone
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_PR_SET_PDEATHSIG = 1
+_MAX_LINE_BYTES = 1 << 20
+
+
+def take_stdout() -> int:
+    """Return a private copy of standard output, and send everything printed to standard error.
+
+    Libraries print to descriptor 1 from Python and from C++; not a byte of it may get between the
+    events. Child processes do not inherit the copy.
+    """
+    private = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    return private
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process as soon as the thread that started it ends.
+
+    A closed pipe says the same, but only while this process can run Python code; TensorFlow keeps
+    the interpreter's lock for minutes when a peer is absent.
+    """
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        logger.warning("no parent-death signal: %s", os.strerror(ctypes.get_errno()))
+    if os.getppid() != parent:  # It died before the request, and the signal will never come.
+        leave(EXIT_ABANDONED)
+
+
+def pin(cpus: Sequence[int]) -> None:
+    """Bind this thread, and every thread it starts from now on, to `cpus`.
+
+    Raises:
+        InvalidSpec: a CPU that this machine, or this container, does not have.
+    """
+    try:
+        os.sched_setaffinity(0, cpus)
+        granted = os.sched_getaffinity(0)
+    except (OSError, ValueError) as error:
+        raise InvalidSpec("cpus", list(cpus), f"CPUs of this machine ({error})") from error
+    if granted != set(cpus):
+        raise InvalidSpec("cpus", list(cpus), f"CPUs of this machine, of which {sorted(granted)}")
+
+
+def leave(code: int) -> NoReturn:
+    """End at once, without the interpreter's clean-up, in which TensorFlow can stall for long."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Orders:
+    """The lines that the agent writes; the end of the pipe ends the process.
+
+    The first line is read by the caller's thread, so that it can pin itself before it starts
+    another one; from `watch` on a thread waits for the rest.
+    """
+
+    def __init__(self, descriptor: int = _STDIN) -> None:
+        self._descriptor = descriptor
+        self._buffer = b""
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read_line(self) -> str | None:
+        """Return the next line; None at the end of the pipe, or when a line has no end."""
+        while b"\n" not in self._buffer:
+            chunk = os.read(self._descriptor, 1 << 16)
+            if not chunk or len(self._buffer) > _MAX_LINE_BYTES:
+                return None
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def watch(self) -> None:
+        """Start to wait for lines; when the pipe ends, so does the process."""
+        threading.Thread(target=self._watch, name="orders", daemon=True).start()
+
+    def next_line(self, *, timeout_s: float) -> str:
+        """Return the next line that the watching thread has read.
+
+        Raises:
+            RankFailed: none came in time.
+        """
+        try:
+            return self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise RankFailed(
+                FailureKind.RENDEZVOUS, f"no go from the agent within {timeout_s:g} s"
+            ) from None
+
+    def _watch(self) -> None:
+        while (line := self.read_line()) is not None:
+            self._lines.put(line)
+        leave(EXIT_ABANDONED)

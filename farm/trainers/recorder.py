@@ -1,0 +1,63 @@
+"""Every step's wall time, kept and sent in chunks, so that sending disturbs no measured step."""
+
+from __future__ import annotations
+
+import time
+
+from farm.core.trainer_lines import Progress, StepKind, Steps
+from farm.trainers.line import Line
+
+SEND_INTERVAL_S = 1.0
+
+
+class StepRecorder:
+    """Collects the times of consecutive steps of one kind and sends them at most once a second.
+
+    The sending happens between two steps, never within one.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._sent_at_s = time.monotonic()
+        self._complete: list[Steps] = []
+        self._kind: StepKind | None = None
+        self._first_step = 0
+        self._begun_s = 0.0
+        self._times_s: list[float] = []
+        self.step_count = 0
+
+    def add(self, kind: StepKind, *, begun_s: float, time_s: float) -> None:
+        """Record one step that began at `begun_s` (CLOCK_MONOTONIC) and took `time_s`."""
+        if kind is not self._kind:
+            self.close_chunk()
+            self._kind, self._first_step, self._begun_s = kind, self.step_count, begun_s
+        self._times_s.append(time_s)
+        self.step_count += 1
+        self.beat()
+
+    def close_chunk(self) -> None:
+        """End the chunk: the next step does not follow at once, or is of another kind."""
+        if self._kind is not None and self._times_s:
+            self._complete.append(
+                Steps(
+                    kind=self._kind,
+                    first_step=self._first_step,
+                    begun_monotonic_s=self._begun_s,
+                    times_s=tuple(self._times_s),
+                )
+            )
+        self._kind, self._times_s = None, []
+
+    def beat(self) -> None:
+        """Send what there is and a sign of progress, unless the last second has seen one."""
+        if time.monotonic() - self._sent_at_s >= SEND_INTERVAL_S:
+            self.flush()
+            self._line.emit(Progress(step_count=self.step_count))
+
+    def flush(self) -> None:
+        """Send every step recorded so far."""
+        self.close_chunk()
+        for steps in self._complete:
+            self._line.emit(steps)
+        self._complete.clear()
+        self._sent_at_s = time.monotonic()

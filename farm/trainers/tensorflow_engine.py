@@ -1,0 +1,177 @@
+"""One rank of TensorFlow: model, optimizer and examples under a tf.distribute strategy.
+
+The gradient of a rank is the sum over its own examples divided by the global batch size actually
+used, so that the sum over ranks is the mean over the global batch however unevenly it is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from farm.core.spec import TrainingPass
+from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
+from farm.trainers.tensorflow_gang import Gang
+from farm.trainers.tensorflow_profile import collective_times
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from farm.trainers.contracts import IndexArray
+
+# Fixed, so that configurations are compared at the same setting; recorded with every result.
+LEARNING_RATE = 0.02
+MOMENTUM = 0.9
+EVALUATION_BATCH_SIZE = 500
+
+
+class TensorFlowEngine:
+    """Drives a built model; the strategy is connected and owned by the process."""
+
+    def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
+        self._gang = gang
+        self._is_alone = strategy.num_replicas_in_sync == 1
+        # Every rank draws the same initial weights, whatever the world size.
+        keras.utils.set_random_seed(seat.job.seed)
+        with strategy.scope():
+            self._model = seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+            self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+            self._optimizer.build(self._model.trainable_variables)
+        self._test = seat.data.test
+        is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._step = self._step_function(seat.data.train, strategy=strategy, is_forward=is_forward)
+        self._evaluate = self._evaluation_function()
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(int(np.prod(v.shape)) for v in self._model.trainable_variables)
+
+    @property
+    def gradient_bytes(self) -> int:
+        return sum(
+            int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size
+            for v in self._model.trainable_variables
+        )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What was fixed: optimizer, learning rate, thread pools, device."""
+        return {
+            "optimizer": "sgd",
+            "learning_rate": LEARNING_RATE,
+            "momentum": MOMENTUM,
+            "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
+            "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
+            "device": "gpu" if tf.config.list_logical_devices("GPU") else "cpu",
+        }
+
+    def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        if len(indices) == 0:
+            # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
+            # sum: one example with weight zero.
+            return float(self._step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
+        return float(self._step(indices, np.float32(1.0 / examples_count)))
+
+    def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
+        count = len(self._test.labels)
+        loss_sum, correct_count = 0.0, 0
+        for first in range(0, count, EVALUATION_BATCH_SIZE):
+            part = slice(first, first + EVALUATION_BATCH_SIZE)
+            loss, correct = self._evaluate(self._test.images[part], self._test.labels[part])
+            loss_sum += float(loss)
+            correct_count += int(correct)
+            on_batch()
+        return Evaluation(val_loss=loss_sum / count, val_accuracy_ratio=correct_count / count)
+
+    def save(self) -> list[NDArray[Any]]:
+        return [np.array(v.numpy()) for v in self._state_variables()]
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, list)
+        for variable, value in zip(self._state_variables(), state, strict=True):
+            variable.assign(value)
+
+    def weight_sums(self) -> WeightSums:
+        weights = [v.numpy().astype(np.float64) for v in self._model.trainable_variables]
+        return WeightSums(
+            total=float(sum(w.sum() for w in weights)),
+            total_of_squares=float(sum((w * w).sum() for w in weights)),
+        )
+
+    def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
+        times_s = collective_times(run_steps)
+        if not times_s and not self._is_alone:
+            return None  # The ranks did communicate, so the profiler has missed it.
+        return times_s
+
+    def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
+        self._gang.wait(name, timeout_s=timeout_s)
+
+    def leave(self) -> None:
+        self._gang.leave()
+
+    def _state_variables(self) -> list[Any]:
+        return [*self._model.variables, *self._optimizer.variables]
+
+    def _step_function(
+        self, train: Examples, *, strategy: Any, is_forward: bool
+    ) -> Callable[[IndexArray, np.float32], Any]:
+        """Compile the step: (indices, scale) to the sum of this rank's losses.
+
+        The examples stay in memory as bytes and become floats inside, batch by batch. The batch
+        dimension is open, so that partial and uneven batches compile nothing anew.
+        """
+        images, labels = tf.constant(train.images), tf.constant(train.labels)
+        body = self._forward if is_forward else self._forward_backward
+
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.float32)]
+        )
+        def step(indices: Any, scale: Any) -> Any:
+            def on_replica(indices: Any, scale: Any) -> Any:
+                return body(tf.gather(images, indices), tf.gather(labels, indices), scale)
+
+            return strategy.run(on_replica, args=(indices, scale))
+
+        return step  # type: ignore[no-any-return]
+
+    def _forward_backward(self, images: Any, labels: Any, scale: Any) -> Any:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss_sum = tf.reduce_sum(_losses(self._model(_floats(images), training=True), labels))
+            scaled = loss_sum * scale
+        # The optimizer sums the gradients over the replicas before it applies them.
+        self._optimizer.apply(tape.gradient(scaled, variables), variables)
+        return loss_sum
+
+    def _forward(self, images: Any, labels: Any, scale: Any) -> Any:
+        del scale
+        return tf.reduce_sum(_losses(self._model(_floats(images), training=False), labels))
+
+    def _evaluation_function(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        height, width, channels = self._test.images.shape[1:]
+
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[
+                tf.TensorSpec([None, height, width, channels], tf.uint8),
+                tf.TensorSpec([None], tf.int64),
+            ]
+        )
+        def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
+            logits = self._model(_floats(images), training=False)
+            hits = tf.equal(tf.argmax(logits, axis=1), labels)
+            return tf.reduce_sum(_losses(logits, labels)), tf.math.count_nonzero(hits)
+
+        return evaluate  # type: ignore[no-any-return]
+
+
+def _floats(images: Any) -> Any:
+    return tf.cast(images, tf.float32) / 255.0
+
+
+def _losses(logits: Any, labels: Any) -> Any:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

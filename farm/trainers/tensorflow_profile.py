@@ -1,0 +1,59 @@
+"""Where a step's time goes, read from TensorFlow's own profiler in this process."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+logger = logging.getLogger(__name__)
+
+COLLECTIVE = "CollectiveReduceV2"
+_PICOSECONDS_PER_S = 1e12
+
+
+def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
+    """Call `run_steps` under the profiler; return the seconds of each collective, in order.
+
+    A collective's time is transfer and waiting for slower peers together. None where the
+    profiler could not run or left no trace; `run_steps` is called in any case, since the peers
+    wait for it.
+    """
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    with tempfile.TemporaryDirectory(prefix="farm-profile-") as folder:
+        try:
+            tf.profiler.experimental.start(folder, options=options)
+        except tf.errors.OpError as error:
+            logger.warning("profiler did not start: %s", error)
+            run_steps()
+            return None
+        try:
+            run_steps()
+        finally:
+            tf.profiler.experimental.stop()
+        traces = sorted(Path(folder).glob("plugins/profile/*/*.xplane.pb"))
+        if not traces:
+            return None
+        space = xplane_pb2.XSpace()
+        space.ParseFromString(traces[-1].read_bytes())
+    spans = sorted(_spans(space))
+    return tuple(duration_ps / _PICOSECONDS_PER_S for _, duration_ps in spans)
+
+
+def _spans(space: Any) -> Iterator[tuple[int, int]]:
+    """Yield (begin, duration) in ps of every collective on any line of the trace."""
+    for plane in space.planes:
+        ids = {
+            number
+            for number, metadata in plane.event_metadata.items()
+            if metadata.name.partition(":")[0].endswith(COLLECTIVE)
+        }
+        for line in plane.lines:
+            for event in line.events:
+                if event.metadata_id in ids:
+                    yield line.timestamp_ns * 1000 + event.offset_ps, event.duration_ps

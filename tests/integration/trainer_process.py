@@ -1,0 +1,171 @@
+"""Start real trainers and talk to them by their line protocol, always within a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from farm.core.codec import to_json
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import (
+    Assignment,
+    Event,
+    Failure,
+    GoLine,
+    Ready,
+    StepKind,
+    Steps,
+    TrainerResult,
+    read_event,
+)
+
+E = TypeVar("E", bound=object)
+DEADLINE_S = 90.0
+
+
+class TrainerProcess:
+    """One `python -m farm.trainers`, killed when the block ends."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.events: list[tuple[float, Event]] = []  # with the instant of their arrival, monotonic
+        self._arrived: queue.Queue[tuple[float, Event] | None] = queue.Queue()
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "farm.trainers"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> TrainerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def write(self, line: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((json.dumps(to_json(line)) + "\n").encode())
+        self.process.stdin.flush()
+
+    def close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def wait_for(self, kind: type[E], *, timeout_s: float = DEADLINE_S) -> E:
+        """Return the next event of `kind`; a failure in its place fails the test."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                arrived = self._arrived.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(
+                    f"no {kind.__name__} in {timeout_s} s; {self.story()}"
+                ) from None
+            if arrived is None:
+                raise AssertionError(f"ended before {kind.__name__}; {self.story()}")
+            self.events.append(arrived)
+            event = arrived[1]
+            if isinstance(event, kind):
+                return event
+            assert not isinstance(event, Failure), f"{event}; {self.story()}"
+
+    def exit_code(self, *, timeout_s: float = DEADLINE_S) -> int:
+        return self.process.wait(timeout_s)
+
+    def seen(self, kind: type[E]) -> list[E]:
+        """Return the events of `kind` that came so far, in order."""
+        return [event for _, event in self.events if isinstance(event, kind)]
+
+    def step_times_s(self, kind: StepKind) -> list[float]:
+        return [t for steps in self.seen(Steps) if steps.kind is kind for t in steps.times_s]
+
+    def story(self) -> str:
+        return f"events: {[e for _, e in self.events]}; log: {self.log.read_text()[-3000:]}"
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._arrived.put((time.monotonic(), read_event(line.decode())))
+        self._arrived.put(None)
+
+
+@contextlib.contextmanager
+def gang(
+    job: JobSpec, folder: Path, *, data_dir: Path | None = None
+) -> Iterator[list[TrainerProcess]]:
+    """Start every rank of a job on its own core where there are enough, and let them begin."""
+    with started(job, folder, data_dir=data_dir) as trainers:
+        for trainer in trainers:
+            trainer.wait_for(Ready)
+        go(trainers)
+        yield trainers
+
+
+@contextlib.contextmanager
+def started(
+    job: JobSpec, folder: Path, *, data_dir: Path | None = None
+) -> Iterator[list[TrainerProcess]]:
+    """Start every rank of a job and give it its assignment; it waits for go."""
+    cpus = sorted(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        trainers = []
+        for rank in range(job.world_size):
+            trainer = stack.enter_context(TrainerProcess(folder / f"rank{rank}.log"))
+            trainer.write(
+                Assignment(
+                    job=job,
+                    rank=rank,
+                    cpus=(cpus[rank % len(cpus)],),
+                    data_dir=str(data_dir) if data_dir else None,
+                )
+            )
+            trainers.append(trainer)
+        yield trainers
+
+
+def go(trainers: list[TrainerProcess]) -> None:
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(len(trainers)))
+    for rank, trainer in enumerate(trainers):
+        trainer.write(GoLine(cluster={"worker": addresses}, task_index=rank))
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for held in sockets:
+            held.bind(("127.0.0.1", 0))
+        return [int(held.getsockname()[1]) for held in sockets]
+
+
+def results(trainers: list[TrainerProcess]) -> list[TrainerResult]:
+    """Wait for every rank's result and for its end with exit code 0."""
+    found = [trainer.wait_for(TrainerResult) for trainer in trainers]
+    assert [trainer.exit_code() for trainer in trainers] == [0] * len(trainers)
+    return found

@@ -1,0 +1,77 @@
+"""How step times are kept and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farm.core.trainer_lines import Event, Progress, StepKind, Steps, read_event
+from farm.trainers import recorder as recorder_module
+from farm.trainers.line import Line
+from farm.trainers.recorder import StepRecorder
+
+
+class Sent:
+    """The agent's end: a file that the events are written to."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self.descriptor = descriptor
+
+    def events(self) -> list[Event]:
+        return [read_event(line) for line in self._path.read_text().splitlines()]
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Iterator[Sent]:
+    path = tmp_path / "events"
+    with path.open("wb") as file:
+        yield Sent(path, file.fileno())
+
+
+@pytest.fixture
+def recorder(sent: Sent) -> StepRecorder:
+    return StepRecorder(Line(sent.descriptor))
+
+
+def test_consecutive_steps_of_one_kind_are_one_chunk(recorder: StepRecorder, sent: Sent) -> None:
+    for begun_s, kind in enumerate([StepKind.WARMUP] + [StepKind.TIMED] * 2 + [StepKind.PARTIAL]):
+        recorder.add(kind, begun_s=float(begun_s), time_s=begun_s / 8)
+    recorder.flush()
+    assert sent.events() == [
+        Steps(kind=StepKind.WARMUP, first_step=0, begun_monotonic_s=0.0, times_s=(0.0,)),
+        Steps(kind=StepKind.TIMED, first_step=1, begun_monotonic_s=1.0, times_s=(0.125, 0.25)),
+        Steps(kind=StepKind.PARTIAL, first_step=3, begun_monotonic_s=3.0, times_s=(0.375,)),
+    ]
+
+
+def test_a_flush_ends_the_chunk_and_sends_nothing_twice(recorder: StepRecorder, sent: Sent) -> None:
+    recorder.add(StepKind.TIMED, begun_s=1.0, time_s=0.5)
+    recorder.flush()
+    recorder.add(StepKind.TIMED, begun_s=9.0, time_s=0.25)
+    recorder.flush()
+    recorder.flush()
+    assert sent.events() == [
+        Steps(kind=StepKind.TIMED, first_step=0, begun_monotonic_s=1.0, times_s=(0.5,)),
+        Steps(kind=StepKind.TIMED, first_step=1, begun_monotonic_s=9.0, times_s=(0.25,)),
+    ]
+
+
+def test_nothing_is_sent_within_a_second(recorder: StepRecorder, sent: Sent) -> None:
+    for _ in range(1000):
+        recorder.add(StepKind.TIMED, begun_s=0.0, time_s=0.0)
+    assert sent.events() == []
+    assert recorder.step_count == 1000
+
+
+def test_after_a_second_the_steps_and_the_progress_are_sent(
+    recorder: StepRecorder, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "SEND_INTERVAL_S", 0.0)
+    recorder.add(StepKind.TIMED, begun_s=1.0, time_s=0.5)
+    assert sent.events() == [
+        Steps(kind=StepKind.TIMED, first_step=0, begun_monotonic_s=1.0, times_s=(0.5,)),
+        Progress(step_count=1),
+    ]

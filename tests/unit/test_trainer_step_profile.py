@@ -1,0 +1,48 @@
+"""How profiled steps are split into computing and communicating."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.trainers.step_profile import step_profile
+
+
+def test_the_medians_are_of_the_steps_and_not_of_their_sum() -> None:
+    profile = step_profile([10.0, 11.0, 30.0, 9.0], [2.0, 4.0, 21.0, 1.0])
+    assert profile is not None
+    assert profile.step_count == 3
+    assert profile.step_time_s == 11.0
+    assert profile.communication_s == 4.0
+    assert profile.compute_s == 8.0
+
+
+def test_several_collectives_of_a_step_are_added() -> None:
+    profile = step_profile([10.0] * 3, [1.0, 2.0] * 3)
+    assert profile is not None
+    assert profile.communication_s == 3.0
+
+
+@pytest.mark.parametrize("collectives_s", [[1.0] * 3, [1.0] * 4])
+def test_the_last_step_may_lack_its_collective(collectives_s: list[float]) -> None:
+    profile = step_profile([5.0, 5.0, 5.0, 100.0], collectives_s)
+    assert profile is not None
+    assert profile.step_time_s == 5.0
+    assert profile.communication_s == 1.0
+
+
+def test_one_rank_alone_communicates_nothing() -> None:
+    profile = step_profile([1.0, 2.0, 3.0], ())
+    assert profile is not None
+    assert profile.communication_s == 0.0
+    assert profile.compute_s == profile.step_time_s == 1.5
+
+
+@pytest.mark.parametrize("collectives_s", [None, [1.0], [1.0] * 7])
+def test_a_trace_with_holes_gives_nothing(collectives_s: list[float] | None) -> None:
+    assert step_profile([1.0] * 5, collectives_s) is None
+
+
+def test_overlapping_collectives_never_make_computing_negative() -> None:
+    profile = step_profile([1.0, 1.0], [0.9, 0.9, 0.9, 0.9])
+    assert profile is not None
+    assert profile.compute_s == 0.0
