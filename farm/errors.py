@@ -25,7 +25,9 @@ class InvalidSpec(FarmError):
             shown = f"an unprintable {type(value).__name__}"
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[: _SHOWN_CHARACTERS - 3] + "..."
-        super().__init__(f"{field}: expected {expected}, got {shown}")
+        # A key of the user's own may hold a line break, and an error is one line.
+        name = field if field.isprintable() else repr(field)
+        super().__init__(f"{name}: expected {expected}, got {shown}")
         self.field = field
         self.value = value
         self.expected = expected

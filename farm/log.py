@@ -14,7 +14,7 @@ from typing import Any
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # These report every reconnection and every message at INFO.
-_CHATTY = ("celery", "kombu", "amqp", "redis", "werkzeug")
+_CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug")
 
 
 class _LineFormatter(logging.Formatter):

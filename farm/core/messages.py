@@ -237,6 +237,11 @@ class Sample:
     disk_write_operations_per_s: float | None = None
     extra: dict[str, float] = field(default_factory=dict)  # such as gpu0_ratio
 
+    def __post_init__(self) -> None:
+        # The store counts ticks in 32 bits; one absurd report must not block its whole batch.
+        if not 0 <= self.tick < 2**31:
+            raise InvalidSpec("tick", self.tick, "a tick from 0 to 2**31 - 1")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
@@ -251,6 +256,10 @@ class StepTimes:
     first_step: int
     begun_s: float
     times_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_step < 2**31:
+            raise InvalidSpec("first_step", self.first_step, "a step from 0 to 2**31 - 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,10 @@
-"""How far a sweep is, and about how long it will take. None where nothing is known yet."""
+"""About how long a sweep will take from now on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
-
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 
 
 class FinishedJob(Protocol):
@@ -25,34 +23,6 @@ class UnfinishedJob:
 
     world_size: int
     elapsed_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """`done_ratio` counts jobs, whatever their end; `remaining_s` None: nothing to go by."""
-
-    total_count: int
-    finished_count: int
-    done_ratio: float
-    remaining_s: float | None
-
-
-def progress(
-    counts: Mapping[JobState, int],
-    *,
-    finished: Collection[FinishedJob],
-    unfinished: Collection[UnfinishedJob],
-    agent_count: int,
-) -> Progress:
-    """Sum up a sweep from its jobs' states and, for the time left, from what its jobs took."""
-    total_count = sum(counts.values())
-    finished_count = sum(counts.get(state, 0) for state in FINAL_JOB_STATES)
-    return Progress(
-        total_count=total_count,
-        finished_count=finished_count,
-        done_ratio=finished_count / total_count if total_count else 1.0,
-        remaining_s=remaining_s(finished, unfinished, agent_count=agent_count),
-    )
 
 
 def remaining_s(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from dataclasses import dataclass, field
 
 from farm.core.codec import content_hash
@@ -37,8 +38,9 @@ class NetworkProfile:
         _within("jitter_s", self.jitter_s, 0.0, MAX_ONE_WAY_DELAY_S)
         if not 0.0 <= self.packet_loss_ratio < 1.0:
             raise InvalidSpec("packet_loss_ratio", self.packet_loss_ratio, "a ratio in [0, 1)")
-        if self.bandwidth_bytes_per_s is not None and self.bandwidth_bytes_per_s <= 0:
-            raise InvalidSpec("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "more than 0")
+        bandwidth = self.bandwidth_bytes_per_s
+        if bandwidth is not None and not 0 < bandwidth < math.inf:
+            raise InvalidSpec("bandwidth_bytes_per_s", bandwidth, "a finite number above 0")
 
     @property
     def is_untouched(self) -> bool:

@@ -166,7 +166,8 @@ def _refuse_unknown(table: Mapping[str, object], known: tuple[str, ...], *, wher
         if key not in known:
             hint = did_you_mean(str(key), known)
             expected = f"one of the fields {', '.join(known)}{hint}"
-            raise InvalidSpec(f"{where}{key}", value, expected)
+            shown = key if isinstance(key, str) and key else repr(key)
+            raise InvalidSpec(f"{where}{shown}", value, expected)
 
 
 _REQUIRED = object()
@@ -253,8 +254,7 @@ def _delay_s(value: object, where: str) -> float:
 
 def _loss_ratio(value: object, where: str) -> float:
     number = _number(value)
-    # The quotient is checked too: the largest number below 100 divides to 1.
-    if number is None or not 0 <= number < 100 or number / 100 >= 1:
+    if number is None or not 0 <= number < 100:
         raise InvalidSpec(where, value, "a percentage from 0 to below 100")
     return number / 100
 

@@ -37,7 +37,7 @@ def live_agents(session: Session, *, now: dt.datetime, live_within_s: float) -> 
         .where(or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None)))
         .order_by(Agent.id)
     )
-    return [_live(agent, fresh_since=fresh_since) for agent in agents]
+    return [_live(agent) for agent in agents]
 
 
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
@@ -53,9 +53,8 @@ def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
     session.flush()
 
 
-def _live(agent: Agent, *, fresh_since: dt.datetime) -> LiveAgent:
+def _live(agent: Agent) -> LiveAgent:
     is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
-    is_fresh = agent.heartbeat_at is not None and agent.heartbeat_at >= fresh_since
     takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
     return LiveAgent(
         agent_id=agent.id,
@@ -63,6 +62,6 @@ def _live(agent: Agent, *, fresh_since: dt.datetime) -> LiveAgent:
         cpus=frozenset(agent.facts["cpus"]),
         capabilities=frozenset(agent.facts["capabilities"]),
         labels=frozenset(agent.facts["labels"].items()),
-        is_idle=is_fresh and takes_ranks and not is_occupying,
+        is_idle=takes_ranks and not is_occupying,
         is_occupying=is_occupying,
     )

@@ -151,13 +151,13 @@ def _cell_key(row: MeasurementRow) -> CellKey:
 
 
 def _export(row: MeasurementRow) -> dict[str, object]:
-    # Rounded to a billionth, or 0.0021 s would be written as 2.0999999999999996 ms.
+    # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
     bandwidth = row.bandwidth_bytes_per_s
     edge: dict[str, object] = {
         "pass": row.training_pass,
         "one_way_delay_ms": round(row.one_way_delay_s * 1000, 9),
         "bandwidth_mbit_per_s": (
-            None if bandwidth is None else round(bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S, 9)
+            None if bandwidth is None else bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S
         ),
         "packet_loss_percent": round(row.packet_loss_ratio * 100, 9),
     }

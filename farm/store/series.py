@@ -185,8 +185,9 @@ def _thinned(
     means: list[sa.Label[float]] = [
         func.avg(getattr(SampleRow, name), type_=sa.Double()).label(name) for name in _METRICS
     ]
+    columns: list[ColumnElement[Any]] = [begin, *means]
     return session.execute(
-        select(SampleRow.rank, begin, *means)
+        select(SampleRow.rank, *columns)
         .where(*which)
         .group_by(SampleRow.rank, begin)
         .order_by(SampleRow.rank, begin)

@@ -123,3 +123,14 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 def _sweep_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
         return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+
+
+def test_a_connection_that_breaks_in_the_middle_is_unreachable_and_then_mended(
+    engine: sa.Engine,
+) -> None:
+    if engine.dialect.name != "postgresql":
+        pytest.skip("a file has no connection that could break")
+    kill = sa.text("SELECT pg_terminate_backend(pg_backend_pid())")
+    with pytest.raises(Unreachable, match="cannot be used"), writing(engine) as session:
+        session.execute(kill)
+    assert _sweep_count(engine) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -51,7 +52,7 @@ def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
     ],
 )
 def test_one_unfit_agent_leaves_the_whole_gang_unleased(
-    engine: sa.Engine, unfit: dict[str, object]
+    engine: sa.Engine, unfit: dict[str, Any]
 ) -> None:
     with writing(engine) as session:
         [job_id] = add_sweep(session, job_spec(world_size=2))

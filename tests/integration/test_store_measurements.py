@@ -119,16 +119,16 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             session,
             "first",
             job_id=ids[0],
-            one_way_delay_s=0.0021,
+            one_way_delay_s=0.00397,
             bandwidth_bytes_per_s=12_500_000.0,
-            packet_loss_ratio=0.07,
+            packet_loss_ratio=0.009,
         )
         rows = export_rows(session, session.get_one(Job, ids[0]).sweep_id)
     assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
     first, second = rows
-    assert first["one_way_delay_ms"] == 2.1
+    assert first["one_way_delay_ms"] == 3.97
     assert first["bandwidth_mbit_per_s"] == 100.0
-    assert first["packet_loss_percent"] == 7.0
+    assert first["packet_loss_percent"] == 0.9
     assert (first["pass"], first["status"], first["step_time_s"]) == ("forward_backward", "ok", 0.1)
     assert (second["status"], second["step_time_s"]) == ("out_of_memory", None)
     assert (second["one_way_delay_ms"], second["bandwidth_mbit_per_s"]) == (0.0, None)

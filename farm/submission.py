@@ -1,0 +1,110 @@
+"""From a sweep as people write it to jobs in the store. Needs the store, never the broker."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farm.core.expansion import Expansion, expand
+from farm.core.sweep import SweepSpec, parse_sweep
+from farm.errors import InvalidSpec
+from farm.registry import catalogue
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+# Far above any sweep written by hand, and far below what would hurt.
+MAX_FILE_BYTES = 10_000_000
+_POSITION = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A sweep that may be submitted, and what it would become."""
+
+    sweep: SweepSpec
+    expansion: Expansion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """`skipped`: the cells left out, each with its reason."""
+
+    sweep_id: int
+    job_count: int
+    skipped: tuple[str, ...]
+
+
+def read_sweep_file(path: Path) -> object:
+    """Read a sweep file's TOML; what it says is checked by `plan`.
+
+    Raises:
+        InvalidSpec: it cannot be read, or is not TOML; names the file and the line.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidSpec(
+            "sweep file", str(path), f"a readable file ({error.strerror or error})"
+        ) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidSpec(str(path), len(content), f"at most {MAX_FILE_BYTES} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidSpec(
+            f"{path} line {line}", content[error.start : error.start + 1], "UTF-8 text"
+        ) from None
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _syntax_error(path, text, str(error)) from None
+
+
+def plan(data: object) -> Plan:
+    """Check a sweep and expand it against everything that is registered.
+
+    Raises:
+        InvalidSpec: see `parse_sweep` and `expand`.
+    """
+    sweep = parse_sweep(data)
+    return Plan(sweep=sweep, expansion=expand(sweep, catalogue()))
+
+
+def submit(session: Session, data: object, *, now: datetime) -> Submitted:
+    """Check a sweep and write its jobs. The caller owns the transaction.
+
+    Raises:
+        InvalidSpec: the sweep cannot be accepted; nothing has been written.
+    """
+    planned = plan(data)
+    assert isinstance(data, Mapping)  # or it would not have been parsed
+    # Imported here: who only plans needs no database installed.
+    from farm.store.sweeps import insert_sweep
+
+    expansion = planned.expansion
+    skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)
+    sweep_id = insert_sweep(
+        session,
+        name=planned.sweep.name,
+        spec=data,
+        jobs=expansion.jobs,
+        skipped=skipped,
+        priority=planned.sweep.priority,
+        now=now,
+    )
+    return Submitted(sweep_id=sweep_id, job_count=len(expansion.jobs), skipped=skipped)
+
+
+def _syntax_error(path: Path, text: str, message: str) -> InvalidSpec:
+    lines = text.splitlines() or [""]
+    match = _POSITION.match(message)
+    number = int(match["line"]) if match and match["line"] else len(lines)
+    what = match["what"] if match else message
+    return InvalidSpec(f"{path} line {number}", lines[number - 1], f"TOML ({what})")

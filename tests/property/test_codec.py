@@ -1,0 +1,115 @@
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from farm.core.codec import canonical_json, from_json
+from farm.core.messages import (
+    COMMANDS,
+    REPORTS,
+    Heartbeat,
+    Report,
+    ReportBatch,
+    Sample,
+    Samples,
+    unseal,
+)
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import TrainerResult, read_event
+from farm.errors import InvalidSpec
+
+KINDS: list[type] = [*COMMANDS.values(), *REPORTS.values(), Heartbeat, ReportBatch, JobSpec]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+RATES = st.none() | FINITE
+SAMPLES = st.builds(
+    Sample,
+    tick=st.integers(0, 10**6),
+    cpu_ratio=RATES,
+    memory_used_bytes=st.none() | st.integers(0, 2**63 - 1),
+    net_rx_bytes_per_s=RATES,
+    extra=st.dictionaries(st.text(), FINITE, max_size=3),
+)
+
+
+def is_refused(kind: type, data: object) -> bool:
+    """Whether `data` is refused; any other error passes through and fails the test."""
+    try:
+        from_json(kind, data)
+    except InvalidSpec:
+        return True
+    return False
+
+
+def known_fields(kind: type) -> st.SearchStrategy[dict[str, object]]:
+    names = list(kind.__dataclass_fields__)  # type: ignore[attr-defined] # all are dataclasses
+    return st.dictionaries(st.sampled_from(names), JSON)
+
+
+@given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), JSON)))
+def test_any_json_is_a_value_or_is_refused(case: tuple[type, object]) -> None:
+    is_refused(*case)
+
+
+@given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), known_fields(kind))))
+def test_any_json_in_fields_that_exist_is_a_value_or_is_refused(case: tuple[type, object]) -> None:
+    kind, data = case
+    if not is_refused(kind, data):
+        value: object = from_json(kind, data)
+        assert from_json(kind, json.loads(canonical_json(value))) == value
+
+
+@given(JSON)
+@example({"version": 1, "message": {"token": 10**400, "reason": ""}})
+def test_any_json_as_an_envelope_is_a_message_or_is_refused(data: object) -> None:
+    for kind in KINDS:
+        try:
+            unseal(kind, data)
+        except InvalidSpec:
+            continue
+
+
+@given(st.text() | JSON.map(json.dumps))
+def test_any_text_is_a_trainers_line_or_is_refused(line: str) -> None:
+    try:
+        read_event(line)
+    except InvalidSpec:
+        return
+    assert json.loads(line)["event"]
+
+
+@given(st.builds(Samples, samples=st.lists(SAMPLES, max_size=5).map(tuple)))
+def test_samples_survive_json_to_the_last_bit(samples: Samples) -> None:
+    assert from_json(Samples, json.loads(canonical_json(samples))) == samples
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_whatever_free_json_is_taken_can_be_written_again(body: dict[str, object]) -> None:
+    data = {"number": 1, "token": 1, "rank": 0, "kind": "ended", "body": body}
+    if not is_refused(Report, data):
+        assert json.loads(canonical_json(from_json(Report, data)))["body"] == body
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**30])
+def test_no_value_that_a_database_refuses_hides_in_free_json(value: object) -> None:
+    fields = {
+        "timed_step_count": 1,
+        "window_step_count": 1,
+        "timed_window_s": 1.0,
+        "timed_begun_monotonic_s": 1.0,
+        "interface_rx_bytes": None,
+        "interface_tx_bytes": None,
+        "train_loss": None,
+        "val_accuracy_ratio": None,
+        "peak_resident_bytes": 1,
+        "seed": 0,
+    }
+    assert not is_refused(TrainerResult, {**fields, "details": {"a": [1.5]}})
+    assert is_refused(TrainerResult, {**fields, "details": {"a": [value]}})

@@ -1,0 +1,161 @@
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farm.core.scheduling import Placement, explain, place
+from farm.core.views import LiveAgent, WaitingJob
+
+RESERVE_AFTER_S = 60.0
+CAPABILITIES = st.frozensets(st.sampled_from(["netem", "gpu"]))
+LABELS = st.frozensets(st.sampled_from([("type", "small"), ("type", "large"), ("zone", "1")]))
+
+
+@st.composite
+def farms(draw: st.DrawFn) -> list[LiveAgent]:
+    """Agents on a few machines, whose CPU sets may overlap."""
+    agents = []
+    for i in range(draw(st.integers(0, 8))):
+        state = draw(st.sampled_from(["idle", "idle", "busy", "drained"]))
+        agents.append(
+            LiveAgent(
+                agent_id=f"agent-{i}",
+                machine_id=draw(st.sampled_from(["m1", "m2", f"own-{i}", f"own-{i}"])),
+                cpus=draw(st.frozensets(st.integers(0, 5), min_size=1, max_size=3)),
+                capabilities=draw(CAPABILITIES),
+                labels=draw(LABELS),
+                is_idle=state == "idle",
+                is_occupying=state == "busy",
+            )
+        )
+    return agents
+
+
+QUEUES = st.lists(
+    st.builds(
+        WaitingJob,
+        job_id=st.integers(1, 1000),
+        world_size=st.integers(1, 5),
+        requires=CAPABILITIES,
+        labels=LABELS,
+        priority=st.integers(-1, 1),
+        waited_s=st.sampled_from([0.0, 10.0, 59.9, 60.0, 500.0]),
+    ),
+    max_size=10,
+    unique_by=lambda job: job.job_id,
+)
+
+
+def decide(jobs: list[WaitingJob], agents: list[LiveAgent]) -> list[Placement]:
+    return place(jobs, agents, reserve_after_s=RESERVE_AFTER_S)
+
+
+def suits(agent: LiveAgent, job: WaitingJob) -> bool:
+    return job.requires <= agent.capabilities and job.labels <= agent.labels
+
+
+def overlap(a: LiveAgent, b: LiveAgent) -> bool:
+    return a is not b and a.machine_id == b.machine_id and bool(a.cpus & b.cpus)
+
+
+def precedence(job: WaitingJob) -> tuple[float, float, int]:
+    return -job.priority, -job.waited_s, job.job_id
+
+
+@given(QUEUES, farms())
+def test_gangs_are_whole_idle_capable_and_disjoint(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    by_job = {job.job_id: job for job in jobs}
+    by_agent = {agent.agent_id: agent for agent in agents}
+    placements = decide(jobs, agents)
+    used = [by_agent[agent_id] for p in placements for agent_id in p.agent_ids]
+    assert len({p.job_id for p in placements}) == len(placements)
+    assert len({agent.agent_id for agent in used}) == len(used)
+    for placement in placements:
+        job = by_job[placement.job_id]
+        assert len(placement.agent_ids) == job.world_size
+        assert all(suits(by_agent[agent_id], job) for agent_id in placement.agent_ids)
+    assert all(agent.is_idle for agent in used)
+    working = used + [agent for agent in agents if agent.is_occupying]
+    assert not any(overlap(a, b) for a in used for b in working)
+
+
+@given(QUEUES, farms(), st.randoms(use_true_random=False))
+def test_the_order_of_the_inputs_does_not_matter(
+    jobs: list[WaitingJob], agents: list[LiveAgent], rng: random.Random
+) -> None:
+    shuffled_jobs, shuffled_agents = jobs.copy(), agents.copy()
+    rng.shuffle(shuffled_jobs)
+    rng.shuffle(shuffled_agents)
+    assert decide(jobs, agents) == decide(shuffled_jobs, shuffled_agents)
+    assert explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S) == explain(
+        shuffled_jobs, shuffled_agents, reserve_after_s=RESERVE_AFTER_S
+    )
+
+
+@given(QUEUES, farms())
+def test_a_job_behind_others_changes_nothing_for_them(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    ordered = sorted(jobs, key=precedence)
+    placements = decide(jobs, agents)
+    for i in range(len(ordered)):
+        ahead = {job.job_id for job in ordered[:i]}
+        expected = [p for p in placements if p.job_id in ahead]
+        assert decide(ordered[:i], agents) == expected
+
+
+@given(QUEUES, farms())
+def test_nobody_behind_an_overdue_job_takes_an_agent_that_it_could_use(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    # Without overlaps the width of the farm for a job is a plain count.
+    agents = [a for a in agents if not any(overlap(a, b) for b in agents)]
+    placements = {p.job_id: p for p in decide(jobs, agents)}
+    by_agent = {agent.agent_id: agent for agent in agents}
+    for job in jobs:
+        serving = [a for a in agents if suits(a, job) and (a.is_idle or a.is_occupying)]
+        is_possible = len(serving) >= job.world_size
+        if job.job_id in placements or job.waited_s < RESERVE_AFTER_S or not is_possible:
+            continue
+        for later in jobs:
+            if precedence(later) > precedence(job) and later.job_id in placements:
+                gang = placements[later.job_id].agent_ids
+                assert not any(suits(by_agent[agent_id], job) for agent_id in gang)
+
+
+@given(QUEUES, farms())
+def test_a_job_wider_than_the_farm_changes_nothing_for_anybody(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    too_wide = WaitingJob(
+        job_id=2000, world_size=len(agents) + 1, priority=9, waited_s=10 * RESERVE_AFTER_S
+    )
+    assert decide([*jobs, too_wide], agents) == decide(jobs, agents)
+
+
+@given(QUEUES, farms())
+def test_an_idle_agent_is_left_over_only_for_a_reason(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    """Where no job is overdue and nobody shares cores, what still fits is not left waiting."""
+    jobs = [job for job in jobs if job.waited_s < RESERVE_AFTER_S]
+    agents = [a for a in agents if not any(overlap(a, b) for b in agents)]
+    placements = decide(jobs, agents)
+    used = {agent_id for p in placements for agent_id in p.agent_ids}
+    placed = {p.job_id for p in placements}
+    for job in jobs:
+        left = [a for a in agents if a.is_idle and a.agent_id not in used and suits(a, job)]
+        assert job.job_id in placed or len(left) < job.world_size
+
+
+@settings(max_examples=50)
+@given(QUEUES, farms())
+def test_every_job_is_either_placed_or_told_why_it_waits(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    placed = {p.job_id for p in decide(jobs, agents)}
+    reasons = explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S)
+    assert set(reasons) == {job.job_id for job in jobs} - placed
+    assert all(text and "\n" not in text for text in reasons.values())

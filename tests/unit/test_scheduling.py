@@ -1,0 +1,282 @@
+from collections.abc import Collection, Iterable
+
+import pytest
+
+from farm.core.scheduling import Placement, explain, place
+from farm.core.views import LiveAgent, WaitingJob
+
+RESERVE_AFTER_S = 60.0
+
+
+def agent(
+    agent_id: str,
+    *,
+    machine: str | None = None,
+    cpus: Iterable[int] = (0,),
+    can: Iterable[str] = (),
+    labels: Iterable[tuple[str, str]] = (),
+    busy: bool = False,
+    drained: bool = False,
+) -> LiveAgent:
+    """An idle agent on a machine of its own, unless told otherwise."""
+    return LiveAgent(
+        agent_id=agent_id,
+        machine_id=machine or f"machine of {agent_id}",
+        cpus=frozenset(cpus),
+        capabilities=frozenset(can),
+        labels=frozenset(labels),
+        is_idle=not busy and not drained,
+        is_occupying=busy,
+    )
+
+
+def job(
+    job_id: int,
+    world_size: int = 1,
+    *,
+    waited_s: float = 0.0,
+    priority: int = 0,
+    requires: Iterable[str] = (),
+    labels: Iterable[tuple[str, str]] = (),
+) -> WaitingJob:
+    return WaitingJob(
+        job_id=job_id,
+        world_size=world_size,
+        requires=frozenset(requires),
+        labels=frozenset(labels),
+        priority=priority,
+        waited_s=waited_s,
+    )
+
+
+def placed(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> list[Placement]:
+    return place(jobs, agents, reserve_after_s=RESERVE_AFTER_S)
+
+
+def placed_ids(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> list[int]:
+    return [placement.job_id for placement in placed(jobs, agents)]
+
+
+def reason(jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, of: int) -> str:
+    return explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S)[of]
+
+
+def test_a_gang_is_whole_or_not_at_all() -> None:
+    agents = [agent("a"), agent("b")]
+    assert placed([job(1, 3)], agents) == []
+    assert placed([job(1, 2)], agents) == [Placement(1, ("a", "b"))]
+
+
+def test_busy_and_drained_agents_get_nothing() -> None:
+    agents = [agent("a", busy=True), agent("b", drained=True), agent("c")]
+    assert placed([job(1), job(2)], agents) == [Placement(1, ("c",))]
+
+
+def test_higher_priority_goes_first_then_longer_wait_then_lower_id() -> None:
+    jobs = [
+        job(4, waited_s=5),
+        job(3, waited_s=5),
+        job(2, waited_s=9),
+        job(1, priority=-1, waited_s=50),
+        job(5, priority=1),
+    ]
+    agents = [agent(name) for name in "abcde"]
+    assert placed_ids(jobs, agents) == [5, 2, 3, 4, 1]
+
+
+def test_an_agent_needs_every_capability_and_label_that_the_job_asks_for() -> None:
+    small, large = ("instance_type", "small"), ("instance_type", "large")
+    agents = [
+        agent("a", can=["netem"], labels=[small]),
+        agent("b", can=["gpu"], labels=[large]),
+        agent("c", can=["gpu", "netem"], labels=[large, ("zone", "1")]),
+    ]
+    wish = job(1, requires=["netem"], labels=[large])
+    assert placed([wish], agents) == [Placement(1, ("c",))]
+
+
+def test_plain_agents_go_first_so_that_rare_ones_are_spared() -> None:
+    agents = [agent("a", can=["gpu"]), agent("b")]
+    jobs = [job(1, waited_s=2), job(2, waited_s=1, requires=["gpu"])]
+    assert placed(jobs, agents) == [Placement(1, ("b",)), Placement(2, ("a",))]
+
+
+def test_a_narrow_job_passes_a_wide_one_that_does_not_fit_yet() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    assert placed_ids([job(1, 2, waited_s=59), job(2)], agents) == [2]
+
+
+def test_agents_are_held_for_a_job_that_has_waited_too_long() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    assert placed_ids([job(1, 2, waited_s=60), job(2)], agents) == []
+
+
+def test_agents_that_the_overdue_job_cannot_use_are_not_held() -> None:
+    agents = [agent("a", can=["netem"]), agent("b", can=["netem"], busy=True), agent("c")]
+    jobs = [job(1, 2, waited_s=99, requires=["netem"]), job(2), job(3)]
+    assert placed(jobs, agents) == [Placement(2, ("c",))]
+
+
+def test_a_more_urgent_job_takes_what_would_be_held() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    assert placed_ids([job(1, 2, waited_s=99), job(2, priority=1)], agents) == [2]
+
+
+def test_a_job_wider_than_the_farm_holds_nothing() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    assert placed_ids([job(1, 3, waited_s=999), job(2)], agents) == [2]
+
+
+def test_drained_agents_do_not_make_the_farm_wider() -> None:
+    agents = [agent("a"), agent("b", drained=True)]
+    assert placed_ids([job(1, 2, waited_s=999), job(2)], agents) == [2]
+
+
+def test_agents_that_share_a_core_never_work_at_the_same_time() -> None:
+    agents = [
+        agent("a", machine="m", cpus=[0, 1]),
+        agent("b", machine="m", cpus=[1, 2]),
+        agent("c", machine="m", cpus=[2, 3]),
+    ]
+    assert placed([job(1, 2)], agents) == [Placement(1, ("a", "c"))]
+    assert placed([job(1, 3)], agents) == []
+    assert len(placed([job(1), job(2), job(3)], agents)) == 2
+
+
+def test_an_agent_at_work_blocks_those_that_share_its_cores() -> None:
+    agents = [
+        agent("a", machine="m", cpus=[0, 1], busy=True),
+        agent("b", machine="m", cpus=[1, 2]),
+        agent("c", machine="m", cpus=[2, 3]),
+    ]
+    assert placed([job(1), job(2)], agents) == [Placement(1, ("c",))]
+
+
+def test_equal_cores_of_different_machines_do_not_overlap() -> None:
+    agents = [agent("a", cpus=[0, 1]), agent("b", cpus=[0, 1])]
+    assert placed([job(1, 2)], agents) == [Placement(1, ("a", "b"))]
+
+
+def test_an_agent_that_blocks_many_others_goes_last() -> None:
+    agents = [
+        agent("a-whole", machine="m", cpus=range(4)),
+        agent("b-left", machine="m", cpus=[0, 1]),
+        agent("c-right", machine="m", cpus=[2, 3]),
+    ]
+    assert placed([job(1, 2)], agents) == [Placement(1, ("b-left", "c-right"))]
+
+
+def test_agents_of_several_kinds_are_preferred_by_what_they_block_not_by_kind() -> None:
+    one, two = [("zone", "1")], [("zone", "2")]
+    agents = [
+        agent("a", labels=one),
+        agent("b", machine="m", cpus=[0], labels=one),
+        agent("c", labels=two),
+        agent("d", machine="m", cpus=[0], labels=two),
+    ]
+    assert placed([job(1, 2)], agents) == [Placement(1, ("a", "c"))]
+
+
+def test_agents_that_share_a_core_do_not_count_twice_towards_the_width_of_the_farm() -> None:
+    agents = [
+        agent("a", machine="m", cpus=[0]),
+        agent("b", machine="m", cpus=[0]),
+    ]
+    assert placed_ids([job(1, 2, waited_s=999), job(2)], agents) == [2]
+
+
+def test_holding_an_agent_holds_its_cores() -> None:
+    agents = [
+        agent("a", machine="m", cpus=[0], can=["netem"]),
+        agent("b", machine="m", cpus=[0]),
+        agent("c", can=["netem"], busy=True),
+    ]
+    assert placed_ids([job(1, 2, waited_s=99, requires=["netem"]), job(2)], agents) == []
+
+
+def test_several_gangs_fit_on_one_machine() -> None:
+    agents = [agent(f"a{i}", machine="m", cpus=[i]) for i in range(5)]
+    gangs = placed([job(1, 2), job(2, 2), job(3, 2)], agents)
+    assert gangs == [Placement(1, ("a0", "a1")), Placement(2, ("a2", "a3"))]
+
+
+def test_a_wider_job_of_the_same_wish_is_passed_over_but_a_narrower_one_is_not() -> None:
+    agents = [agent("a"), agent("b"), agent("c", busy=True)]
+    jobs = [job(1, 3, waited_s=3), job(2, 3, waited_s=2), job(3, 2, waited_s=1)]
+    assert placed_ids(jobs, agents) == [3]
+
+
+WAITS = {
+    "nobody is there": (
+        [job(1)],
+        [],
+        "no agent is alive",
+    ),
+    "a capability is missing": (
+        [job(1, requires=["netem"])],
+        [agent("a")],
+        "no agent has capability 'netem'",
+    ),
+    "a label is missing": (
+        [job(1, labels=[("instance_type", "X")])],
+        [agent("a", labels=[("instance_type", "Y")])],
+        "labels instance_type=X: no agent",
+    ),
+    "no agent has all of it": (
+        [job(1, requires=["gpu", "netem"])],
+        [agent("a", can=["gpu"]), agent("b", can=["netem"])],
+        "no single agent comes with gpu and netem",
+    ),
+    "the farm is too narrow": (
+        [job(1, 4, requires=["netem"])],
+        [agent("a", can=["netem"]), agent("b", can=["netem"], busy=True), agent("c")],
+        "needs 4 agents with netem; the farm has 2",
+    ),
+    "some agents are drained": (
+        [job(1, 2)],
+        [agent("a"), agent("b", drained=True)],
+        "needs 2 agents; the farm has 1, and 1 more that take no jobs now",
+    ),
+    "the farm has too few cores": (
+        [job(1, 2)],
+        [agent("a", machine="m", cpus=[0]), agent("b", machine="m", cpus=[0])],
+        "needs 2 agents; the farm has 1 that share no core (2 in all)",
+    ),
+    "too few are idle": (
+        [job(1, 3)],
+        [agent("a"), agent("b"), agent("c", busy=True)],
+        "waits for 1 more idle agent (2 of 3)",
+    ),
+    "an earlier job takes them": (
+        [job(2, 2, waited_s=5), job(1, 3)],
+        [agent("a"), agent("b"), agent("c")],
+        "waits for 2 more idle agents (1 of 3)",
+    ),
+    "they are held for another": (
+        [job(17, 2, waited_s=80), job(1)],
+        [agent("a"), agent("b", busy=True)],
+        "held agents are kept for job 17, which has waited 80 s",
+    ),
+    "cores are taken": (
+        [job(1, 1, labels=[("kind", "x")])],
+        [
+            agent("a", machine="m", cpus=[0, 1], busy=True),
+            agent("b", machine="m", cpus=[1], labels=[("kind", "x")]),
+        ],
+        "the cores of its idle agents are taken by other agents of the same machine "
+        "(0 of 1 can be used)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "agents", "expected"), WAITS.values(), ids=list(WAITS))
+def test_a_waiting_job_says_why(
+    jobs: list[WaitingJob], agents: list[LiveAgent], expected: str
+) -> None:
+    assert reason(jobs, agents, of=1) == expected
+
+
+def test_the_job_that_agents_are_held_for_is_not_said_to_wait_for_itself() -> None:
+    jobs = [job(1, 2, waited_s=80)]
+    agents = [agent("a"), agent("b", busy=True)]
+    assert reason(jobs, agents, of=1) == "waits for 1 more idle agent (1 of 2)"

@@ -1,0 +1,120 @@
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from farm.core.codec import from_json, to_json
+from farm.core.spec import MAX_STEPS, JobSpec, NetworkProfile, TrainingPass
+from farm.errors import InvalidSpec
+
+
+def spec(**changes: Any) -> JobSpec:
+    fields: dict[str, Any] = {
+        "model": "mlp",
+        "dataset": "digits",
+        "strategy": "mwms_ring",
+        "world_size": 2,
+        "global_batch_size": 64,
+        "steps": 10,
+    }
+    return JobSpec(**{**fields, **changes})
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no model": ({"model": ""}, "model: expected a name, got ''"),
+    "no ranks": ({"world_size": 0}, "world_size: expected a number from 1 to 4096, got 0"),
+    "servers below none": (
+        {"server_count": -1},
+        "server_count: expected a number from 0 to 4096, got -1",
+    ),
+    "fewer examples than replicas": (
+        {"world_size": 65},
+        "global_batch_size: expected at least one example for each of 65 replicas, got 64",
+    ),
+    "neither steps nor epochs": ({"steps": None}, "steps: expected either steps or epochs, got"),
+    "steps and epochs": ({"epochs": 1}, "steps: expected either steps or epochs, got"),
+    "no steps": ({"steps": 0}, "steps: expected a number from 1 to 10000000, got 0"),
+    "no epochs": (
+        {"steps": None, "epochs": 0},
+        "epochs: expected a number from 1 to 10000000, got 0",
+    ),
+    "warm-up below none": (
+        {"warmup_step_count": -1},
+        f"warmup_step_count: expected a number from 0 to {MAX_STEPS}, got -1",
+    ),
+    "a seed too large": ({"seed": 2**31}, "seed: expected a number from 0 to 2147483647"),
+    "no time": ({"time_limit_s": 0.0}, "time_limit_s: expected a number from 1.0 to 604800.0"),
+    "not a time": ({"time_limit_s": math.nan}, "time_limit_s: expected a number from 1.0"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_a_job_out_of_range_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        spec(**changes)
+    assert str(refused.value).startswith(message)
+
+
+PROFILES: dict[str, tuple[dict[str, float], str]] = {
+    "negative delay": ({"one_way_delay_s": -0.001}, "one_way_delay_s"),
+    "delay of a minute": ({"one_way_delay_s": 60.0}, "one_way_delay_s"),
+    "not a delay": ({"one_way_delay_s": math.nan}, "one_way_delay_s"),
+    "negative jitter": ({"jitter_s": -1.0}, "jitter_s"),
+    "every packet lost": ({"packet_loss_ratio": 1.0}, "packet_loss_ratio"),
+    "no bandwidth": ({"bandwidth_bytes_per_s": 0.0}, "bandwidth_bytes_per_s"),
+    "endless bandwidth": ({"bandwidth_bytes_per_s": math.inf}, "bandwidth_bytes_per_s"),
+    "not a bandwidth": ({"bandwidth_bytes_per_s": math.nan}, "bandwidth_bytes_per_s"),
+}
+
+
+@pytest.mark.parametrize(("changes", "field"), PROFILES.values(), ids=list(PROFILES))
+def test_an_impossible_network_is_refused(changes: dict[str, float], field: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        NetworkProfile(**changes)
+    assert refused.value.field == field
+
+
+def test_a_profile_that_asks_for_nothing_is_untouched() -> None:
+    assert NetworkProfile().is_untouched
+    assert not NetworkProfile(jitter_s=0.001).is_untouched
+
+
+def test_the_first_replicas_get_the_examples_left_over() -> None:
+    job = spec(world_size=3, global_batch_size=8)
+    assert [job.per_replica_batch_size(i) for i in range(3)] == [3, 3, 2]
+
+
+def test_a_partial_batch_is_shared_by_the_same_rule() -> None:
+    job = spec(world_size=3, global_batch_size=8)
+    assert [job.per_replica_batch_size(i, examples_count=2) for i in range(3)] == [1, 1, 0]
+
+
+def test_repetitions_share_their_cell_but_not_their_content() -> None:
+    first, second = spec(seed=1, repetition=0), spec(seed=2, repetition=1)
+    assert first.cell_hash == second.cell_hash
+    assert first.content_hash != second.content_hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"world_size": 3},
+        {"network": NetworkProfile(one_way_delay_s=0.01)},
+        {"training_pass": TrainingPass.FORWARD},
+        {"steps": 11},
+        {"labels": {"zone": "1"}},
+    ],
+)
+def test_another_configuration_is_another_cell(change: dict[str, Any]) -> None:
+    assert spec(**change).cell_hash != spec().cell_hash
+
+
+def test_the_hash_survives_the_wire() -> None:
+    job = spec(network=NetworkProfile(one_way_delay_s=0.02), labels={"b": "2", "a": "1"})
+    assert from_json(JobSpec, to_json(job)).content_hash == job.content_hash
+
+
+def test_a_job_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec().world_size = 3  # type: ignore[misc] # that it is refused is the point

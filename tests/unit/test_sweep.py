@@ -1,0 +1,419 @@
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from farm.core.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
+from farm.core.expansion import Expansion, expand
+from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.core.sweep import SweepSpec, parse_sweep
+from farm.errors import InvalidSpec
+
+CASE: dict[str, Any] = {
+    "model": "small_cnn",
+    "dataset": "digits",
+    "strategy": "single",
+    "world_size": 1,
+    "global_batch_size": 64,
+}
+RING = {"strategy": "ring", "world_size": 2}
+
+
+def strategy(name: str, **facts: Any) -> StrategyFacts:
+    return StrategyFacts(name=name, summary="", framework="tensorflow", **facts)
+
+
+CATALOGUE = Catalogue(
+    models={name: ModelFacts(name=name, summary="") for name in ("small_cnn", "mlp")},
+    datasets={
+        "digits": DatasetFacts(
+            name="digits",
+            summary="",
+            train_examples_count=1000,
+            test_examples_count=100,
+            example_shape=(8, 8, 1),
+            class_count=10,
+            is_synthetic=False,
+        )
+    },
+    strategies={
+        "single": strategy("single", max_world_size=1),
+        "pair": strategy("pair", min_world_size=2, max_world_size=3),
+        "ring": strategy("ring", min_world_size=2),
+        "servers": strategy("servers", uses_servers=True),
+    },
+)
+
+
+def sweep(*cases: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """A sweep file's values; each case changes some fields of CASE."""
+    return {"name": "a sweep", "case": [{**CASE, **case} for case in cases or ({},)], **fields}
+
+
+def parsed(*cases: Mapping[str, Any], **fields: Any) -> SweepSpec:
+    return parse_sweep(sweep(*cases, **fields))
+
+
+def expanded(*cases: Mapping[str, Any], **fields: Any) -> Expansion:
+    return expand(parsed(*cases, **fields), CATALOGUE)
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in CASE.items() if name != key}
+
+
+def test_what_is_left_out_has_the_documented_default() -> None:
+    only = expanded().jobs[0]
+    assert only == JobSpec(
+        model="small_cnn",
+        dataset="digits",
+        strategy="single",
+        world_size=1,
+        global_batch_size=64,
+        steps=10,
+        warmup_step_count=5,
+    )
+
+
+def test_a_single_value_counts_as_a_list_of_one() -> None:
+    assert parsed({"world_size": 1}) == parsed({"world_size": [1]})
+
+
+def test_milliseconds_percent_and_megabits_become_base_units() -> None:
+    case = {
+        **RING,
+        "one_way_delay_ms": 20,
+        "jitter_ms": 2.5,
+        "packet_loss_percent": 1,
+        "bandwidth_mbit_per_s": 100,
+    }
+    assert expanded(case).jobs[0].network == NetworkProfile(
+        one_way_delay_s=0.02,
+        jitter_s=0.0025,
+        packet_loss_ratio=0.01,
+        bandwidth_bytes_per_s=12_500_000.0,
+    )
+
+
+@pytest.mark.parametrize("delay", [0, 0.0, -0.0])
+def test_a_network_without_any_wish_is_the_untouched_one(delay: float) -> None:
+    assert expanded({**RING, "one_way_delay_ms": delay}).jobs[0].network is None
+
+
+def test_minus_zero_does_not_make_another_cell() -> None:
+    jobs = [
+        expanded({**RING, "jitter_ms": 1, "one_way_delay_ms": delay}).jobs[0]
+        for delay in (0.0, -0.0)
+    ]
+    assert jobs[0].cell_hash == jobs[1].cell_hash
+
+
+def test_any_loss_below_everything_is_a_ratio_below_one() -> None:
+    almost = math.nextafter(100, 0)
+    network = expanded({**RING, "packet_loss_percent": almost}).jobs[0].network
+    assert network is not None
+    assert network.packet_loss_ratio < 1
+
+
+def test_epochs_replace_steps() -> None:
+    only = expanded({"epochs": 3}).jobs[0]
+    assert (only.steps, only.epochs) == (None, 3)
+
+
+MALFORMED: dict[str, tuple[object, str]] = {
+    "not a table": ([], "sweep: expected a table, got []"),
+    "no name": (
+        {"case": [CASE]},
+        "name: expected a value: this field is required, got None",
+    ),
+    "an empty name": (sweep(name=" "), "name: expected a text of printable characters, got ' '"),
+    "a name with a line break": (
+        sweep(name="a\nb"),
+        "name: expected a text of printable characters, got 'a\\nb'",
+    ),
+    "a name without end": (
+        sweep(name="x" * 201),
+        f"name: expected at most 200 characters, got '{'x' * 76}...",
+    ),
+    "no case": ({"name": "x"}, "case: expected at least one [[case]] table, got None"),
+    "an empty list of cases": (
+        {"name": "x", "case": []},
+        "case: expected at least one [[case]] table, got []",
+    ),
+    "one case as a table": (
+        {"name": "x", "case": {}},
+        "case: expected at least one [[case]] table, got {}",
+    ),
+    "a case that is none": ({"name": "x", "case": [3]}, "case[0]: expected a table, got 3"),
+    "zero repetitions": (
+        sweep(repetitions=0),
+        "repetitions: expected a whole number from 1 to 2147483647, got 0",
+    ),
+    "a number for a flag": (sweep(repeat=1), "repeat: expected true or false, got 1"),
+    "a flag for a number": (
+        sweep({"world_size": True}),
+        "case[0].world_size: expected a whole number from 1 to 4096, got True",
+    ),
+    "a text for a number": (
+        sweep({"world_size": [1, "2"]}),
+        "case[0].world_size[1]: expected a whole number from 1 to 4096, got '2'",
+    ),
+    "a fraction for a count": (
+        sweep({"global_batch_size": 64.0}),
+        "case[0].global_batch_size: expected a whole number from 1 to 100000000, got 64.0",
+    ),
+    "a list in a list": (
+        sweep({"world_size": [[1]]}),
+        "case[0].world_size[0]: expected a whole number from 1 to 4096, got [1]",
+    ),
+    "an empty list": (
+        sweep({"model": []}),
+        "case[0].model: expected at least one value, got []",
+    ),
+    "a missing axis": (
+        {"name": "x", "case": [without("dataset")]},
+        "case[0].dataset: expected a value: this field is required, got None",
+    ),
+    "a null axis": (
+        sweep({"one_way_delay_ms": None}),
+        "case[0].one_way_delay_ms: expected a number of milliseconds from 0 to 10000, got None",
+    ),
+    "a negative delay in the second case": (
+        sweep({}, {"one_way_delay_ms": [0, -1]}),
+        "case[1].one_way_delay_ms[1]: expected a number of milliseconds from 0 to 10000, got -1",
+    ),
+    "no number": (
+        sweep({"jitter_ms": float("nan")}),
+        "case[0].jitter_ms: expected a number of milliseconds from 0 to 10000, got nan",
+    ),
+    "loss of everything": (
+        sweep({"packet_loss_percent": 100}),
+        "case[0].packet_loss_percent: expected a percentage from 0 to below 100, got 100",
+    ),
+    "no bandwidth": (
+        sweep({"bandwidth_mbit_per_s": 0}),
+        "case[0].bandwidth_mbit_per_s: expected a number of Mbit/s above 0 and up to 1000000, "
+        "got 0",
+    ),
+    "endless bandwidth": (
+        sweep({"bandwidth_mbit_per_s": float("inf")}),
+        "case[0].bandwidth_mbit_per_s: expected a number of Mbit/s above 0 and up to 1000000, "
+        "got inf",
+    ),
+    "an unknown pass": (
+        sweep({"pass": "backward"}),
+        "case[0].pass: expected 'forward' or 'forward_backward', got 'backward'",
+    ),
+    "steps and epochs": (
+        sweep({"steps": 3, "epochs": 2}),
+        "case[0].epochs: expected either steps or epochs, not both, got 2",
+    ),
+    "a list of steps": (
+        sweep({"steps": [1, 2]}),
+        "case[0].steps: expected a whole number from 1 to 10000000, got [1, 2]",
+    ),
+    "a seed below zero": (
+        sweep({"seed": -1}),
+        "case[0].seed: expected a whole number from 0 to 2147483647, got -1",
+    ),
+    "labels that are no texts": (
+        sweep({"labels": {"zone": 1}}),
+        "case[0].labels.zone: expected a text of printable characters, got 1",
+    ),
+    "labels that are no table": (
+        sweep({"labels": ["zone"]}),
+        "case[0].labels: expected a table of texts, got ['zone']",
+    ),
+    "no time at all": (
+        sweep({"time_limit_s": 0}),
+        "case[0].time_limit_s: expected a number of seconds from 1 to 604800, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), MALFORMED.values(), ids=list(MALFORMED))
+def test_a_malformed_sweep_names_field_value_and_expectation(data: object, message: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        parse_sweep(data)
+    assert str(refused.value) == message
+
+
+def test_a_misspelt_field_is_answered_with_the_one_meant() -> None:
+    with pytest.raises(InvalidSpec, match=r"^case\[0\]\.wrld_size: .*did you mean 'world_size'"):
+        parsed({"wrld_size": 2})
+    with pytest.raises(InvalidSpec, match=r"^repetition: .*did you mean 'repetitions'"):
+        parsed(repetition=2)
+
+
+def test_a_field_that_is_no_word_is_shown_quoted_and_on_one_line() -> None:
+    for key in ("", "a\nb"):
+        with pytest.raises(InvalidSpec) as refused:
+            parsed(**{key: 1})
+        assert str(refused.value).startswith(f"{key!r}: expected one of the fields")
+
+
+def test_a_number_beyond_printing_is_refused_like_any_other() -> None:
+    with pytest.raises(InvalidSpec, match="got an unprintable int"):
+        parsed({"steps": 1 << 40_000})
+
+
+def test_jobs_are_the_cross_product_in_the_order_written() -> None:
+    jobs = expanded({**RING, "world_size": [4, 2], "global_batch_size": [64, 32]}).jobs
+    assert [(job.world_size, job.global_batch_size) for job in jobs] == [
+        (4, 64),
+        (4, 32),
+        (2, 64),
+        (2, 32),
+    ]
+
+
+def test_every_cell_comes_once_before_any_comes_again_and_each_repetition_has_its_seed() -> None:
+    jobs = expanded({"global_batch_size": [64, 32], "seed": 7}, repetitions=2).jobs
+    assert [(job.global_batch_size, job.repetition, job.seed) for job in jobs] == [
+        (64, 0, 7),
+        (32, 0, 7),
+        (64, 1, 8),
+        (32, 1, 8),
+    ]
+
+
+def test_a_strategy_without_network_has_no_delay_and_no_duplicates() -> None:
+    expansion = expanded(
+        {"one_way_delay_ms": [0, 10, 20], "bandwidth_mbit_per_s": [10, 100], "server_count": [0, 2]}
+    )
+    assert [job.network for job in expansion.jobs] == [None]
+    assert expansion.duplicate_count == 11
+
+
+def test_servers_are_counted_only_where_there_are_any() -> None:
+    assert [job.server_count for job in expanded({**RING, "server_count": [1, 2]}).jobs] == [0]
+    jobs = expanded({"strategy": "servers", "server_count": [1, 2]}).jobs
+    assert [job.server_count for job in jobs] == [1, 2]
+
+
+def test_one_rank_with_servers_has_a_network() -> None:
+    case = {"strategy": "servers", "server_count": 1, "one_way_delay_ms": 5}
+    assert expanded(case).jobs[0].network == NetworkProfile(one_way_delay_s=0.005)
+
+
+def test_equal_jobs_of_two_cases_are_one() -> None:
+    expansion = expanded({"global_batch_size": [32, 64]}, {"global_batch_size": [64, 128]})
+    assert [job.global_batch_size for job in expansion.jobs] == [32, 64, 128]
+    assert expansion.duplicate_count == 1
+
+
+def test_cases_that_differ_in_seed_labels_or_limit_are_different_jobs() -> None:
+    cases: list[dict[str, Any]] = [
+        {},
+        {"seed": 1},
+        {"labels": {"zone": "1"}},
+        {"time_limit_s": 60},
+        {"steps": 11},
+    ]
+    assert len(expanded(*cases).jobs) == len(cases)
+
+
+def test_both_passes_may_be_asked_for() -> None:
+    jobs = expanded({"pass": ["forward", "forward_backward"]}).jobs
+    assert [job.training_pass for job in jobs] == list(TrainingPass)
+
+
+IMPOSSIBLE = {
+    "single with 4 ranks": (
+        {"world_size": 4},
+        "world_size: expected 1 for strategy 'single', got 4",
+    ),
+    "too few ranks": (
+        {**RING, "world_size": 1},
+        "world_size: expected at least 2 for strategy 'ring', got 1",
+    ),
+    "too many ranks": (
+        {"strategy": "pair", "world_size": 4},
+        "world_size: expected 2 to 3 for strategy 'pair', got 4",
+    ),
+    "no server": (
+        {"strategy": "servers", "server_count": 0},
+        "server_count: expected at least 1 for strategy 'servers', got 0",
+    ),
+    "fewer examples than replicas": (
+        {**RING, "world_size": 65},
+        "global_batch_size: expected at least 65, one example for each replica, got 64",
+    ),
+    "a batch larger than the data set": (
+        {"global_batch_size": 1001},
+        "global_batch_size: expected at most 1000, the examples of 'digits', "
+        "without repeat = true, got 1001",
+    ),
+    "an unknown model": (
+        {"model": "smal_cnn"},
+        "model: expected one of small_cnn, mlp (did you mean 'small_cnn'?), got 'smal_cnn'",
+    ),
+    "an unknown data set": ({"dataset": "zzz"}, "dataset: expected one of digits, got 'zzz'"),
+    "an unknown strategy": (
+        {"strategy": "rings"},
+        "strategy: expected one of single, pair, ring, servers (did you mean 'ring'?), got 'rings'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("case", "message"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_an_impossible_cell_refuses_the_whole_sweep(case: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expanded({}, case)
+    assert str(refused.value) == f"case[1].{message}"
+
+
+@pytest.mark.parametrize(("case", "message"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_skip_impossible_lists_what_it_leaves_out(case: dict[str, Any], message: str) -> None:
+    expansion = expanded({}, case, skip_impossible=True)
+    assert len(expansion.jobs) == 1
+    assert [cell.reason for cell in expansion.impossible] == [message]
+
+
+def test_an_impossible_cell_is_listed_once_however_often_it_repeats() -> None:
+    case = {"world_size": [1, 4], "one_way_delay_ms": [0, 10]}
+    expansion = expanded(case, skip_impossible=True, repetitions=3)
+    assert [cell.cell for cell in expansion.impossible] == [
+        "case[0]: model=small_cnn dataset=digits strategy=single world_size=4 global_batch_size=64"
+    ]
+
+
+def test_a_sweep_that_skips_everything_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="a cell that can run; all 2 cannot"):
+        expanded({"world_size": [3, 4]}, skip_impossible=True)
+
+
+def test_repeat_allows_a_batch_larger_than_the_data_set_and_marks_only_that_job() -> None:
+    jobs = expanded({"global_batch_size": [1000, 1001]}, repeat=True).jobs
+    assert [job.repeat for job in jobs] == [False, True]
+
+
+def test_the_number_of_jobs_is_limited_before_any_is_built() -> None:
+    with pytest.raises(
+        InvalidSpec, match=r"^sweep: expected at most 100000 jobs in one sweep, got 1000000000$"
+    ):
+        expanded(repetitions=1_000_000_000)
+    wide = {"global_batch_size": list(range(1, 1001)), "one_way_delay_ms": [0] * 1000}
+    with pytest.raises(InvalidSpec, match="at most 100000 jobs in one sweep, got 2000000"):
+        expanded(wide, wide)
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    spec = parsed({"global_batch_size": [32, 64]}, repetitions=2)
+    assert len(expand(spec, CATALOGUE, max_jobs=4).jobs) == 4
+    with pytest.raises(InvalidSpec, match="at most 3 jobs"):
+        expand(spec, CATALOGUE, max_jobs=3)
+
+
+def test_seeds_that_would_overflow_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"^case\[0\]\.seed: expected at most 2147483646"):
+        expanded({"seed": 2**31 - 1}, repetitions=2)
+
+
+def test_parsing_does_not_change_its_input() -> None:
+    data = sweep({"labels": {"zone": "1"}})
+    before = copy.deepcopy(data)
+    expand(parse_sweep(data), CATALOGUE)
+    assert data == before
