@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.codec import content_hash, to_json
+from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.messages import AgentFacts, AgentState, Hardware
 from farm.core.spec import JobSpec
@@ -112,7 +112,7 @@ def add_agent(
         "first_seen_at": NOW,
         "machine_id": facts.machine_id,
         "facts": to_json(facts),
-        "fingerprint": content_hash(facts.hardware),
+        "fingerprint": facts.hardware.fingerprint,
     }
     session.add(Agent(**{**columns, **changes}))
     session.flush()

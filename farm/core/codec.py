@@ -60,6 +60,20 @@ def content_hash(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def without_nul(value: object) -> object:
+    """Replace the character NUL in free JSON, which PostgreSQL stores in no text.
+
+    The log of a crashed program may hold any; losing the character is better than the report.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, dict):
+        return {str(without_nul(key)): without_nul(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nul(item) for item in value]
+    return value
+
+
 @functools.cache
 def _hints(kind: type[object]) -> dict[str, object]:
     return typing.get_type_hints(kind)
@@ -100,8 +114,8 @@ def _check_free(data: object, where: str, *, depth: int) -> None:
     elif isinstance(data, list | tuple):
         for i, item in enumerate(data):
             _check_free(item, f"{where}[{i}]", depth=depth + 1)
-    elif data is not None:
-        kinds = (bool, int, float, str)
+    elif data is not None and not isinstance(data, str):
+        kinds = (bool, int, float)
         _decode_class(next((k for k in kinds if isinstance(data, k)), str), data, where)
 
 
@@ -137,6 +151,8 @@ def _decode_class(kind: type, data: object, where: str) -> object:
     # bool is an int in Python, but 'true' is no count.
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise InvalidSpec(where, data, _NAMES.get(kind, kind.__name__))
+    if isinstance(data, str) and "\0" in data:
+        raise InvalidSpec(where, data, "a text without the character NUL")
     if isinstance(data, float) and not math.isfinite(data):
         raise InvalidSpec(where, data, "a finite number")
     if kind is int and isinstance(data, int) and not -(2**63) <= data < 2**63:

@@ -7,15 +7,17 @@ Server to agent: *commands*, one Celery task name each, short, idempotent and fe
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass, field
 
-from farm.core.codec import from_json, to_json
+from farm.core.codec import content_hash, from_json, to_json
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
 from farm.errors import InvalidSpec
 
 WIRE_VERSION = 1
+_GIB = 2**30
 
 
 # --- facts about an agent ---------------------------------------------------------------------
@@ -23,7 +25,7 @@ WIRE_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a measurement was made on: its fingerprint. Two machines of one kind are equal."""
+    """What a measurement was made on, and with which software."""
 
     cpu_model: str
     core_count: int  # of the agent's CPU set, not of the machine
@@ -33,6 +35,21 @@ class Hardware:
     tensorflow_version: str | None
     python_version: str
     benchfarm_version: str
+
+    @property
+    def fingerprint(self) -> str:
+        """The kind of machine: measurements of one kind may be compared, of two not.
+
+        Machines of one kind differ by some pages of memory, and neither our version nor Python's
+        patch level changes what a TensorFlow step costs; the kernel and TensorFlow may.
+        """
+        kind = dataclasses.replace(
+            self,
+            memory_bytes=round(self.memory_bytes / _GIB) * _GIB,
+            python_version="",
+            benchfarm_version="",
+        )
+        return content_hash(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import beat_age_s, is_clean, renews_lease
-from farm.core.codec import content_hash, to_json
+from farm.core.codec import to_json
 from farm.core.messages import AgentState, Heartbeat
 from farm.store.tables import Agent
 
@@ -61,7 +61,7 @@ def record_heartbeat(
     agent.machine_id = beat.facts.machine_id
     facts = to_json(beat.facts)
     assert isinstance(facts, dict)
-    agent.facts, agent.fingerprint = facts, content_hash(beat.facts.hardware)
+    agent.facts, agent.fingerprint = facts, beat.facts.hardware.fingerprint
     if age_s is not None:
         agent.heartbeat_at = now
         _settle(agent, beat, now=now, lease=lease)

@@ -57,6 +57,7 @@ class CellKey:
     one_way_delay_s: float
     bandwidth_bytes_per_s: float | None
     packet_loss_ratio: float
+    jitter_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

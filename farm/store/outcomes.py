@@ -12,7 +12,15 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import content_hash, from_json
 from farm.core.measurement import RankOutcome, measure
-from farm.core.messages import AgentFacts, Prepared, RankEnded, RankStarted, Sample, Shaped
+from farm.core.messages import (
+    AgentFacts,
+    Hardware,
+    Prepared,
+    RankEnded,
+    RankStarted,
+    Sample,
+    Shaped,
+)
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, StepKind
 from farm.core.views import AttemptView
@@ -73,6 +81,7 @@ def _configuration(
         "one_way_delay_s": network.one_way_delay_s,
         "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
         "packet_loss_ratio": network.packet_loss_ratio,
+        "jitter_s": network.jitter_s,
         "repetition": spec.repetition,
         "epochs": spec.epochs,
         "fingerprint": _fingerprint(hardware),
@@ -130,5 +139,5 @@ def _rank_outcome(session: Session, rank: Rank, agent: Agent) -> RankOutcome:
 
 def _fingerprint(hardware: Sequence[dict[str, Any]]) -> str:
     """Return the hash of the gang's hardware: of the one kind, or of the mixture's kinds."""
-    kinds = sorted({content_hash(h) for h in hardware})
+    kinds = sorted({from_json(Hardware, h).fingerprint for h in hardware})
     return kinds[0] if len(kinds) == 1 else content_hash(kinds)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
+from farm.core.codec import without_nul
 from farm.core.lifecycle import RankPhase
 from farm.core.messages import (
+    REPORT_NAMES,
     PeersMeasured,
     Prepared,
     RankEnded,
@@ -51,6 +55,8 @@ class _Target:
     leased: LeasedAttempt
 
 
+_SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
+
 # Report kinds that are kept whole in the rank's row: the phase they prove, and the column.
 _BARRIERS: dict[type, tuple[RankPhase, str]] = {
     Prepared: (RankPhase.PREPARED, "prepared"),
@@ -84,7 +90,7 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
     samples: dict[tuple[int, int], list[Sample]] = {}
     late_count = 0
     moves = False
-    for report in fresh:
+    for report in map(_storable, fresh):
         try:
             body = report.decoded()
             reason = _refusal(targets.get(report.token), batch.agent_id, report)
@@ -107,6 +113,13 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
         late_count=late_count,
         moves_attempts=moves,
     )
+
+
+def _storable(report: Report) -> Report:
+    """Return the report as every database takes it. Series, the bulk of all, hold no texts."""
+    if report.kind in _SERIES:
+        return report
+    return dataclasses.replace(report, body=cast(dict[str, object], without_nul(report.body)))
 
 
 def _position(

@@ -281,6 +281,7 @@ class MeasurementRow(Table):
     one_way_delay_s: Mapped[float] = mapped_column(default=0.0)
     bandwidth_bytes_per_s: Mapped[float | None]
     packet_loss_ratio: Mapped[float] = mapped_column(default=0.0)
+    jitter_s: Mapped[float] = mapped_column(default=0.0)
     repetition: Mapped[int] = mapped_column(default=0)
     fingerprint: Mapped[str | None] = mapped_column(sa.String(64))
     step_time_s: Mapped[float | None]  # median of the timed steps

@@ -13,6 +13,7 @@ from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.messages import (
     REPORT_NAMES,
     PeersMeasured,
+    RankEnded,
     Report,
     ReportBatch,
     ReportBody,
@@ -20,7 +21,7 @@ from farm.core.messages import (
     Samples,
     StepTimes,
 )
-from farm.core.trainer_lines import StepKind
+from farm.core.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.reports import Stored, store_batch
 from farm.store.tables import LateReport, Rank, SampleRow, StepChunk
@@ -115,6 +116,18 @@ def test_a_report_that_cannot_be_read_is_kept_aside_and_blocks_nothing(
     unknown = Report(number=2, token=token, rank=0, kind="gossip", body={})
     stored = store(engine, [broken, unknown, report(3, samples(1), token=token)])
     assert (stored.confirmed, stored.admitted_count, stored.late_count) == (3, 1, 2)
+
+
+def test_a_nul_in_a_log_costs_the_character_and_not_the_report(
+    engine: sa.Engine, token: int
+) -> None:
+    failure = Failure(kind=FailureKind.KILLED, message="a\0b")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="core\0dump")
+    assert store(engine, [report(1, ended, token=token)]).admitted_count == 1
+    with reading(engine) as session:
+        stored = session.get_one(Rank, (token, 0)).ended
+    assert stored is not None
+    assert stored["log_tail"] == "core\ufffddump"
 
 
 def test_a_barrier_report_moves_its_rank_forward_and_never_back(

@@ -246,3 +246,22 @@ def test_every_message_can_be_decoded_from_its_type_alone() -> None:
         with pytest.raises(InvalidSpec):
             from_json(kind, {"no such field": 1})
         assert dataclasses.is_dataclass(kind)
+
+
+def test_machines_of_one_kind_share_a_fingerprint_although_no_two_are_equal() -> None:
+    one = dataclasses.replace(BEAT.facts.hardware, memory_bytes=8 * 2**30 - 5_000_000)
+    other = dataclasses.replace(
+        BEAT.facts.hardware, memory_bytes=8 * 2**30 + 3_000, python_version="3.11.9"
+    )
+    assert one != other
+    assert one.fingerprint == other.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change", [{"cpu_model": "another"}, {"core_count": 99}, {"tensorflow_version": "9.9"}]
+)
+def test_another_kind_of_machine_has_another_fingerprint(change: dict[str, Any]) -> None:
+    assert (
+        dataclasses.replace(BEAT.facts.hardware, **change).fingerprint
+        != BEAT.facts.hardware.fingerprint
+    )

@@ -234,6 +234,7 @@ def _create_measurements() -> None:
         _required("one_way_delay_s", sa.Double()),
         *_numbers("bandwidth_bytes_per_s"),
         _required("packet_loss_ratio", sa.Double()),
+        _required("jitter_s", sa.Double()),
         _required("repetition", sa.Integer()),
         sa.Column("fingerprint", sa.String(64)),
         *_numbers("step_time_s", "step_time_p25_s", "step_time_p75_s", "step_time_spread_s"),
