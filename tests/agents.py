@@ -1,0 +1,141 @@
+"""Real agent processes for tests, with the fake trainer, on the loopback interface."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from farm.core.messages import AgentState, Heartbeat
+from farm.core.spec import JobSpec
+from tests.fakes.server import FakeGang, FakeServer, wait_until
+from tests.redis_server import RedisServer
+from worker_agent.leftovers import find_marked
+
+ROOT = Path(__file__).parents[1]
+TRAINER = ROOT / "tests" / "fakes" / "trainer.py"
+# Ports of its own for each process of a parallel test run, below the kernel's ephemeral ones.
+FIRST_PORT = 24000 + os.getpid() % 60 * 100
+
+
+class AgentProcess:
+    """One agent; its state survives from one `start` to the next."""
+
+    def __init__(self, agent_id: str, *, folder: Path, broker_url: str, number: int) -> None:
+        self.agent_id = agent_id
+        self.state_dir = folder / agent_id
+        self.log = folder / f"{agent_id}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.settings = {
+            "FARM_BROKER_URL": broker_url,
+            "AGENT_ID": agent_id,
+            "AGENT_STATE_DIR": str(self.state_dir),
+            "AGENT_PORT_RANGE": f"{FIRST_PORT + 20 * number}-{FIRST_PORT + 20 * number + 19}",
+            "AGENT_HEARTBEAT_S": "0.5",
+        }
+
+    def start(self, behaviour: str = "") -> None:
+        """Start it; `behaviour` is what its trainers do wrong."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith("AGENT_")}
+        trainer = f"{sys.executable} {TRAINER} {behaviour}"
+        env |= {"AGENT_TRAINER": trainer, "PYTHONPATH": str(ROOT), **self.settings}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "worker_agent"], cwd=ROOT, env=env, stderr=log
+            )
+
+    def signal(self, number: int) -> None:
+        assert self.process
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = 15.0) -> int:
+        assert self.process
+        return self.process.wait(timeout=timeout_s)
+
+    def courier(self) -> psutil.Process:
+        assert self.process
+        children = psutil.Process(self.process.pid).children()
+        [courier] = [child for child in children if "worker_agent.courier" in child.cmdline()]
+        return courier
+
+    def trainers(self) -> list[int]:
+        """Return every process that the agent started for ranks and that still lives."""
+        return find_marked(self.state_dir)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+class AgentFarm:
+    """A Redis, a fake server and some agents; leaving the `with` stops all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.redis = RedisServer(folder)
+        self.agents: list[AgentProcess] = []
+
+    def __enter__(self) -> AgentFarm:
+        self.redis.start()
+        self.server = FakeServer(self.redis.url)
+        self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self.agents:
+            agent.stop()
+        self.server.stop()
+        self.redis.kill()
+
+    def agent(self, behaviour: str = "", **settings: str) -> AgentProcess:
+        """Start an agent and wait until the server has heard that it is idle."""
+        number = len(self.agents)
+        agent = AgentProcess(
+            f"agent-{number}", folder=self.folder, broker_url=self.redis.url, number=number
+        )
+        agent.settings |= settings
+        self.agents.append(agent)
+        agent.start(behaviour)
+        self.await_state(agent, AgentState.IDLE)
+        return agent
+
+    def beat(self, agent: AgentProcess) -> Heartbeat | None:
+        beats = self.server.beats[agent.agent_id]
+        return beats[-1] if beats else None
+
+    def await_state(
+        self, agent: AgentProcess, state: AgentState, *, timeout_s: float = 20.0
+    ) -> Heartbeat:
+        def matching() -> Heartbeat | None:
+            beat = self.beat(agent)
+            return beat if beat is not None and beat.state is state else None
+
+        return wait_until(matching, f"{agent.agent_id} {state.value}", timeout_s=timeout_s)
+
+    def gang(self, token: int, *agents: AgentProcess, **fields: object) -> FakeGang:
+        spec = {
+            "model": "cnn_small",
+            "dataset": "digits",
+            "strategy": "mwms_ring",
+            "world_size": len(agents),
+            "global_batch_size": 32,
+            "steps": 10,
+            **fields,
+        }
+        return FakeGang(
+            self.server,
+            token,
+            agent_ids=tuple(agent.agent_id for agent in agents),
+            spec=JobSpec(**spec),  # type: ignore[arg-type] # a test's own fields
+        )

@@ -1,0 +1,192 @@
+"""A trainer that trains nothing: it speaks `farm.core.trainer_lines` and starts in no time.
+
+What it does wrong is said by its arguments, by FAKE_TRAINER in its environment, or by the label
+`fake_trainer` of its job, as words separated by commas:
+
+    fail:KIND     report that failure instead of a result, such as fail:not_a_number
+    exit:STATUS   leave with that status and without a word
+    signal:N      die of that signal
+    hang          go silent after the first step and do not end
+    slow_ready:S  be ready only after S seconds
+    never_ready   never be ready
+    steps_s:S     make each step last S seconds; by default all of them together take one
+    child         start a child that leaves the process group and sleeps
+    noise         print to standard output what is no event
+    ports         bind the port of its own in the cluster, as TensorFlow would
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from farm.core.codec import from_json
+from farm.core.trainer_lines import (
+    Assignment,
+    DatasetSource,
+    Epoch,
+    Event,
+    Failure,
+    FailureKind,
+    GoLine,
+    Progress,
+    Ready,
+    Started,
+    StepKind,
+    Steps,
+    TrainerResult,
+    write_event,
+)
+
+_PR_SET_PDEATHSIG = 1
+PARAMETER_COUNT = 1000
+STEPS_PER_EPOCH = 4
+
+
+def main() -> None:
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    assignment = from_json(Assignment, json.loads(sys.stdin.readline()))
+    os.sched_setaffinity(0, assignment.cpus)
+    behaviour = read_behaviour(assignment)
+    if "never_ready" in behaviour:
+        wait_for_end_of_input()
+    time.sleep(float(behaviour.get("slow_ready", 0)))
+    say(Ready(import_s=0.1, framework="fake 1.0", dataset=source(assignment)))
+    line = sys.stdin.readline()
+    if not line:
+        return
+    go = from_json(GoLine, json.loads(line))
+    # From now on the agent only closes the pipe.
+    threading.Thread(target=wait_for_end_of_input, daemon=True).start()
+    train(assignment, go, behaviour)
+
+
+def read_behaviour(assignment: Assignment) -> dict[str, str]:
+    words = [
+        *sys.argv[1:],
+        os.environ.get("FAKE_TRAINER", ""),
+        assignment.job.labels.get("fake_trainer", ""),
+    ]
+    pairs = (word.partition(":") for word in ",".join(words).split(",") if word)
+    return {name: value for name, _, value in pairs}
+
+
+def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None:
+    job = assignment.job
+    timed_count = job.steps or (job.epochs or 0) * STEPS_PER_EPOCH
+    step_s = float(behaviour.get("steps_s", 1.0 / (timed_count + job.warmup_step_count)))
+    print("the fake trainer begins", file=sys.stderr, flush=True)
+    if "noise" in behaviour:
+        print("a library says hello", flush=True)
+    if "child" in behaviour:
+        subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+        )
+    if "ports" in behaviour:
+        host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")
+        socket.create_server((host, int(port)))
+    say(
+        Started(
+            parameter_count=PARAMETER_COUNT,
+            gradient_bytes=4 * PARAMETER_COUNT,
+            connect_s=0.01,
+            first_step_s=step_s,
+        )
+    )
+    misbehave(behaviour)
+    run_steps(StepKind.WARMUP, first=0, count=job.warmup_step_count, step_s=step_s)
+    begun_s = time.monotonic()
+    run_steps(StepKind.TIMED, first=job.warmup_step_count, count=timed_count, step_s=step_s)
+    for epoch in range(job.epochs or 0):
+        say(
+            Epoch(
+                epoch=epoch,
+                train_s=STEPS_PER_EPOCH * step_s,
+                step_count=STEPS_PER_EPOCH,
+                train_loss=1.0 / (epoch + 1),
+                val_loss=1.0 / (epoch + 1) if assignment.rank == 0 else None,
+                val_accuracy_ratio=epoch / (epoch + 1) if assignment.rank == 0 else None,
+            )
+        )
+    say(
+        TrainerResult(
+            timed_step_count=timed_count,
+            window_step_count=timed_count,
+            timed_window_s=timed_count * step_s,
+            timed_begun_monotonic_s=begun_s,
+            interface_rx_bytes=8 * PARAMETER_COUNT * timed_count,
+            interface_tx_bytes=8 * PARAMETER_COUNT * timed_count,
+            train_loss=0.5,
+            val_accuracy_ratio=0.9 if assignment.rank == 0 else None,
+            peak_resident_bytes=10_000_000,
+            seed=job.seed,
+        )
+    )
+
+
+def run_steps(kind: StepKind, *, first: int, count: int, step_s: float) -> None:
+    """Sleep through the steps on an absolute grid; say how it goes about once a second."""
+    begun_s = time.monotonic()
+    chunk = max(1, int(1.0 / step_s))
+    for start in range(0, count, chunk):
+        end = min(start + chunk, count)
+        time.sleep(max(0.0, begun_s + end * step_s - time.monotonic()))
+        say(Progress(step_count=first + end))
+        say(
+            Steps(
+                kind=kind,
+                first_step=first + start,
+                begun_monotonic_s=begun_s + start * step_s,
+                times_s=(step_s,) * (end - start),
+            )
+        )
+
+
+def misbehave(behaviour: dict[str, str]) -> None:
+    if "fail" in behaviour:
+        kind = FailureKind(behaviour["fail"])
+        say(Failure(kind=kind, message=f"the fake trainer was told to fail: {kind.value}"))
+        sys.exit(1)
+    if "exit" in behaviour:
+        print("the fake trainer was told to leave", file=sys.stderr, flush=True)
+        os._exit(int(behaviour["exit"]))
+    if "signal" in behaviour:
+        os.kill(os.getpid(), int(behaviour["signal"]))
+    if "hang" in behaviour:
+        threading.Event().wait()
+
+
+def source(assignment: Assignment) -> DatasetSource:
+    return DatasetSource(
+        name=assignment.job.dataset,
+        origin="fake",
+        sha256=hashlib.sha256(assignment.job.dataset.encode()).hexdigest(),
+        is_synthetic=True,
+        train_examples_count=100,
+        test_examples_count=10,
+    )
+
+
+def say(event: Event) -> None:
+    sys.stdout.write(write_event(event))
+    sys.stdout.flush()
+
+
+def wait_for_end_of_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The courier as the agent sees it: it brings commands, hangs, goes deaf, and is replaced."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from farm.core.messages import StopAttempt, seal
+from farm.wire import REPORTS_QUEUE, agent_queue, make_app, send_command
+from tests.redis_server import RedisServer
+from worker_agent import keeper as keeper_module
+from worker_agent.config import AgentConfig, load_config
+from worker_agent.events import AgentEvent, CommandArrived, CourierGone, CourierReady, OrderDone
+from worker_agent.keeper import Keeper
+from worker_agent.link import CourierProcess
+
+STOP = StopAttempt(token=1, reason="test")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def config(broker: RedisServer) -> AgentConfig:
+    return load_config({"AGENT_ID": "vm-1", "FARM_BROKER_URL": broker.url})
+
+
+@pytest.fixture
+def events() -> queue.SimpleQueue[AgentEvent]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def courier(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Iterator[CourierProcess]:
+    courier = CourierProcess(1, config=config, purge=True, post=events.put)
+    yield courier
+    courier.kill()
+
+
+class KeptCourier:
+    """A keeper in a loop as the supervisor's."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        self.keeper = Keeper(config, self._events.put)
+        self.seen: list[AgentEvent] = []
+
+    def run_until(self, condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, self.seen
+            self.keeper.tick(now=time.monotonic())
+            try:
+                event = self._events.get(timeout=0.05)
+            except queue.Empty:
+                continue
+            assert isinstance(event, CourierReady | CommandArrived | OrderDone | CourierGone)
+            self.keeper.handle(event, now=time.monotonic())
+            self.seen.append(event)
+
+    def ready_count(self) -> int:
+        return sum(isinstance(event, CourierReady) for event in self.seen)
+
+
+@pytest.fixture
+def kept(config: AgentConfig) -> Iterator[KeptCourier]:
+    kept = KeptCourier(config)
+    yield kept
+    kept.keeper.stop()
+
+
+def only_courier() -> psutil.Process:
+    children = psutil.Process().children()
+    [courier] = [child for child in children if "worker_agent.courier" in child.cmdline()]
+    return courier
+
+
+def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
+    broker: RedisServer, config: AgentConfig, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    app = make_app(broker.url, owner="test")
+    send_command(app, "vm-1", StopAttempt(token=7, reason="of an earlier life"))
+    courier = CourierProcess(1, config=config, purge=True, post=events.put)
+    try:
+        assert events.get(timeout=20) == CourierReady(courier=1)
+        send_command(app, "vm-1", STOP)
+        arrived = events.get(timeout=20)
+        assert isinstance(arrived, CommandArrived)
+        assert (arrived.name, arrived.envelope) == ("stop_attempt", seal(STOP))
+        courier.acknowledge(arrived.line)
+        order = courier.publish("reports", {"any": "thing"})
+        assert events.get(timeout=20) == OrderDone(courier=1, order=order, error=None)
+        with broker.client() as client:
+            assert client.llen(REPORTS_QUEUE) == 1
+            assert client.llen(agent_queue("vm-1")) == 0
+    finally:
+        courier.kill()
+        app.close()
+
+
+def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(
+    broker: RedisServer, courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    assert events.get(timeout=20) == CourierReady(courier=1)
+    broker.kill()
+    order = courier.publish("heartbeats", {})
+    done = events.get(timeout=20)
+    assert isinstance(done, OrderDone)
+    assert done.order == order
+    assert done.error is not None
+    assert "does not answer" in done.error
+    broker.start()
+    courier.publish("heartbeats", {})
+    done = events.get(timeout=20)
+    assert isinstance(done, OrderDone)
+    assert done.error is None
+
+
+def test_a_courier_that_does_not_read_is_given_up(
+    courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    assert events.get(timeout=20) == CourierReady(courier=1)
+    psutil.Process(courier.pid).suspend()
+    begun = time.monotonic()
+    courier.publish("reports", {"long": "x" * 4_000_000})
+    assert time.monotonic() - begun < 6
+    assert events.get(timeout=5) == CourierGone(courier=1)
+
+
+def test_a_hung_courier_is_replaced(kept: KeptCourier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_module, "PING_EVERY_S", 0.1)
+    monkeypatch.setattr(keeper_module, "PING_LIMIT_S", 1.0)
+    kept.run_until(lambda: kept.ready_count() == 1)
+    only_courier().suspend()
+    kept.run_until(lambda: kept.ready_count() == 2)
+    assert any(isinstance(event, CourierGone) for event in kept.seen)
+
+
+def test_a_courier_that_hears_nothing_is_replaced_ever_more_rarely(
+    kept: KeptCourier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "DEAF_AFTER_S", 0.2)
+    kept.keeper._deaf_after_s = 0.2
+    kept.run_until(lambda: kept.ready_count() == 3)
+    assert kept.keeper._deaf_after_s == pytest.approx(0.8)
+
+
+def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> None:
+    assert not kept.keeper.can_publish("reports")
+    kept.run_until(lambda: kept.ready_count() == 1)
+    kept.keeper.publish("reports", {})
+    assert not kept.keeper.can_publish("reports")
+    assert kept.keeper.can_publish("heartbeats")
+    kept.run_until(lambda: kept.keeper.can_publish("reports"))

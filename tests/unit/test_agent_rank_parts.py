@@ -1,0 +1,178 @@
+"""The pure parts of a rank's life: limits, its place in the cluster, what an exit means."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from farm.core.messages import RankAddress, StepTimes
+from farm.core.spec import NetworkProfile
+from farm.core.trainer_lines import FailureKind, Progress, StepKind, Steps
+from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
+from worker_agent.cluster import go_lines
+from worker_agent.deadlines import Deadlines
+from worker_agent.emulators import EMULATORS, capabilities, find_emulator
+from worker_agent.hardware import parse_cpu_model
+from worker_agent.leftovers import MARK
+from worker_agent.ports import PortRange, port_of
+from worker_agent.process import trainer_environment
+from worker_agent.translation import report_of
+from worker_agent.verdict import explain_exit, read_oom_kills
+
+# Ports of its own for each process of a parallel test run.
+FIRST = 22000 + os.getpid() % 100 * 10
+ADDRESS = RankAddress(rank=1, host="10.0.0.2", probe_port=20000, trainer_ports=(20001, 20002))
+
+
+def test_the_limit_that_ran_out_first_is_the_reason() -> None:
+    deadlines = Deadlines()
+    deadlines.set(FailureKind.TIME_LIMIT, 10.0, "too long")
+    deadlines.set(FailureKind.STALLED, 5.0, "silent")
+    deadlines.set(FailureKind.STALLED, 8.0, "silent since 3")
+    assert deadlines.expired(7.9) is None
+    expired = deadlines.expired(11.0)
+    assert expired is not None
+    assert (expired.kind, expired.message) == (FailureKind.STALLED, "silent since 3")
+    deadlines.drop(FailureKind.STALLED)
+    expired = deadlines.expired(11.0)
+    assert expired is not None
+    assert expired.kind is FailureKind.TIME_LIMIT
+
+
+def test_each_process_finds_its_own_address_in_its_roles_list() -> None:
+    cluster = {
+        "worker": ("10.0.0.1:20001", "10.0.0.2:20001"),
+        "ps": ("10.0.0.2:20002",),
+    }
+    worker, server = go_lines(cluster, roles=("worker", "ps"), address=ADDRESS)
+    assert (worker.task_index, server.task_index) == (1, 0)
+    assert worker.cluster == cluster
+
+
+def test_a_cluster_without_this_rank_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"10\.0\.0\.2:20001"):
+        go_lines({"worker": ("10.0.0.1:20001",)}, roles=("worker",), address=ADDRESS)
+
+
+def test_instants_of_the_trainer_become_seconds_after_go() -> None:
+    steps = Steps(kind=StepKind.TIMED, first_step=5, begun_monotonic_s=107.5, times_s=(0.1,))
+    body = report_of(steps, go_s=100.0)
+    assert body == StepTimes(kind=StepKind.TIMED, first_step=5, begun_s=7.5, times_s=(0.1,))
+    assert report_of(Progress(step_count=3), go_s=100.0) is None
+
+
+@pytest.mark.parametrize(
+    ("return_code", "oom_kills", "kind"),
+    [
+        (0, 0, FailureKind.TRAINER_RAISED),
+        (3, None, FailureKind.TRAINER_RAISED),
+        (3, 1, FailureKind.TRAINER_RAISED),
+        (-signal.SIGKILL, 0, FailureKind.KILLED),
+        (-signal.SIGKILL, None, FailureKind.KILLED),
+        (-signal.SIGKILL, 1, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGSEGV, 1, FailureKind.KILLED),
+    ],
+)
+def test_a_sigkill_is_out_of_memory_only_with_the_kernels_word_for_it(
+    return_code: int, oom_kills: int | None, kind: FailureKind
+) -> None:
+    assert explain_exit(return_code, oom_kills=oom_kills).kind is kind
+
+
+def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_job() -> None:
+    failure = explain_exit(1, oom_kills=0, is_connecting=True)
+    assert failure.kind is FailureKind.PEER_LOST
+    killed = explain_exit(-signal.SIGKILL, oom_kills=1, is_connecting=True)
+    assert killed.kind is FailureKind.OUT_OF_MEMORY
+
+
+def test_the_kernels_count_is_found_in_both_versions_of_control_groups(tmp_path: Path) -> None:
+    cgroup = tmp_path / "cgroup"
+    mount = tmp_path / "mount"
+    for folder in ("memory/agents", "farm.slice/agent"):
+        (mount / folder).mkdir(parents=True)
+    (mount / "memory/agents/memory.oom_control").write_text("under_oom 0\noom_kill 3\n")
+    cgroup.write_text("4:memory:/agents\n0::/farm.slice/agent\n")
+    assert read_oom_kills(cgroup=cgroup, mount=mount) == 3
+    (mount / "farm.slice/agent/memory.events").write_text("oom 9\noom_kill 5\noom_group_kill 0\n")
+    assert read_oom_kills(cgroup=cgroup, mount=mount) == 5
+
+
+def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) -> None:
+    environment = trainer_environment(
+        {
+            "PATH": "/bin",
+            "HTTPS_PROXY": "http://proxy",
+            "FARM_DATA_DIR": "/data",
+            "FARM_BROKER_URL": "redis://:secret@host",
+            "FARM_API_TOKEN": "secret",
+            "AGENT_ID": "vm-1",
+            "CELERY_BROKER_URL": "redis://:secret@host",
+            "DATABASE_URL": "secret",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "db_password": "secret",
+            "TF_CONFIG": "{}",
+            "TF_NUM_INTEROP_THREADS": "1",
+        },
+        state_dir=tmp_path,
+    )
+    assert environment == {
+        "PATH": "/bin",
+        "HTTPS_PROXY": "http://proxy",
+        "FARM_DATA_DIR": "/data",
+        "TF_NUM_INTEROP_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        MARK: str(tmp_path),
+    }
+
+
+def hold_and_release(ports: PortRange, count: int) -> list[int]:
+    held = ports.hold(count)
+    numbers = [port_of(one) for one in held]
+    for one in held:
+        one.close()
+    return numbers
+
+
+def test_a_port_just_released_is_handed_out_last() -> None:
+    ports = PortRange(FIRST, FIRST + 3)
+    assert hold_and_release(ports, 2) == [FIRST, FIRST + 1]
+    assert hold_and_release(ports, 1) == [FIRST + 2]
+    assert hold_and_release(ports, 2) == [FIRST + 3, FIRST]
+
+
+def test_held_ports_are_taken_for_everybody_else() -> None:
+    held = PortRange(FIRST + 4, FIRST + 6).hold(2)
+    try:
+        others = PortRange(FIRST + 4, FIRST + 6)
+        with pytest.raises(TrainerFailed, match="expected 2 free ports, got 1"):
+            others.hold(2)
+        assert hold_and_release(others, 1) == [FIRST + 6]
+    finally:
+        for one in held:
+            one.close()
+
+
+@pytest.mark.parametrize("emulator", EMULATORS, ids=lambda emulator: emulator.name)
+def test_every_emulator_may_be_cleared_without_having_been_applied(emulator: object) -> None:
+    if emulator.probe() is None:  # type: ignore[attr-defined] # from the registry
+        emulator.clear(interface="lo")  # type: ignore[attr-defined] # from the registry
+
+
+def test_the_untouched_network_needs_no_emulator() -> None:
+    assert find_emulator(None).name == "none"
+    assert find_emulator(NetworkProfile()).name == "none"
+    assert "netem" not in capabilities()
+
+
+def test_a_profile_that_nobody_serves_is_refused_with_the_reasons() -> None:
+    with pytest.raises(EmulationFailed, match="none: cannot do"):
+        find_emulator(NetworkProfile(jitter_s=0.001))
+
+
+def test_the_cpu_model_is_the_kernels_name_or_missing() -> None:
+    assert parse_cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n") == "Some CPU @ 3 GHz"
+    assert parse_cpu_model("processor : 0\nBogoMIPS : 50\n") is None

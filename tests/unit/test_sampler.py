@@ -1,0 +1,179 @@
+"""The sampler's grid, and what its groups make of the kernel's numbers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from farm.core.messages import Sample
+from worker_agent.metrics import METRICS, cpu, disk
+from worker_agent.metrics.contracts import Watched
+from worker_agent.metrics.rates import Rates
+from worker_agent.sampler import Sampler, create_metrics, read_sample
+
+WATCHED = Watched(cpus=tuple(sorted(os.sched_getaffinity(0))), interface="lo", pids=(os.getpid(),))
+STAT = """cpu  9 9 9 9 9 9 9 9 0 0
+cpu0 100 10 50 800 20 5 10 5 3 0
+cpu1 0 0 0 1000 0 0 0 0 0 0
+cpu10 7 7 7 7 7 7 7 7 0 0
+intr 12 34
+"""
+DISKSTATS = """   8       0 vda 100 5 2000 7 50 3 400 9 0 1 2 0 0 0 0 0 0
+   8       1 vda1 90 5 1900 7 40 3 300 9 0 1 2 0 0 0 0 0 0
+   7       0 loop0 10 0 80 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+"""
+
+
+class Recorded:
+    """A group whose readings take as long as a test says."""
+
+    def __init__(self, pauses_s: Mapping[int, float] | None = None) -> None:
+        self.pauses_s = pauses_s or {}
+        self.ticks: list[int] = []
+
+    def read(self, tick: int) -> dict[str, float | int | None]:
+        self.ticks.append(tick)
+        time.sleep(self.pauses_s.get(tick, 0.0))
+        return {"memory_used_bytes": tick, "gpu0_ratio": 0.5}
+
+
+class Broken:
+    def read(self, tick: int) -> dict[str, float | int | None]:
+        raise psutil.AccessDenied
+
+
+class Emitted:
+    def __init__(self, *, stop_at: int) -> None:
+        self.samples: list[Sample] = []
+        self.is_done = threading.Event()
+        self._stop_at = stop_at
+
+    def __call__(self, samples: tuple[Sample, ...]) -> None:
+        self.samples += samples
+        if samples[-1].tick >= self._stop_at:
+            self.is_done.set()
+
+    @property
+    def ticks(self) -> list[int]:
+        return [sample.tick for sample in self.samples]
+
+
+def run(metric: Recorded, *, stop_at: int, go_s: float | None = None) -> Emitted:
+    emitted = Emitted(stop_at=stop_at)
+    sampler = Sampler([metric], go_s=time.monotonic() if go_s is None else go_s, emit=emitted)
+    sampler.start()
+    assert emitted.is_done.wait(10)
+    sampler.stop()
+    return emitted
+
+
+def test_ticks_are_consecutive_from_zero() -> None:
+    assert run(Recorded(), stop_at=1).ticks == [0, 1]
+
+
+def test_a_tick_that_was_slept_through_is_a_hole_and_is_not_caught_up() -> None:
+    # The reading of tick 0 takes until 1.6 s after go: tick 1 has passed, tick 2 is in time.
+    emitted = run(Recorded({0: 1.6}), stop_at=2)
+    assert emitted.ticks == [0, 2]
+
+
+def test_a_sampler_that_starts_late_begins_with_a_hole() -> None:
+    emitted = run(Recorded(), stop_at=6, go_s=time.monotonic() - 4.6)
+    assert emitted.ticks == [5, 6]
+
+
+def test_stopping_hands_over_what_was_read() -> None:
+    metric = Recorded()
+    emitted = Emitted(stop_at=99)
+    sampler = Sampler([metric], go_s=time.monotonic(), emit=emitted)
+    sampler.start()
+    deadline = time.monotonic() + 5
+    while not metric.ticks and time.monotonic() < deadline:
+        time.sleep(0.01)
+    sampler.stop()
+    assert emitted.ticks == [0]
+
+
+def test_stopping_a_sampler_that_never_started_is_harmless() -> None:
+    Sampler([], go_s=0.0, emit=Emitted(stop_at=0)).stop()
+
+
+def test_what_is_no_column_becomes_an_extra_and_a_broken_group_takes_nothing_with_it() -> None:
+    sample = read_sample([Recorded(), Broken()], 3)
+    assert sample == Sample(tick=3, memory_used_bytes=3, extra={"gpu0_ratio": 0.5})
+
+
+def test_rates_are_none_first_after_a_hole_and_after_a_reset() -> None:
+    rates = Rates()
+    assert rates.update(0, {"rx": 100}) == {"rx": None}
+    assert rates.update(1, {"rx": 150}) == {"rx": 50.0}
+    assert rates.update(3, {"rx": 250}) == {"rx": None}
+    assert rates.update(4, {"rx": 250}) == {"rx": 0.0}
+    assert rates.update(5, {"rx": 10}) == {"rx": None}
+
+
+def test_only_the_agents_cores_count_and_stolen_time_is_not_busy() -> None:
+    assert cpu.parse_stat(STAT, {0, 1}) == {"busy": 175, "steal": 5, "total": 2000}
+    assert cpu.parse_stat(STAT, {1})["total"] == 1000
+
+
+def test_cpu_and_steal_are_shares_of_the_kernels_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(cpu, "PROC_STAT", stat)
+    metric = cpu.CpuMetric((0,))
+    stat.write_text("cpu0 100 0 0 900 0 0 0 0 0 0\n")
+    assert metric.read(0) == {"machine_cpu_ratio": None, "machine_steal_ratio": None}
+    stat.write_text("cpu0 150 0 0 930 0 0 0 20 0 0\n")
+    assert metric.read(1) == {"machine_cpu_ratio": 0.5, "machine_steal_ratio": 0.2}
+    assert metric.read(2) == {"machine_cpu_ratio": None, "machine_steal_ratio": None}
+
+
+def test_partitions_and_loop_devices_are_not_counted_twice() -> None:
+    assert disk.parse_diskstats(DISKSTATS, {"vda"}) == {
+        "disk_read_bytes_per_s": 2000 * 512,
+        "disk_write_bytes_per_s": 400 * 512,
+        "disk_read_operations_per_s": 100,
+        "disk_write_operations_per_s": 50,
+    }
+
+
+def test_the_cpu_time_of_the_tree_is_a_share_of_the_agents_cores() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    metric = ProcessesMetric((os.getpid(),), core_count=1)
+    first = metric.read(0)
+    assert first["cpu_ratio"] is None
+    assert first["resident_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+    begun = time.process_time()
+    while time.process_time() - begun < 0.2:
+        pass
+    second = metric.read(1)["cpu_ratio"]
+    assert second is not None
+    assert 0.15 < second < 0.6
+    assert metric.read(3)["cpu_ratio"] is None
+
+
+def test_a_tree_without_processes_has_nothing_to_measure() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    metric = ProcessesMetric((2**22 + 1,), core_count=1)
+    assert metric.read(0) == {"cpu_ratio": None, "resident_bytes": None}
+
+
+@pytest.mark.parametrize("factory", METRICS, ids=lambda factory: factory.__module__)
+def test_every_group_reads_values_that_a_sample_takes(factory: object) -> None:
+    metrics = create_metrics([factory], WATCHED)  # type: ignore[list-item] # from the registry
+    for tick in (0, 1):
+        sample = read_sample(metrics, tick)
+        assert sample.tick == tick
+        for name, value in sample.extra.items():
+            assert name.startswith("gpu")
+            assert value >= 0

@@ -1,0 +1,88 @@
+"""Names, limits and redaction of the wire; nothing here speaks with a broker that answers."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from farm.core.messages import COMMANDS
+from farm.errors import InvalidSpec, Unreachable
+from farm.wire import (
+    SOCKET_TIMEOUT_S,
+    Wake,
+    agent_queue,
+    check_broker,
+    command_task,
+    make_app,
+    redact,
+    require_redis,
+)
+
+
+@pytest.fixture
+def dead_url() -> str:
+    """The URL of a port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"redis://:secret@127.0.0.1:{probe.getsockname()[1]}/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("redis://:secret@host/1", "redis://:***@host/1"),
+        ("redis://me:se%40cret@host:1", "redis://me:***@host:1"),
+        ("redis://me@host", "redis://me@host"),
+        ("rediss://me:secret@host/0?password=secret", "rediss://me:***@host/0"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
+@pytest.mark.parametrize("url", ["amqp://host", "redis://", "127.0.0.1:6379", "sqlite:///secret"])
+def test_only_redis_can_be_the_broker(url: str) -> None:
+    with pytest.raises(InvalidSpec, match="FARM_BROKER_URL"):
+        require_redis(url)
+
+
+def test_every_client_has_the_settings_that_must_be_equal_or_its_own() -> None:
+    server = make_app("redis://127.0.0.1:1/0", owner="server")
+    agent = make_app("redis://127.0.0.1:1/0", owner="agent.a")
+    ours, theirs = (dict(app.conf.broker_transport_options) for app in (server, agent))
+    own = ("unacked_key", "unacked_index_key", "unacked_mutex_key")
+    for key in own:
+        assert ours.pop(key) != theirs.pop(key)
+    assert ours == theirs
+    assert ours["visibility_timeout"] == 60
+    # A read must outlast the transport's own wait of a second for the next message.
+    assert ours["socket_timeout"] == SOCKET_TIMEOUT_S > 1
+    assert server.conf.accept_content == ["json"]
+    assert server.conf.task_acks_late
+    assert not server.conf.worker_cancel_long_running_tasks_on_connection_loss
+
+
+def test_queues_and_tasks_have_the_names_that_both_sides_know() -> None:
+    assert agent_queue("vm-1") == "agent.vm-1"
+    assert "agent.start_rank" in map(command_task, COMMANDS)
+
+
+def test_a_dead_broker_is_one_line_with_what_to_do_and_without_the_password(dead_url: str) -> None:
+    with pytest.raises(Unreachable) as caught:
+        check_broker(dead_url)
+    message = str(caught.value)
+    assert "start Redis there or correct FARM_BROKER_URL" in message
+    assert redact(dead_url) in message
+    assert "secret" not in message
+    assert "\n" not in message
+
+
+def test_a_bell_without_a_broker_rings_in_vain_and_does_not_spin(dead_url: str) -> None:
+    wake = Wake(dead_url)
+    assert not wake.ring()
+    begun = time.monotonic()
+    assert not wake.wait(0.2)
+    assert time.monotonic() - begun >= 0.2

@@ -1,0 +1,88 @@
+"""`farm-agent`: run the agent of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from farm.core.codec import to_json
+from farm.errors import FarmError, InvalidSpec
+from farm.log import configure
+from worker_agent.config import AGENT_SETTINGS, load_config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status: 0 left as told, 1 failed, 2 wrong usage or settings."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = load_config(os.environ, file=options.config)
+        # Imported late, so that --help and a wrong setting answer at once.
+        from worker_agent.hardware import read_facts
+
+        facts = read_facts(config)
+        if options.check:
+            print(json.dumps(to_json(facts), indent=2))
+            return 0
+        configure(config.log_level)
+        with _only_agent(config.state_dir):
+            from worker_agent.supervisor import Supervisor
+
+            Supervisor(config, facts).run()
+    except InvalidSpec as error:
+        print(f"farm-agent: {error}", file=sys.stderr)
+        return 2
+    except FarmError as error:
+        print(f"farm-agent: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(setting.name) for setting in AGENT_SETTINGS)
+    lines = [
+        f"  {setting.name:<{width}}  {setting.meaning}"
+        + (f" (default {setting.default})" if setting.default is not None else "")
+        for setting in AGENT_SETTINGS
+    ]
+    parser = argparse.ArgumentParser(
+        prog="farm-agent",
+        description="Run benchmark ranks on this machine as the farm's server orders.",
+        epilog="settings, from the environment or a TOML file of the same names:\n"
+        + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    parser.add_argument(
+        "--check", action="store_true", help="print what would be reported as JSON, and exit"
+    )
+    return parser
+
+
+@contextmanager
+def _only_agent(state_dir: Path) -> Iterator[None]:
+    """Hold the state directory. Raises InvalidSpec when it cannot be used, or is in use."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = (state_dir / "lock").open("a")
+    except OSError as error:
+        raise InvalidSpec(
+            "AGENT_STATE_DIR", str(state_dir), f"a writable folder ({error})"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidSpec(
+                "AGENT_STATE_DIR", str(state_dir), "a folder of its own: another agent uses it"
+            ) from None
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""When to send which reports: stop and wait, one batch under way, again after a pause.
+
+Pure but for the spool it reads. Instants are readings of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from farm.core.messages import Confirm, ReportBatch
+from worker_agent.spool import Spool
+
+BATCH_REPORTS = 500
+BATCH_BYTES = 256 * 1024
+FIRST_PAUSE_S = 2.0
+LAST_PAUSE_S = 30.0
+# While the server is silent a batch is repeated only this often: each repetition stays in the
+# broker, and a thousand agents repeating for a night would fill it.
+SILENT_PAUSE_S = 300.0
+
+
+class Delivery:
+    """Brings the spool's reports to the collector, each at least once and in order."""
+
+    def __init__(self, spool: Spool, *, agent_id: str) -> None:
+        self._spool = spool
+        self._agent_id = agent_id
+        self._under_way: int | None = None  # last number of the batch sent and not yet confirmed
+        self._pause_s = FIRST_PAUSE_S
+        self._sent_at = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every report is confirmed."""
+        return self._spool.confirmed == self._spool.last_number
+
+    def next_batch(self, *, now: float, server_is_silent: bool) -> ReportBatch | None:
+        """Return what should be sent now, if anything, and count it as sent."""
+        if self.due_in_s(now=now, server_is_silent=server_is_silent) > 0:
+            return None
+        reports = self._spool.pending(limit=BATCH_REPORTS, max_bytes=BATCH_BYTES)
+        if not reports:
+            return None
+        if self._under_way is not None:
+            self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+        self._under_way = reports[-1].number
+        self._sent_at = now
+        return ReportBatch(
+            agent_id=self._agent_id, generation=self._spool.generation, reports=reports
+        )
+
+    def due_in_s(self, *, now: float, server_is_silent: bool) -> float:
+        """Return the seconds until something should be sent; infinity when nothing waits."""
+        if self.is_empty:
+            return float("inf")
+        if self._under_way is None:
+            return 0.0
+        pause_s = SILENT_PAUSE_S if server_is_silent else self._pause_s
+        return max(0.0, self._sent_at + pause_s - now)
+
+    def confirm(self, confirmation: Confirm) -> None:
+        """Let the spool forget what is stored; the next batch may go."""
+        self._spool.confirm(confirmation.generation, confirmation.number)
+        if self._under_way is not None and self._spool.confirmed >= self._under_way:
+            self._under_way = None
+            self._pause_s = FIRST_PAUSE_S
+
+    def start_over(self) -> None:
+        """Send again at once what is under way: its carrier died or the server is back."""
+        self._under_way = None
+        self._pause_s = FIRST_PAUSE_S

@@ -1,0 +1,98 @@
+"""What the supervisor's one thread learns from all the others, through one queue."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from farm.core.messages import PeerRtt, Sample
+from farm.core.trainer_lines import Event as TrainerEvent
+
+
+class Purpose(enum.Enum):
+    """Why round-trip times were measured."""
+
+    UNTOUCHED = "untouched"
+    SHAPED = "shaped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CourierReady:
+    """It has reached the broker and consumes this agent's queue."""
+
+    courier: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandArrived:
+    """`received_s`: reading of the monotonic clock when it came in."""
+
+    courier: int
+    line: int
+    name: str
+    envelope: object
+    received_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderDone:
+    """The courier has carried out order `order`; `error` says why it could not."""
+
+    courier: int
+    order: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CourierGone:
+    courier: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpoke:
+    token: int
+    process: int  # index into the rank's roles
+    event: TrainerEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerExited:
+    token: int
+    process: int
+    return_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkMeasured:
+    """Either `failure` is set or `rtts` hold; `emulator` names what had shaped the network."""
+
+    token: int
+    purpose: Purpose
+    emulator: str
+    rtts: tuple[PeerRtt, ...]
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    token: int
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCleared:
+    """Its last process is gone, its last sample came before this, its ports are free."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    signal_name: str
+
+
+RankEvent = TrainerSpoke | TrainerExited | NetworkMeasured | Sampled | RankCleared
+CourierEvent = CourierReady | CommandArrived | OrderDone | CourierGone
+AgentEvent = RankEvent | CourierEvent | StopAsked
+Post = Callable[[AgentEvent], None]

@@ -1,0 +1,63 @@
+"""The highest fencing token this agent has ever seen, kept on disk, and what follows from it."""
+
+from __future__ import annotations
+
+import enum
+import os
+from pathlib import Path
+
+from farm.core.messages import AgentState
+
+
+class Admission(enum.Enum):
+    """What to do with a `start_rank`."""
+
+    START = "start"
+    DUPLICATE = "duplicate"  # served or refused already: say nothing again
+    TOO_LOW = "too_low"  # a newer attempt was seen here: whoever sent this has lost its lease
+    UNAVAILABLE = "unavailable"  # busy, spool full or leaving
+
+
+def admit(
+    token: int, *, highest_token: int, seen_tokens: frozenset[int], state: AgentState
+) -> Admission:
+    """Decide on a `start_rank` of `token`.
+
+    The token itself being the highest means that it was seen: in this life or, when it is not
+    among `seen_tokens`, in an earlier one, whose rank is gone. It is never started again.
+    """
+    if token in seen_tokens or token == highest_token:
+        return Admission.DUPLICATE
+    if token < highest_token:
+        return Admission.TOO_LOW
+    return Admission.START if state is AgentState.IDLE else Admission.UNAVAILABLE
+
+
+class TokenFile:
+    """The highest token, raised only after it is safely on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.highest = int(path.read_text()) if path.exists() else 0
+
+    def raise_to(self, token: int) -> None:
+        """Remember `token` if it is higher; survives a loss of power once this returns."""
+        if token <= self.highest:
+            return
+        beside = self._path.with_suffix(".new")
+        with beside.open("w") as file:
+            file.write(f"{token}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(self._path)
+        sync_folder(self._path.parent)
+        self.highest = token
+
+
+def sync_folder(folder: Path) -> None:
+    """Make creations, renames and deletions in a folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,29 @@
+"""Clean up after an earlier life of this agent that ended without doing so."""
+
+from __future__ import annotations
+
+import logging
+
+from farm.core.trainer_lines import Failure, FailureKind
+from worker_agent.config import AgentConfig
+from worker_agent.emulators import clear_emulators
+from worker_agent.journal import Journal, ServedRank
+from worker_agent.leftovers import kill_marked
+
+logger = logging.getLogger(__name__)
+
+
+def clean_up(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
+    """Kill its processes, undo its network profile, report the end of the rank it served."""
+    killed = kill_marked(config.state_dir)
+    if killed:
+        logger.warning("processes of an earlier life were killed: %d", killed)
+    clear_emulators(interface=config.interface)
+    unfinished = served.read()
+    if unfinished is None:
+        return
+    token, rank = unfinished
+    message = "the agent ended while it served this rank, and was started again"
+    failure = Failure(kind=FailureKind.AGENT_LOST, message=message)
+    journal.add_lost(token, rank=rank, failure=failure)
+    served.forget()

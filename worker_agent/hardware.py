@@ -1,0 +1,91 @@
+"""What this machine is: the fingerprint of every measurement made on it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from pathlib import Path
+
+import psutil
+
+from farm import __version__
+from farm.core.messages import AgentFacts, Hardware
+from worker_agent.config import AgentConfig
+from worker_agent.emulators import capabilities
+from worker_agent.metrics.gpu import open_nvml
+
+_MACHINE_ID = Path("/etc/machine-id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_CPUINFO = Path("/proc/cpuinfo")
+_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
+
+
+def read_facts(config: AgentConfig) -> AgentFacts:
+    """Ask the machine once; none of this changes while the agent lives."""
+    accelerators = read_accelerators()
+    return AgentFacts(
+        machine_id=read_machine_id(),
+        address=config.address,
+        interface=config.interface,
+        first_port=config.first_port,
+        last_port=config.last_port,
+        cpus=config.cpus,
+        labels=config.labels,
+        capabilities=(*capabilities(), *(("gpu",) if accelerators else ())),
+        hardware=Hardware(
+            cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
+            core_count=len(config.cpus),
+            memory_bytes=psutil.virtual_memory().total,
+            accelerators=accelerators,
+            kernel=platform.release(),
+            tensorflow_version=read_tensorflow_version(),
+            python_version=platform.python_version(),
+            benchfarm_version=__version__,
+        ),
+    )
+
+
+def read_machine_id() -> str:
+    """Return what tells this machine from the others, so that no two agents share its cores.
+
+    Where there is no machine id, as in containers, it is the kernel's boot id: containers of
+    one host have it in common, as they have the cores.
+    """
+    for file in (_MACHINE_ID, _BOOT_ID):
+        if file.exists():
+            text = file.read_text().strip()
+            if text:
+                return text
+    return platform.node()
+
+
+def parse_cpu_model(cpuinfo: str) -> str | None:
+    """Return the first core's model name; None where the kernel gives none, as on ARM."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return None
+
+
+def read_accelerators() -> tuple[str, ...]:
+    """Return the name of each GPU, in the order of their numbers."""
+    nvml = open_nvml()
+    if nvml is None:
+        return ()
+    names = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        name = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))
+        # Older bindings return bytes.
+        names.append(name.decode() if isinstance(name, bytes) else str(name))
+    return tuple(names)
+
+
+def read_tensorflow_version() -> str | None:
+    """Return the installed version without importing it: that takes seconds and 300 MB."""
+    for package in _TENSORFLOW_PACKAGES:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,77 @@
+"""Writes reports into the spool, in order, also over a disk that is full for a while."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from pathlib import Path
+
+from farm.core.codec import to_json
+from farm.core.messages import REPORT_NAMES, RankEnded, ReportBody
+from farm.core.trainer_lines import Failure
+from worker_agent.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+
+class Journal:
+    """What the disk does not take waits in memory, in order, until it does."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._unwritten: deque[tuple[int, int, ReportBody]] = deque()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a report could not be written yet; whoever produces them should stop."""
+        return bool(self._unwritten)
+
+    def add(self, token: int, *, rank: int, body: ReportBody) -> None:
+        """Report `body` for a rank of the attempt `token`."""
+        self._unwritten.append((token, rank, body))
+        self.write()
+
+    def add_lost(self, token: int, *, rank: int, failure: Failure) -> None:
+        """Report the end of a rank that this agent does not, or no longer, serve."""
+        body = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+        self.add(token, rank=rank, body=body)
+
+    def write(self) -> None:
+        """Bring everything to disk, as far as it goes."""
+        while self._unwritten:
+            token, rank, body = self._unwritten[0]
+            try:
+                self._spool.append(
+                    token, rank=rank, kind=REPORT_NAMES[type(body)], body=to_json(body)
+                )
+            except OSError as error:
+                if len(self._unwritten) == 1:
+                    logger.error("report was not written: %s", error)  # noqa: TRY400
+                return
+            self._unwritten.popleft()
+
+
+class ServedRank:
+    """Remembers on disk which rank runs, so that the agent's next life can report its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def remember(self, token: int, *, rank: int) -> None:
+        self._path.write_text(json.dumps({"token": token, "rank": rank}))
+
+    def forget(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def read(self) -> tuple[int, int] | None:
+        """Return token and rank of what an earlier life left unfinished, or None."""
+        try:
+            data = json.loads(self._path.read_text())
+            return int(data["token"]), int(data["rank"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            # It died while writing this, so before the rank had begun.
+            self.forget()
+            return None

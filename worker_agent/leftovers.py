@@ -1,0 +1,62 @@
+"""Find and end every process that an agent of this state directory ever started for a rank.
+
+Trainers carry the directory's name in their environment, and hand it on to whatever they start,
+so they are found even when they left their process group or outlived their agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MARK = "BENCHFARM_AGENT_STATE"
+_PROC = Path("/proc")
+_WARN_EVERY_S = 10.0
+
+
+def find_marked(state_dir: Path) -> list[int]:
+    """Return the pids of live processes that carry the mark; zombies have no environment."""
+    mark = f"{MARK}={state_dir}".encode()
+    pids = []
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        if mark in environment.split(b"\0"):
+            pids.append(int(folder.name))
+    return pids
+
+
+def kill_marked(state_dir: Path, *, limit_s: float = float("inf")) -> int:
+    """Kill all marked processes and return their number once the last is gone.
+
+    A process in an uninterruptible wait dies only when that ends. As long as it lives the rank's
+    cores and ports are not free, so without a limit this goes on, and complains now and then.
+    """
+    killed: set[int] = set()
+    pause_s, begun = 0.005, time.monotonic()
+    warned = begun
+    while pids := find_marked(state_dir):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.add(pid)
+        now = time.monotonic()
+        if now - begun > limit_s:
+            break
+        if now - warned > _WARN_EVERY_S:
+            warned = now
+            logger.error("killed processes live on", extra={"pids": pids, "for_s": now - begun})
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.5)
+    return len(killed)

@@ -1,0 +1,31 @@
+"""What a group of metrics must offer to be sampled once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What one rank's series is about."""
+
+    cpus: tuple[int, ...]
+    interface: str
+    pids: tuple[int, ...]  # the trainers; their descendants belong to them
+
+
+class Metric(Protocol):
+    """One group of columns. A new object is made for each rank, so it may keep the last reading."""
+
+    def read(self, tick: int) -> Mapping[str, float | int | None]:
+        """Return values by field of `Sample`; names that are no field become extras.
+
+        Called once for each tick that is read, in order. None is what cannot be known yet, such
+        as a rate at the first tick.
+
+        Raises:
+            OSError, psutil.Error: not readable now; the tick lacks these columns.
+        """
+        ...

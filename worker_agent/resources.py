@@ -1,0 +1,234 @@
+"""What one rank holds on this machine, from its ports to its processes, and how it lets go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from farm.core.messages import PeerRtt, RankAddress, Sample, StartRank
+from farm.core.spec import NetworkProfile
+from farm.core.trainer_lines import Assignment, Event, GoLine
+from farm.errors import EmulationFailed
+from worker_agent.config import AgentConfig
+from worker_agent.emulators import find_emulator
+from worker_agent.emulators.contracts import NetworkEmulator
+from worker_agent.events import (
+    NetworkMeasured,
+    Post,
+    Purpose,
+    RankCleared,
+    Sampled,
+    TrainerExited,
+    TrainerSpoke,
+)
+from worker_agent.leftovers import kill_marked
+from worker_agent.metrics import METRICS
+from worker_agent.metrics.contracts import Watched
+from worker_agent.ports import PortRange, port_of
+from worker_agent.probe import EchoServer, measure_peers
+from worker_agent.process import TrainerProcess, trainer_environment
+from worker_agent.sampler import Sampler, create_metrics
+from worker_agent.verdict import read_oom_kills
+
+logger = logging.getLogger(__name__)
+
+
+class RankResources:
+    """Owned by one rank; everything that takes time happens in threads and ends in an event."""
+
+    def __init__(
+        self, command: StartRank, *, config: AgentConfig, ports: PortRange, post: Post
+    ) -> None:
+        self._command = command
+        self._config = config
+        self._ports = ports
+        self._post = post
+        self._held: list[socket.socket] = []
+        self._echo: EchoServer | None = None
+        self._trainers: list[TrainerProcess] = []
+        self._sampler: Sampler | None = None
+        self._emulator: NetworkEmulator | None = None
+        self._shaping = threading.Lock()  # nothing may be applied once clearing has begun
+        self._is_clearing = False
+        self._oom_kills = read_oom_kills()
+
+    def prepare(self) -> RankAddress:
+        """Hold ports, listen for probes, start the trainers; return where peers find them.
+
+        Raises:
+            TrainerFailed: no free ports, or a trainer did not start. `clear` is still due.
+        """
+        roles = self._command.roles
+        probe, *self._held = self._ports.hold(1 + len(roles))
+        self._echo = EchoServer(probe)
+        address = RankAddress(
+            rank=self._command.rank,
+            host=self._config.address,
+            probe_port=port_of(probe),
+            trainer_ports=tuple(port_of(held) for held in self._held),
+        )
+        environment = trainer_environment(os.environ, state_dir=self._config.state_dir)
+        for index, role in enumerate(roles):
+            self._trainers.append(self._start_trainer(index, role, environment))
+        return address
+
+    def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
+        """Measure the untouched network; ends in a `NetworkMeasured`."""
+        self._in_thread("measure", self._measure, Purpose.UNTOUCHED, addresses, timeout_s)
+
+    def shape(
+        self,
+        profile: NetworkProfile | None,
+        *,
+        addresses: tuple[RankAddress, ...],
+        timeout_s: float,
+    ) -> None:
+        """Apply the profile and measure what it made; ends in a `NetworkMeasured`."""
+        self._in_thread("shape", self._shape, profile, addresses, timeout_s)
+
+    def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
+        """Free the trainers' ports, let them connect and start the series.
+
+        Raises:
+            TrainerFailed: a trainer does not read.
+        """
+        self._release_ports()
+        for trainer, line in zip(self._trainers, lines, strict=True):
+            trainer.write(line)
+        watched = Watched(
+            cpus=self._config.cpus,
+            interface=self._config.interface,
+            pids=tuple(trainer.pid for trainer in self._trainers),
+        )
+        self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
+        self._sampler.start()
+
+    def oom_kills(self) -> int | None:
+        """Return how many processes the kernel killed for want of memory since the start."""
+        now = read_oom_kills()
+        return None if now is None or self._oom_kills is None else now - self._oom_kills
+
+    def log_tail(self) -> str:
+        """Return the last words of all trainers, by role."""
+        tails = [
+            f"[{role}]\n{trainer.log_tail}" if len(self._trainers) > 1 else trainer.log_tail
+            for role, trainer in zip(self._command.roles, self._trainers, strict=False)
+        ]
+        return "\n".join(tails)
+
+    def clear(self) -> None:
+        """Kill every process, undo the profile, free the ports; ends in a `RankCleared`."""
+        self._in_thread("clear", self._clear)
+
+    def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
+        assignment = Assignment(
+            job=self._command.spec,
+            rank=self._command.rank,
+            role=role,
+            cpus=self._config.cpus,
+            data_dir=self._config.data_dir,
+            interface=self._config.interface,
+        )
+        return TrainerProcess(
+            self._config.trainer,
+            assignment,
+            environment=environment,
+            folder=self._config.state_dir,
+            on_event=partial(self._on_event, index),
+            on_exit=partial(self._on_exit, index),
+        )
+
+    def _on_event(self, index: int, event: Event) -> None:
+        self._post(TrainerSpoke(token=self._command.token, process=index, event=event))
+
+    def _on_exit(self, index: int, return_code: int) -> None:
+        token = self._command.token
+        self._post(TrainerExited(token=token, process=index, return_code=return_code))
+
+    def _emit(self, samples: tuple[Sample, ...]) -> None:
+        self._post(Sampled(token=self._command.token, samples=samples))
+
+    def _shape(
+        self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
+    ) -> None:
+        try:
+            emulator = find_emulator(profile)
+            peers = tuple(a.host for a in addresses if a.rank != self._command.rank)
+            with self._shaping:
+                if self._is_clearing:
+                    return
+                self._emulator = emulator
+                emulator.apply(
+                    profile or NetworkProfile(), interface=self._config.interface, peers=peers
+                )
+        except EmulationFailed as error:
+            self._post_measured(Purpose.SHAPED, (), failure=str(error))
+            return
+        self._measure(Purpose.SHAPED, addresses, timeout_s)
+
+    def _measure(
+        self, purpose: Purpose, addresses: tuple[RankAddress, ...], timeout_s: float
+    ) -> None:
+        rank = self._command.rank
+        try:
+            rtts = measure_peers(addresses, own_rank=rank, timeout_s=timeout_s)
+        except EmulationFailed as error:
+            self._post_measured(purpose, (), failure=str(error))
+        else:
+            self._post_measured(purpose, rtts, failure=None)
+
+    def _post_measured(
+        self, purpose: Purpose, rtts: tuple[PeerRtt, ...], *, failure: str | None
+    ) -> None:
+        self._post(
+            NetworkMeasured(
+                token=self._command.token,
+                purpose=purpose,
+                emulator=self._emulator.name if self._emulator else "none",
+                rtts=rtts,
+                failure=failure,
+            )
+        )
+
+    def _clear(self) -> None:
+        for trainer in self._trainers:
+            trainer.kill()
+        kill_marked(self._config.state_dir)
+        for trainer in self._trainers:
+            trainer.close()
+        if self._sampler is not None:
+            self._sampler.stop()
+        if self._echo is not None:
+            self._echo.close()
+        self._release_ports()
+        with self._shaping:
+            self._is_clearing = True
+            if self._emulator is not None:
+                self._undo(self._emulator)
+        self._post(RankCleared(token=self._command.token))
+
+    def _undo(self, emulator: NetworkEmulator) -> None:
+        try:
+            emulator.clear(interface=self._config.interface)
+        except EmulationFailed:
+            logger.exception("network profile was not undone", extra={"token": self._command.token})
+
+    def _release_ports(self) -> None:
+        for held in self._held:
+            held.close()
+        self._held.clear()
+
+    def _in_thread(self, name: str, work: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(
+            target=self._run, args=(work, arguments), name=f"rank-{name}", daemon=True
+        ).start()
+
+    def _run(self, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        try:
+            work(*arguments)
+        except Exception:
+            logger.exception("work for a rank failed", extra={"token": self._command.token})

@@ -1,0 +1,293 @@
+"""The agent's one deciding thread: it owns the rank, the spool, the fencing and the heartbeats.
+
+Everything that may take time or block (trainers, sampler, probes, the broker) lives in other
+threads and processes and reports through one queue. So there are no locks here, and nothing
+that happens to the network or the broker stops the sampling.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import time
+import uuid
+
+from farm.core.messages import (
+    COMMANDS,
+    AgentFacts,
+    AgentState,
+    BeatConfirmed,
+    Confirm,
+    Go,
+    Heartbeat,
+    Peers,
+    Shape,
+    StartRank,
+    StopAttempt,
+    seal,
+    unseal,
+)
+from farm.core.trainer_lines import Failure, FailureKind
+from farm.errors import InvalidSpec
+from worker_agent.config import AgentConfig
+from worker_agent.delivery import Delivery
+from worker_agent.events import (
+    AgentEvent,
+    CommandArrived,
+    CourierGone,
+    CourierReady,
+    OrderDone,
+    StopAsked,
+)
+from worker_agent.fencing import Admission, TokenFile, admit
+from worker_agent.former_life import clean_up
+from worker_agent.heartbeat import Pulse
+from worker_agent.journal import Journal, ServedRank
+from worker_agent.keeper import Keeper
+from worker_agent.leftovers import kill_marked
+from worker_agent.ports import PortRange
+from worker_agent.rank import Rank
+from worker_agent.resources import RankResources
+from worker_agent.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+# Leaving: the rank's processes need a moment to die, and what it reports one to be sent.
+LEAVE_LIMIT_S = 8.0
+FLUSH_LIMIT_S = 2.0
+
+
+class Supervisor:
+    """One life of the agent, from `run` to its return."""
+
+    def __init__(self, config: AgentConfig, facts: AgentFacts) -> None:
+        now = time.monotonic()
+        self._config = config
+        self._facts = facts
+        self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        self._tokens = TokenFile(config.state_dir / "highest_token")
+        self._served = ServedRank(config.state_dir / "served_rank")
+        self._spool = Spool(config.state_dir / "spool", max_bytes=config.spool_max_bytes)
+        self._journal = Journal(self._spool)
+        self._delivery = Delivery(self._spool, agent_id=config.agent_id)
+        self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=config.heartbeat_s, now=now)
+        self._keeper = Keeper(config, self._events.put)
+        self._ports = PortRange(config.first_port, config.last_port)
+        self._rank: Rank | None = None
+        self._seen_tokens: frozenset[int] = frozenset()
+        self._shown: tuple[AgentState, int | None, int] | None = None
+        self._leaving_s: float | None = None
+        self._flush_until_s = 0.0
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda n, _: self._ask_to_stop(n))
+        try:
+            logger.info("agent begins", extra={"agent_id": self._config.agent_id})
+            clean_up(self._config, self._served, self._journal)
+            self._tick(time.monotonic())
+            while not self._may_leave(time.monotonic()):
+                self._step()
+        finally:
+            self._keeper.stop()
+            kill_marked(self._config.state_dir, limit_s=LEAVE_LIMIT_S)
+            self._spool.close()
+        logger.info("agent has left", extra={"agent_id": self._config.agent_id})
+
+    def _ask_to_stop(self, number: int) -> None:
+        self._events.put(StopAsked(signal_name=signal.Signals(number).name))
+
+    def _step(self) -> None:
+        try:
+            event = self._events.get(timeout=self._patience_s(time.monotonic()))
+        except queue.Empty:
+            event = None
+        now = time.monotonic()
+        try:
+            if event is not None:
+                self._handle(event, now=now)
+            self._tick(now)
+        except Exception:
+            logger.exception("event was not handled: %r", event)
+
+    def _patience_s(self, now: float) -> float:
+        """Return how long nothing will be due. What cannot be sent now is not waited for."""
+        waits = [TICK_S]
+        if self._keeper.can_publish("heartbeats"):
+            waits.append(self._pulse.due_in_s(now=now))
+        if self._keeper.can_publish("reports"):
+            silent = self._pulse.is_server_silent(now=now)
+            waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
+        return min(waits)
+
+    def _handle(self, event: AgentEvent, *, now: float) -> None:
+        if isinstance(event, StopAsked):
+            self._leave(event.signal_name, now=now)
+        elif isinstance(event, CourierReady | OrderDone | CourierGone):
+            if self._keeper.handle(event, now=now) and isinstance(event, CourierReady):
+                self._delivery.start_over()
+                self._pulse.hasten()
+        elif isinstance(event, CommandArrived):
+            if self._keeper.handle(event, now=now):
+                self._obey(event, now=now)
+        elif self._rank is not None and event.token == self._rank.token:
+            self._rank.handle(event, now=now)
+
+    def _tick(self, now: float) -> None:
+        self._journal.write()
+        if self._rank is not None:
+            self._watch_over(self._rank, now=now)
+        self._keeper.tick(now=now)
+        shown = (self._state(), self._serving_token(), self._tokens.highest)
+        if shown != self._shown:
+            self._shown = shown
+            self._pulse.hasten()
+        if self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
+            self._keeper.publish("heartbeats", seal(self._beat(now)))
+        if self._keeper.can_publish("reports"):
+            silent = self._pulse.is_server_silent(now=now)
+            batch = self._delivery.next_batch(now=now, server_is_silent=silent)
+            if batch is not None:
+                self._keeper.publish("reports", seal(batch))
+
+    def _watch_over(self, rank: Rank, *, now: float) -> None:
+        limit_s = self._config.lease_s / 2
+        # A rank that has just begun was ordered by a living server.
+        unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
+        if unconfirmed_s > limit_s and not rank.is_ending:
+            rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")
+        if self._journal.is_blocked and not rank.is_ending:
+            rank.fail(FailureKind.KILLED, "the agent's disk takes no more reports")
+        rank.tick(now=now)
+        if rank.is_over:
+            logger.info("rank is over", extra={"token": rank.token})
+            self._served.forget()
+            self._rank = None
+
+    def _obey(self, event: CommandArrived, *, now: float) -> None:
+        try:
+            command = unseal(COMMANDS[event.name], event.envelope)
+        except (InvalidSpec, KeyError) as error:
+            logger.error("command %s was refused: %s", event.name, error)  # noqa: TRY400
+            return
+        if isinstance(command, BeatConfirmed):
+            self._confirm_beat(command, now=now)
+        elif isinstance(command, Confirm):
+            self._delivery.confirm(command)
+        elif isinstance(command, StartRank):
+            self._start_rank(command, now=now)
+        elif isinstance(command, StopAttempt):
+            self._stop_attempt(command)
+        elif isinstance(command, Peers | Shape | Go):
+            self._lead_on(command, event, now=now)
+
+    def _confirm_beat(self, command: BeatConfirmed, *, now: float) -> None:
+        was_silent = self._pulse.is_server_silent(now=now)
+        if self._pulse.confirm(command, now=now) and was_silent:
+            self._delivery.start_over()
+
+    def _lead_on(self, command: Peers | Shape | Go, event: CommandArrived, *, now: float) -> None:
+        rank = self._rank
+        if rank is None or rank.token != command.token:
+            logger.info("%s is not for this rank", event.name, extra={"token": command.token})
+        elif isinstance(command, Peers):
+            rank.peers(command, now=now)
+        elif isinstance(command, Shape):
+            rank.shape(command, now=now)
+        else:
+            rank.go(command, received_s=event.received_s)
+
+    def _start_rank(self, command: StartRank, *, now: float) -> None:
+        state = self._state()
+        admission = admit(
+            command.token,
+            highest_token=self._tokens.highest,
+            seen_tokens=self._seen_tokens,
+            state=state,
+        )
+        if admission is Admission.DUPLICATE:
+            return
+        self._seen_tokens |= {command.token}
+        reason = f"agent is {state.value}"
+        if admission is Admission.TOO_LOW:
+            reason = f"token {command.token} is lower than {self._tokens.highest}, seen before"
+        try:
+            self._tokens.raise_to(command.token)
+            if admission is Admission.START:
+                self._serve(command, now=now)
+                return
+        except OSError as error:
+            reason = f"agent cannot write to its state directory: {error}"
+        logger.warning("rank was refused: %s", reason, extra={"token": command.token})
+        failure = Failure(kind=FailureKind.REFUSED, message=reason)
+        self._journal.add_lost(command.token, rank=command.rank, failure=failure)
+
+    def _serve(self, command: StartRank, *, now: float) -> None:
+        logger.info("rank begins", extra={"token": command.token, "rank": command.rank})
+        self._served.remember(command.token, rank=command.rank)
+        self._rank = Rank(
+            command,
+            resources=RankResources(
+                command, config=self._config, ports=self._ports, post=self._events.put
+            ),
+            report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
+            progress_timeout_s=self._config.progress_timeout_s,
+            now=now,
+        )
+        self._rank.start()
+
+    def _stop_attempt(self, command: StopAttempt) -> None:
+        self._tokens.raise_to(command.token)
+        if self._rank is not None and self._rank.token <= command.token:
+            self._rank.stop(command.reason)
+        # The server waits for our word that nothing of the attempt is left.
+        self._pulse.hasten()
+
+    def _state(self) -> AgentState:
+        if self._leaving_s is not None:
+            return AgentState.LEAVING
+        if self._rank is not None:
+            return AgentState.BUSY
+        if self._spool.is_full or self._journal.is_blocked:
+            return AgentState.SPOOL_FULL
+        return AgentState.IDLE
+
+    def _serving_token(self) -> int | None:
+        return self._rank.token if self._rank is not None else None
+
+    def _beat(self, now: float) -> Heartbeat:
+        return Heartbeat(
+            agent_id=self._config.agent_id,
+            boot_id=self._pulse.boot_id,
+            counter=self._pulse.next(now=now),
+            state=self._state(),
+            serving_token=self._serving_token(),
+            highest_token=self._tokens.highest,
+            agent_time_s=time.time(),
+            echo=self._pulse.echo(now=now),
+            facts=self._facts,
+        )
+
+    def _leave(self, signal_name: str, *, now: float) -> None:
+        if self._leaving_s is not None:
+            return
+        logger.info("agent is leaving: %s", signal_name)
+        self._leaving_s = now
+        self._flush_until_s = now + FLUSH_LIMIT_S
+        if self._rank is not None:
+            self._rank.fail(FailureKind.KILLED, "agent was stopped")
+
+    def _may_leave(self, now: float) -> bool:
+        """Whether nothing is left to do, or no time to do it."""
+        if self._leaving_s is None:
+            return False
+        if self._rank is not None:
+            self._flush_until_s = now + FLUSH_LIMIT_S
+            return now - self._leaving_s > LEAVE_LIMIT_S
+        if now > self._flush_until_s:
+            return True
+        has_said_so = self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
+        return self._delivery.is_empty and (has_said_so or not self._keeper.is_ready)
