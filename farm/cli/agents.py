@@ -1,0 +1,82 @@
+"""`farm agents` and `farm drain`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from farm.cli import cells
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.rows import row_json
+from farm.cli.session import ring, settings, store
+from farm.store.agents import list_agents, set_drained
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent
+
+_MAX_AGENTS = 100_000
+_COLUMNS = (
+    Column("agent"),
+    Column("state"),
+    Column("attempt", is_right=True),
+    Column("heartbeat"),
+    Column("address"),
+    Column("cores", is_right=True),
+    Column("memory", is_right=True),
+    Column("labels"),
+    Column("CPU model"),
+)
+
+
+@click.command()
+@json_option
+def agents(*, as_json: bool) -> None:
+    """List all agents ever seen, with what they are doing.
+
+    --json prints a list with the columns of the store and is_alive.
+    """
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
+        found = list_agents(session, limit=_MAX_AGENTS)
+    now = dt.datetime.now(dt.UTC)
+    alive = {agent.id: _is_alive(agent, now=now, within_s=loaded.lease_s) for agent in found}
+    if as_json:
+        print_json([{**row_json(agent), "is_alive": alive[agent.id]} for agent in found])
+        return
+    rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
+    print_table(_COLUMNS, rows)
+
+
+@click.command()
+@click.argument("agent")
+@click.option("--resume", is_flag=True, help="Let it take jobs again.")
+def drain(agent: str, *, resume: bool) -> None:
+    """Give AGENT no more jobs; what it is doing goes on to its end."""
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        set_drained(session, agent, is_drained=not resume)
+    ring(loaded)
+    click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
+
+
+def _is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
+    return agent.heartbeat_at is not None and (now - agent.heartbeat_at) <= dt.timedelta(
+        seconds=within_s
+    )
+
+
+def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]:
+    hardware = agent.facts["hardware"]
+    state = agent.state.value if is_alive else "silent"
+    labels = ",".join(f"{key}={value}" for key, value in sorted(agent.facts["labels"].items()))
+    return [
+        agent.id,
+        f"{state}, drained" if agent.is_drained else state,
+        cells.text(agent.attempt_id),
+        cells.age(agent.heartbeat_at, now),
+        agent.facts["address"],
+        str(len(agent.facts["cpus"])),
+        cells.size(hardware["memory_bytes"]),
+        labels or "-",
+        hardware["cpu_model"],
+    ]

@@ -1,0 +1,181 @@
+"""`farm demo`: a whole farm, a small real sweep, and what follows from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farm.cli.recommend import verdict
+from farm.cli.results import measured_cells, print_cells
+from farm.cli.session import ring, settings
+from farm.cli.up import stay_up, to_stderr
+from farm.cli.watch import SweepWatch, follow, make_display
+from farm.core.lifecycle import JobState, SweepState
+from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.signals import Stopped, StopSignals
+from farm.errors import FarmError
+from farm.recommend.contracts import Objective, Question
+from farm.recommend.service import recommend
+from farm.store.engine import make_engine, reading, writing
+from farm.store.jobs import list_jobs, request_cancel_sweep
+from farm.store.measurements import Filter, list_measurements
+from farm.store.sweeps import SweepSummary, list_sweeps
+from farm.store.tables import Job, MeasurementRow
+from farm.submission import submit
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+# Far longer than any job of the demo takes; then something is wrong that the logs may tell.
+_STALLED_AFTER_S = 180.0
+_MAX_ROWS = 100_000
+
+
+@click.command()
+@click.option(
+    "--agents", default=2, show_default=True, type=click.IntRange(min=1), help="Number of agents."
+)
+@click.option("--exit", "and_exit", is_flag=True, help="Stop when the sweep is over.")
+@click.pass_context
+def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
+    """Run a whole farm on this machine, measure a small sweep, and say what to train on.
+
+    Everything is kept in FARM_HOME, so a second run adds to what the first measured. Afterwards
+    the dashboard stays up until Ctrl-C; with --exit the farm stops. The exit status is 0 only if
+    every job succeeded.
+    """
+    loaded = settings()
+    succeeded = None
+    with StopSignals() as signals:
+        try:
+            to_stderr(f"starting a farm with {agents} agents in {loaded.home}")
+            with EmbeddedFarm(loaded, agents=agents, signals=signals, report=to_stderr) as farm:
+                succeeded = _measure(farm, signals, agents=agents)
+                if not and_exit:
+                    click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
+                    stay_up(farm, signals)
+        except Stopped:
+            # Once the sweep is over, Ctrl-C is how the demo is meant to end.
+            if succeeded is None:
+                raise click.Abort from None
+    ctx.exit(0 if succeeded else 1)
+
+
+def demo_sweep(agents: int) -> dict[str, Any]:
+    """Return the demo's sweep for that many agents: gangs of 2, 4, 8 ... and of all of them."""
+    import tomllib
+
+    sweep = tomllib.loads(files("farm.cli").joinpath("demo.toml").read_text())
+    widths = sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
+    for case in sweep["case"]:
+        if case["world_size"] == 2:
+            case["world_size"] = widths
+    # One agent alone cannot form a gang.
+    sweep["case"] = [case for case in sweep["case"] if agents > 1 or case["world_size"] == 1]
+    return dict(sweep)
+
+
+def _measure(farm: EmbeddedFarm, signals: StopSignals, *, agents: int) -> bool:
+    """Run the sweep and print what it measured; return whether every job succeeded."""
+    with _engine(farm) as engine:
+        sweep_id = _submit(engine, demo_sweep(agents))
+        ring(farm.settings)
+        try:
+            with make_display() as display:
+                watch = SweepWatch(engine, sweep_id, settings=farm.settings)
+                summary = follow(
+                    watch,
+                    display,
+                    pause=signals.pause,
+                    tend=farm.tend,
+                    stalled_after_s=_STALLED_AFTER_S,
+                )
+        except BaseException as error:
+            # The next farm in this folder shall not begin with what this one left.
+            _cancel(engine, sweep_id)
+            if isinstance(error, FarmError):
+                raise FarmError(f"{error}\n{farm.log_tails()}") from error
+            raise
+        _print_results(engine, sweep_id)
+    return _succeeded(summary)
+
+
+def _submit(engine: sa.Engine, sweep: dict[str, Any]) -> int:
+    """Enqueue the sweep, after cancelling what a killed demo has left unfinished."""
+    with reading(engine) as session:
+        unfinished = [
+            found.sweep_id
+            for found in list_sweeps(session)
+            if found.name == sweep["name"] and found.state is not SweepState.FINISHED
+        ]
+    for sweep_id in unfinished:
+        _cancel(engine, sweep_id)
+    with writing(engine) as session:
+        return submit(session, sweep, now=dt.datetime.now(dt.UTC)).sweep_id
+
+
+def _cancel(engine: sa.Engine, sweep_id: int) -> None:
+    with writing(engine) as session:
+        request_cancel_sweep(session, sweep_id, now=dt.datetime.now(dt.UTC))
+
+
+def _succeeded(summary: SweepSummary) -> bool:
+    return summary.counts[JobState.SUCCEEDED] == summary.job_count
+
+
+def _print_results(engine: sa.Engine, sweep_id: int) -> None:
+    """Print this sweep's cells with what earlier runs measured of them on this hardware."""
+    with reading(engine) as session:
+        jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
+        own = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_ROWS)
+        rows = [
+            row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
+        ]
+        answers = {
+            (row.global_batch_size, row.model, row.dataset): recommend(
+                session,
+                question=Question(
+                    model=row.model,
+                    dataset=row.dataset,
+                    global_batch_size=row.global_batch_size,
+                ),
+                objective=Objective(),
+            )
+            for row in own
+        }
+    _print_failures(jobs)
+    if rows:
+        print_cells(measured_cells(rows))
+    for (batch, model, dataset), answer in sorted(answers.items(), key=lambda item: item[0][0]):
+        click.echo(f"Recommended for {model} on {dataset}, batch {batch}: {verdict(answer)}")
+
+
+def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:
+    found = {(row.model, row.dataset, row.fingerprint) for row in own if row.status == "ok"}
+    return [
+        Filter(origin="farm", model=model, dataset=dataset, fingerprint=fingerprint, status="ok")
+        for model, dataset, fingerprint in sorted(found, key=str)
+    ]
+
+
+def _print_failures(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.state is not JobState.SUCCEEDED:
+            click.echo(
+                f"job {job.id} ({job.strategy}, world size {job.world_size}, batch "
+                f"{job.global_batch_size}) {job.state.value}: {job.reason or 'no reason known'}"
+            )
+
+
+@contextmanager
+def _engine(farm: EmbeddedFarm) -> Iterator[sa.Engine]:
+    engine = make_engine(farm.settings.database_url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

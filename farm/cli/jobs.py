@@ -1,0 +1,139 @@
+"""`farm jobs` and `farm job`: the list, and the story of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from farm.cli import cells
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.rows import row_json
+from farm.cli.session import settings, store
+from farm.core.lifecycle import JobState
+from farm.store.engine import reading
+from farm.store.jobs import JobDetail, job_detail, list_jobs
+from farm.store.sweeps import find_sweep
+from farm.store.tables import Job
+
+_JOB_COLUMNS = (
+    Column("job", is_right=True),
+    Column("sweep", is_right=True),
+    Column("state"),
+    Column("attempts", is_right=True),
+    Column("model"),
+    Column("dataset"),
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("batch", is_right=True),
+    Column("repetition", is_right=True),
+    Column("reason"),
+)
+
+
+@click.command()
+@click.option("--sweep", help="Only of this sweep: its id or name.")
+@click.option("--state", type=click.Choice([s.value for s in JobState]), help="Only in this state.")
+@click.option("--after", type=int, help="Go on after this job id.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000))
+@json_option
+def jobs(
+    *, sweep: str | None, state: str | None, after: int | None, limit: int, as_json: bool
+) -> None:
+    """List jobs by id.
+
+    --json prints items, one for each job with the columns of the store, and next: what to give to
+    --after for the next page, or null.
+    """
+    with store(settings()) as engine, reading(engine) as session:
+        found = list_jobs(
+            session,
+            sweep_id=None if sweep is None else find_sweep(session, sweep).id,
+            state=None if state is None else JobState(state),
+            after_id=after,
+            limit=limit + 1,
+        )
+    shown = found[:limit]
+    next_id = shown[-1].id if len(found) > limit else None
+    if as_json:
+        print_json({"items": [row_json(job) for job in shown], "next": next_id})
+        return
+    print_table(_JOB_COLUMNS, [_job_cells(job) for job in shown])
+    if next_id is not None:
+        click.echo(f"farm: there are more; go on with --after {next_id}", err=True)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID", type=int)
+@json_option
+def job(job_id: int, *, as_json: bool) -> None:
+    """Tell the story of one job: its attempts, their ranks, every change and the measurement.
+
+    --json prints job, sweep_name, attempts (each with its ranks), events and measurement.
+    """
+    with store(settings()) as engine, reading(engine) as session:
+        detail = job_detail(session, job_id)
+    if as_json:
+        print_json(_detail_json(detail))
+        return
+    print_table(_JOB_COLUMNS, [_job_cells(detail.job)])
+    click.echo()
+    print_table(
+        (Column("attempt", is_right=True), Column("state"), Column("agents"), Column("reason")),
+        _attempt_cells(detail),
+    )
+    click.echo()
+    for event in detail.events:
+        token = "" if event.attempt_id is None else f" [{event.attempt_id}]"
+        reason = "" if event.reason is None else f": {event.reason}"
+        click.echo(f"{cells.instant(event.at)}{token} {event.event}{reason}")
+    if detail.measurement is not None:
+        click.echo()
+        for name, value in row_json(detail.measurement, without=("details",)).items():
+            if value is not None:
+                click.echo(f"{name} = {value}")
+
+
+def _job_cells(row: Job) -> list[str]:
+    return [
+        str(row.id),
+        str(row.sweep_id),
+        "cancelling" if _is_ending(row) else row.state.value,
+        str(row.attempt_count),
+        row.model,
+        row.dataset,
+        row.strategy,
+        str(row.world_size),
+        str(row.global_batch_size),
+        str(row.repetition),
+        cells.text(row.reason),
+    ]
+
+
+def _is_ending(row: Job) -> bool:
+    return row.cancel_requested and row.attempt_id is not None
+
+
+def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
+    return [
+        [
+            str(entry.attempt.number),
+            entry.attempt.state.value,
+            ", ".join(rank.agent_id for rank in entry.ranks),
+            cells.text(entry.attempt.reason),
+        ]
+        for entry in detail.attempts
+    ]
+
+
+def _detail_json(detail: JobDetail) -> dict[str, object]:
+    return {
+        "job": row_json(detail.job),
+        "sweep_name": detail.sweep_name,
+        "attempts": [
+            {**row_json(entry.attempt), "ranks": [row_json(rank) for rank in entry.ranks]}
+            for entry in detail.attempts
+        ],
+        "events": [row_json(event) for event in detail.events],
+        "measurement": None if detail.measurement is None else row_json(detail.measurement),
+    }

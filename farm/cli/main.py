@@ -1,0 +1,110 @@
+"""The command `farm`: a table of commands, each loaded only when it is called.
+
+To add a command write its module and add one line to `COMMANDS`. Exit status: 0 done, 1 what was
+asked for failed, 2 wrong usage or invalid input, 130 ended by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from farm import __version__
+from farm.errors import FarmError, InvalidSpec
+
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+
+# Name: where it is, and its line in `farm --help`, which must not need the module.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("farm.cli.demo:demo", "Run a whole farm and a small sweep on this machine."),
+    "up": ("farm.cli.up:up", "Run a whole farm on this machine until Ctrl-C."),
+    "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
+    "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
+    "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
+    "jobs": ("farm.cli.jobs:jobs", "List jobs."),
+    "job": ("farm.cli.jobs:job", "Tell the story of one job."),
+    "agents": ("farm.cli.agents:agents", "List the agents."),
+    "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
+    "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
+    "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
+    "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
+    "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
+    "db": ("farm.cli.db:db", "Upgrade or check the store's schema."),
+}
+
+
+class _Farm(click.Group):
+    """Loads commands late, and turns every ending into one line and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        try:
+            result = super().main(args, prog_name, complete_var, False, **extra)
+            # Output still in the buffer may meet the broken pipe only now.
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(_USAGE)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "farm"
+            message = " ".join(error.format_message().split()).rstrip(".")
+            _end(_USAGE, f"{message} (see {path} --help)")
+        except click.ClickException as error:
+            _end(_FAILED, error.format_message())
+        except InvalidSpec as error:
+            _end(_USAGE, str(error))
+        except FarmError as error:
+            _end(_FAILED, str(error))
+        except (click.Abort, KeyboardInterrupt):
+            sys.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            # The interpreter flushes once more at its end and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(_FAILED)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+@click.group(cls=_Farm, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="benchfarm")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file with settings; the environment wins over it.",
+)
+def main(config: Path | None) -> None:
+    """Measure how many machines should train your neural network."""
+
+
+def _end(status: int, line: str) -> NoReturn:
+    click.echo(f"farm: {line}", err=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main(prog_name="farm")

@@ -1,0 +1,79 @@
+"""Print tables and JSON: rich on a terminal, plain aligned lines into a pipe."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from farm.core.codec import to_json
+
+MISSING = "-"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; numbers read better flush right."""
+
+    title: str
+    is_right: bool = False
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document; instants as ISO 8601."""
+    click.echo(json.dumps(to_json(value), indent=2, default=_instant, allow_nan=False))
+
+
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None
+) -> None:
+    """Print rows of texts under their columns. Into a pipe nothing is cut or coloured."""
+    if sys.stdout.isatty():
+        _print_rich(columns, rows, title)
+        return
+    if title:
+        click.echo(title)
+    for line in plain_table(columns, rows):
+        click.echo(line)
+
+
+def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows with two spaces between the columns, the titles first."""
+    table = [[column.title for column in columns], *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column.is_right else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in table
+    ]
+
+
+def _print_rich(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str | None
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.is_right else "left")
+    for row in rows:
+        # Text, since names of users may hold what rich takes for markup.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _instant(value: object) -> str:
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no JSON form")

@@ -1,0 +1,122 @@
+"""`farm status`: the sweeps and why jobs wait; or one sweep and what it measured."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import click
+from sqlalchemy.orm import Session
+
+from farm.cli import cells
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.results import measured_cells, print_cells
+from farm.cli.rows import sweep_json
+from farm.cli.session import settings, store
+from farm.cli.watch import SweepWatch, summary_line
+from farm.config import Settings
+from farm.core.lifecycle import JobState
+from farm.core.scheduling import explain
+from farm.store.agents import live_agents
+from farm.store.engine import reading
+from farm.store.jobs import waiting_jobs
+from farm.store.measurements import Filter, list_measurements
+from farm.store.sweeps import find_sweep, list_sweeps
+
+_SWEEPS_SHOWN = 20
+_REASONS_SHOWN = 5
+_MAX_MEASUREMENTS = 100_000
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@json_option
+def status(sweep: str | None, *, as_json: bool) -> None:
+    """Show the latest sweeps, or one SWEEP (its id or name), and why the first jobs wait.
+
+    --json prints sweeps, alive_agent_count and waiting (job_id and reason of the first jobs that
+    cannot start now); for one sweep instead: sweep, remaining_s, waiting and measured, one entry
+    a cell.
+    """
+    loaded = settings()
+    with store(loaded) as engine:
+        if sweep is None:
+            with reading(engine) as session:
+                _print_all(session, loaded, as_json=as_json)
+            return
+        with reading(engine) as session:
+            sweep_id = find_sweep(session, sweep).id
+            reasons = _waiting(session, loaded)
+            rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
+        snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
+    measured = measured_cells(rows)
+    if as_json:
+        print_json(
+            {
+                "sweep": sweep_json(snapshot.summary),
+                "remaining_s": snapshot.remaining_s,
+                "waiting": reasons[:_REASONS_SHOWN],
+                "measured": measured,
+            }
+        )
+        return
+    click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {summary_line(snapshot)}")
+    if snapshot.summary.counts[JobState.WAITING]:
+        _print_reasons(reasons)
+    if measured:
+        print_cells(measured)
+
+
+def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
+    sweeps = list_sweeps(session, limit=_SWEEPS_SHOWN)
+    now = dt.datetime.now(dt.UTC)
+    alive_count = len(live_agents(session, now=now, live_within_s=loaded.lease_s))
+    reasons = _waiting(session, loaded)
+    if as_json:
+        print_json(
+            {
+                "sweeps": [sweep_json(summary) for summary in sweeps],
+                "alive_agent_count": alive_count,
+                "waiting": reasons[:_REASONS_SHOWN],
+            }
+        )
+        return
+    counted = tuple(Column(state.value, is_right=True) for state in JobState)
+    columns = (
+        Column("sweep", is_right=True),
+        Column("name"),
+        Column("state"),
+        *counted,
+        Column("submitted"),
+    )
+    rows = [
+        [
+            str(summary.sweep_id),
+            summary.name,
+            summary.state.value,
+            *(str(summary.counts[state]) for state in JobState),
+            cells.instant(summary.created_at),
+        ]
+        for summary in sweeps
+    ]
+    print_table(columns, rows)
+    click.echo(f"{alive_count} agents alive")
+    _print_reasons(reasons)
+
+
+def _waiting(session: Session, loaded: Settings) -> list[dict[str, object]]:
+    """Say of the jobs that cannot start now why, the first in the queue first."""
+    now = dt.datetime.now(dt.UTC)
+    jobs = waiting_jobs(session, now=now)
+    agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+    reasons = explain(jobs, agents, reserve_after_s=loaded.reserve_after_s)
+    position = {job.job_id: place for place, job in enumerate(jobs)}
+    ordered = sorted(reasons.items(), key=lambda item: position.get(item[0], math.inf))
+    return [{"job_id": job_id, "reason": reason} for job_id, reason in ordered]
+
+
+def _print_reasons(reasons: list[dict[str, object]]) -> None:
+    for entry in reasons[:_REASONS_SHOWN]:
+        click.echo(f"job {entry['job_id']} waits: {entry['reason']}")
+    if len(reasons) > _REASONS_SHOWN:
+        click.echo(f"and {len(reasons) - _REASONS_SHOWN} more wait")

@@ -1,0 +1,131 @@
+"""`farm submit`: put the jobs of a sweep file into the store."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.session import ring, settings, store
+from farm.config import Settings
+from farm.core.codec import to_json
+from farm.core.lifecycle import JobState
+from farm.embedded.signals import Stopped, StopSignals
+from farm.submission import Plan, plan, read_sweep_file
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_PLAN_COLUMNS = (
+    Column("model"),
+    Column("dataset"),
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("batch", is_right=True),
+    Column("delay", is_right=True),
+    Column("length", is_right=True),
+    Column("repetition", is_right=True),
+)
+
+
+@click.command()
+@click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
+@click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
+@click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@json_option
+@click.pass_context
+def submit(
+    ctx: click.Context, sweep_file: Path, *, wait: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
+
+    With --wait the exit status is 0 only if every job succeeded. --json prints sweep_id, name,
+    job_count and skipped; with --wait also counts (jobs by state); with --dry-run jobs instead
+    of sweep_id.
+    """
+    if wait and dry_run:
+        raise click.UsageError("--wait and --dry-run exclude each other")
+    data = read_sweep_file(sweep_file)
+    planned = plan(data)
+    if dry_run:
+        _print_plan(planned, as_json=as_json)
+        return
+    from farm.store.engine import writing
+    from farm.submission import submit as submit_sweep
+
+    loaded = settings()
+    with store(loaded) as engine:
+        with writing(engine) as session:
+            submitted = submit_sweep(session, data, now=dt.datetime.now(dt.UTC))
+        ring(loaded)
+        result: dict[str, object] = {
+            "sweep_id": submitted.sweep_id,
+            "name": planned.sweep.name,
+            "job_count": submitted.job_count,
+            "skipped": submitted.skipped,
+        }
+        if not as_json:
+            click.echo(f"sweep {submitted.sweep_id}: {submitted.job_count} jobs enqueued")
+            _print_skipped(submitted.skipped)
+        counts = _wait(engine, loaded, submitted.sweep_id) if wait else None
+    if as_json:
+        waited = {} if counts is None else {"counts": _by_name(counts)}
+        print_json({**result, **waited})
+    if counts is not None and counts[JobState.SUCCEEDED] < sum(counts.values()):
+        ctx.exit(1)
+
+
+def _wait(engine: sa.Engine, loaded: Settings, sweep_id: int) -> Mapping[JobState, int]:
+    """Show progress until the sweep is over; return its jobs by state."""
+    from farm.cli.watch import SweepWatch, follow, make_display
+
+    try:
+        with StopSignals() as signals, make_display() as display:
+            watch = SweepWatch(engine, sweep_id, settings=loaded)
+            return follow(watch, display, pause=signals.pause).counts
+    except Stopped:
+        click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
+        raise click.Abort from None
+
+
+def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:
+    return {state.value: count for state, count in counts.items()}
+
+
+def _print_plan(planned: Plan, *, as_json: bool) -> None:
+    jobs = planned.expansion.jobs
+    skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible)
+    if as_json:
+        print_json(
+            {
+                "name": planned.sweep.name,
+                "job_count": len(jobs),
+                "skipped": skipped,
+                "jobs": [to_json(job) for job in jobs],
+            }
+        )
+        return
+    rows = [
+        [
+            job.model,
+            job.dataset,
+            job.strategy,
+            str(job.world_size),
+            str(job.global_batch_size),
+            "-" if job.network is None else f"{job.network.one_way_delay_s * 1000:g} ms",
+            f"{job.epochs} epochs" if job.epochs else f"{job.steps} steps",
+            str(job.repetition),
+        ]
+        for job in jobs
+    ]
+    print_table(_PLAN_COLUMNS, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs")
+    _print_skipped(skipped)
+
+
+def _print_skipped(skipped: tuple[str, ...]) -> None:
+    for line in skipped:
+        click.echo(f"left out: {line}")

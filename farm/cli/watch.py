@@ -1,0 +1,218 @@
+"""Follow a sweep until its last job is over, with a bar on a terminal and plain lines without."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from farm.cli import cells
+from farm.core.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
+from farm.core.progress import UnfinishedJob, remaining_s
+from farm.core.scheduling import explain
+from farm.errors import FarmError
+from farm.store.agents import live_agents
+from farm.store.engine import reading
+from farm.store.jobs import list_jobs, waiting_jobs
+from farm.store.sweeps import SweepSummary, finished_durations, sweep_summary
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from farm.config import Settings
+
+_LOOK_EVERY_S = 0.5
+# A sweep of many thousand jobs is looked at less often, to take a twentieth of the time at most.
+_PAUSE_PER_LOOK = 20
+_LINE_EVERY_S = 5.0
+_MAX_JOBS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`remaining_s` None: nothing to go by. `reason`: why jobs wait although none is at work."""
+
+    summary: SweepSummary
+    active_count: int
+    attempt_count: int
+    remaining_s: float | None
+    reason: str | None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.summary.final_count == self.summary.job_count
+
+
+class Display(Protocol):
+    """Shows snapshots as they come."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+
+class SweepWatch:
+    """Looks at a sweep again and again; remembers since when it has seen each job at work."""
+
+    def __init__(self, engine: sa.Engine, sweep_id: int, *, settings: Settings) -> None:
+        self._engine = engine
+        self._sweep_id = sweep_id
+        self._settings = settings
+        self._active_since: dict[int, float] = {}
+
+    def look(self) -> Snapshot:
+        """Read the store once."""
+        now = dt.datetime.now(dt.UTC)
+        with reading(self._engine) as session:
+            summary = sweep_summary(session, self._sweep_id)
+            jobs = list_jobs(session, sweep_id=self._sweep_id, limit=_MAX_JOBS)
+            finished = finished_durations(session, self._sweep_id)
+            agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
+            active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
+            waiting = waiting_jobs(session, now=now) if not active else []
+        clock = time.monotonic()
+        unfinished = [
+            UnfinishedJob(
+                world_size=job.world_size,
+                elapsed_s=(
+                    clock - self._active_since.setdefault(job.id, clock)
+                    if job.state in ACTIVE_JOB_STATES
+                    else 0.0
+                ),
+            )
+            for job in jobs
+            if job.state not in FINAL_JOB_STATES
+        ]
+        reasons = explain(waiting, agents, reserve_after_s=self._settings.reserve_after_s)
+        own = [reasons[job.id] for job in jobs if job.id in reasons]
+        return Snapshot(
+            summary=summary,
+            active_count=len(active),
+            attempt_count=sum(job.attempt_count for job in jobs),
+            remaining_s=remaining_s(finished, unfinished, agent_count=len(agents)),
+            reason=own[0] if own else None,
+        )
+
+
+def follow(
+    watch: SweepWatch,
+    display: Display,
+    *,
+    pause: Callable[[float], None],
+    tend: Callable[[], None] = lambda: None,
+    stalled_after_s: float | None = None,
+) -> SweepSummary:
+    """Show the sweep until it is finished and return its last summary.
+
+    Between two looks `tend` is called; both it and `pause` may raise to end the waiting.
+
+    Raises:
+        FarmError: nothing changed for `stalled_after_s`; None waits as long as jobs may take.
+    """
+    changed_at, last = time.monotonic(), None
+    while True:
+        begun = time.monotonic()
+        snapshot = watch.look()
+        display.show(snapshot)
+        if snapshot.is_finished:
+            return snapshot.summary
+        state = (dict(snapshot.summary.counts), snapshot.attempt_count)
+        if state != last:
+            changed_at, last = begun, state
+        elif stalled_after_s is not None and begun - changed_at > stalled_after_s:
+            reason = f" ({snapshot.reason})" if snapshot.reason else ""
+            raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
+        tend()
+        pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
+
+
+def summary_line(snapshot: Snapshot) -> str:
+    """Say in one line how far the sweep is."""
+    summary = snapshot.summary
+    parts = [f"{summary.final_count} of {summary.job_count} jobs done"]
+    if snapshot.active_count:
+        parts.append(f"{snapshot.active_count} running")
+    for state in (JobState.FAILED, JobState.CANCELLED):
+        if summary.counts[state]:
+            parts.append(f"{summary.counts[state]} {state.value}")
+    if not snapshot.is_finished:
+        if snapshot.reason is not None:
+            parts.append(snapshot.reason)
+        elif snapshot.remaining_s is not None:
+            parts.append(f"about {cells.estimate(snapshot.remaining_s)} left")
+    return ", ".join(parts)
+
+
+class PlainDisplay:
+    """A line on standard error when something changed, and not more often than that."""
+
+    def __init__(self, *, line_every_s: float = _LINE_EVERY_S) -> None:
+        self._line_every_s = line_every_s
+        self._shown_at: float | None = None
+        self._shown: tuple[int, int, str | None] | None = None
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Print the snapshot if it says something new, or ends the sweep."""
+        now = time.monotonic()
+        state = (snapshot.summary.final_count, snapshot.active_count, snapshot.reason)
+        is_due = self._shown_at is None or now - self._shown_at >= self._line_every_s
+        if state != self._shown and (is_due or snapshot.is_finished):
+            self._shown, self._shown_at = state, now
+            click.echo(summary_line(snapshot), err=True)
+
+
+class BarDisplay:
+    """A progress bar on standard error, for a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            BarColumn(bar_width=30),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self._task: Any = self._progress.add_task("waiting", total=None)
+
+    def __enter__(self) -> BarDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Move the bar to the number of jobs that are over."""
+        self._progress.update(
+            self._task,
+            description=summary_line(snapshot),
+            completed=snapshot.summary.final_count,
+            total=snapshot.summary.job_count,
+        )
+
+
+def make_display() -> PlainDisplay | BarDisplay:
+    """Return what suits standard error."""
+    return BarDisplay() if sys.stderr.isatty() else PlainDisplay()

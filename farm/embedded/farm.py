@@ -1,0 +1,260 @@
+"""A whole farm on this machine: Redis, store, scheduler, collector, web server and agents.
+
+The processes are the same as in production; only who starts them differs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from farm.config import SERVER_SETTINGS, Settings
+from farm.embedded.cores import share_cores
+from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
+from farm.embedded.leftovers import MARK, end_marked
+from farm.embedded.processes import Child, Nursery, Program
+from farm.embedded.redis import is_free, start_redis
+from farm.embedded.signals import StopSignals
+from farm.errors import FarmError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_READY_S = 60.0
+_LEFTOVERS_GRACE_S = 5.0
+_WEB_PORTS_TRIED = 50
+_FIRST_AGENT_PORT = 20_000
+_PORTS_PER_AGENT = 200
+# An agent ends its rank and flushes its spool; a trainer inside TensorFlow may need the SIGKILL.
+_AGENT_GRACE_S = 15.0
+_SERVER_GRACE_S = 10.0
+_STAGE_SERVERS, _STAGE_AGENTS = 1, 2
+# What only the server may know.
+_SECRETS = ("FARM_DATABASE_URL", "FARM_API_TOKEN")
+
+
+class EmbeddedFarm:
+    """Start everything on entering, end everything on leaving. For the main thread.
+
+    `settings` becomes what is really used: the embedded Redis, and a web port that was free.
+    `report` gets a line for whatever the user should see.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        agents: int,
+        signals: StopSignals,
+        report: Callable[[str], None],
+    ) -> None:
+        self.settings = dataclasses.replace(settings, home=settings.home.absolute())
+        self._shares = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
+        self._signals = signals
+        self._report = report
+        self._nursery = Nursery(report)
+        self._stack = ExitStack()
+
+    @property
+    def agent_ids(self) -> tuple[str, ...]:
+        return tuple(f"local-{number}" for number in range(1, len(self._shares) + 1))
+
+    @property
+    def dashboard_url(self) -> str:
+        host = self.settings.web_host
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+        return f"http://{shown}:{self.settings.web_port}/"
+
+    def __enter__(self) -> EmbeddedFarm:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def tend(self) -> None:
+        """Restart what ended by itself; call it about twice a second.
+
+        Raises:
+            FarmError: something ends again and again.
+        """
+        self._nursery.tend()
+
+    def log_tails(self) -> str:
+        """Return the end of every process's log, for a report of what went wrong."""
+        return "\n".join(
+            f"--- {child.log_path}\n{child.log_tail()}" for child in self._nursery.children
+        )
+
+    def _start(self, stack: ExitStack) -> None:
+        home = self.settings.home
+        stack.enter_context(locked(home))
+        if count := end_marked(str(home), grace_s=_LEFTOVERS_GRACE_S):
+            self._report(f"ended {count} processes that an earlier farm had left in {home}")
+        # Trainers lead sessions of their own; whatever slips through its agent's hands ends here.
+        stack.callback(end_marked, str(home), grace_s=0.0)
+        stack.callback(self._stop)
+        self._upgrade_store()
+        self._start_redis()
+        self.settings = dataclasses.replace(
+            self.settings, web_port=_web_port(self.settings.web_host, self.settings.web_port)
+        )
+        begun_at = dt.datetime.now(dt.UTC)
+        for program in (*self._server_programs(), *self._agent_programs()):
+            # A child started after the request to stop would only be ended again.
+            self._signals.pause(0)
+            child = Child(program, log_dir=home / "logs")
+            child.start()
+            self._nursery.adopt(child)
+        write_endpoints(
+            home,
+            Endpoints(
+                broker_url=self.settings.broker_url,
+                broker_port=self._redis_port,
+                dashboard_url=self.dashboard_url,
+            ),
+        )
+        self._wait_until_up(begun_at)
+
+    def _stop(self) -> None:
+        begun = self._signals.count
+        # Whoever asks a second time does not want to wait.
+        self._nursery.stop(hurry=lambda: self._signals.count > max(1, begun))
+
+    def _upgrade_store(self) -> None:
+        from farm.store.engine import make_engine
+        from farm.store.schema import upgrade
+
+        engine = make_engine(self.settings.database_url)
+        try:
+            upgrade(engine)
+        finally:
+            engine.dispose()
+
+    def _start_redis(self) -> None:
+        home = self.settings.home
+        known = read_endpoints(home)
+        redis = start_redis(
+            home / "redis",
+            port=known.broker_port if known else None,
+            log_dir=home / "logs",
+            environ=self._environ(),
+            pause=self._signals.pause,
+        )
+        self._nursery.adopt(redis.child)
+        self._redis_port = redis.port
+        self.settings = dataclasses.replace(self.settings, broker_url=redis.url)
+
+    def _server_programs(self) -> list[Program]:
+        environ = self._environ()
+        return [
+            Program(
+                name=name,
+                argv=(sys.executable, "-P", "-m", "farm.cli.main", "run", name),
+                environ=environ,
+                stage=_STAGE_SERVERS,
+                grace_s=_SERVER_GRACE_S,
+            )
+            for name in ("scheduler", "collector", "web")
+        ]
+
+    def _agent_programs(self) -> list[Program]:
+        shared = {key: text for key, text in self._environ().items() if key not in _SECRETS}
+        # Small leases, as tests have them, need quicker beats.
+        shared.setdefault("AGENT_HEARTBEAT_S", f"{min(5.0, self.settings.lease_s / 4):g}")
+        return [
+            Program(
+                name=agent_id,
+                argv=(sys.executable, "-P", "-m", "worker_agent"),
+                environ=shared | _agent_environ(agent_id, number, cpus, self.settings.home),
+                stage=_STAGE_AGENTS,
+                grace_s=_AGENT_GRACE_S,
+            )
+            for number, (agent_id, cpus) in enumerate(
+                zip(self.agent_ids, self._shares, strict=True)
+            )
+        ]
+
+    def _environ(self) -> dict[str, str]:
+        """Return the environment of every child: ours, with the settings as they are now."""
+        values = {
+            setting.name: getattr(self.settings, setting.name.removeprefix("FARM_").lower())
+            for setting in SERVER_SETTINGS
+        }
+        given = {name: str(value) for name, value in values.items() if value is not None}
+        return {**os.environ, **given, MARK: str(self.settings.home)}
+
+    def _wait_until_up(self, begun_at: dt.datetime) -> None:
+        from farm.store.engine import make_engine
+
+        engine = make_engine(self.settings.database_url)
+        deadline = time.monotonic() + _READY_S
+        try:
+            while missing := self._missing(engine, begun_at):
+                if time.monotonic() > deadline:
+                    raise FarmError(
+                        f"not up within {_READY_S:.0f} s: {', '.join(missing)}\n{self.log_tails()}"
+                    )
+                self.tend()
+                self._signals.pause(0.2)
+        finally:
+            engine.dispose()
+
+    def _missing(self, engine: sa.Engine, begun_at: dt.datetime) -> list[str]:
+        """Name who is not up yet: agents without a heartbeat, the web server while deaf."""
+        from farm.store.agents import list_agents
+        from farm.store.engine import reading
+
+        with reading(engine) as session:
+            beating = {
+                agent.id
+                for agent in list_agents(session)
+                if agent.heartbeat_at is not None and agent.heartbeat_at >= begun_at
+            }
+        missing = sorted(set(self.agent_ids) - beating)
+        return missing if _answers(self.dashboard_url) else [*missing, "web"]
+
+
+def _agent_environ(agent_id: str, number: int, cpus: tuple[int, ...], home: Path) -> dict[str, str]:
+    first_port = _FIRST_AGENT_PORT + number * _PORTS_PER_AGENT
+    return {
+        "AGENT_ID": agent_id,
+        "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
+        "AGENT_INTERFACE": "lo",
+        "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
+        "AGENT_CPUS": ",".join(map(str, cpus)),
+        "AGENT_STATE_DIR": str(home / "agents" / agent_id),
+    }
+
+
+def _web_port(host: str, wanted: int) -> int:
+    for port in range(wanted, min(wanted + _WEB_PORTS_TRIED, 65536)):
+        if is_free(host, port):
+            return port
+    raise FarmError(f"no free port for the web server from {wanted} on: set FARM_WEB_PORT")
+
+
+def _answers(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=1):
+            return True
+    except OSError:
+        return False

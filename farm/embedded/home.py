@@ -1,0 +1,81 @@
+"""The folder of an embedded farm: its lock, its ports and where a running one can be reached."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from farm.errors import FarmError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where a farm listens. The file outlives it, so that the next one takes the same ports."""
+
+    broker_url: str
+    broker_port: int
+    dashboard_url: str
+
+
+@contextlib.contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Hold the folder for one embedded farm; the kernel lets go if we are killed.
+
+    Raises:
+        FarmError: another farm holds it, or it cannot be written to.
+    """
+    path = home / "lock"
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = path.open("a+")
+    except OSError as error:
+        raise FarmError(
+            f"FARM_HOME {home} cannot be written to ({error.strerror}): set FARM_HOME to a folder "
+            "of yours"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FarmError(
+                f"a farm is already running in {home} (process {path.read_text().strip()}): "
+                "stop it or set FARM_HOME to another folder"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def is_held(home: Path) -> bool:
+    """Whether a farm is running in the folder."""
+    try:
+        lock = (home / "lock").open("r")
+    except OSError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def write_endpoints(home: Path, endpoints: Endpoints) -> None:
+    """Replace the file at once, since commands read it while a farm starts."""
+    partial = home / f"endpoints.json.{os.getpid()}"
+    partial.write_text(json.dumps(asdict(endpoints)) + "\n")
+    partial.replace(home / "endpoints.json")
+
+
+def read_endpoints(home: Path) -> Endpoints | None:
+    """Return what the latest farm of this folder wrote; None without a usable file."""
+    try:
+        return Endpoints(**json.loads((home / "endpoints.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

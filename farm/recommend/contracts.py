@@ -1,0 +1,164 @@
+"""What is asked, what is known, and what is answered. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farm.core.codec import to_json
+from farm.core.spec import TrainingPass
+from farm.errors import InvalidSpec
+
+MEASURED = "measured"  # a basis; nothing is interpolated or extrapolated yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Train what, on which network. Empty tuples leave a choice open.
+
+    `strategies`, `world_sizes` and `instance_types` narrow down gangs, and the last one machine
+    too; one machine is always considered, since it is what every gang has to beat. None for the
+    model and the data set is enough where the origin has one workload.
+    """
+
+    origin: str = "farm"
+    model: str | None = None
+    dataset: str | None = None
+    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    global_batch_size: int
+    one_way_delay_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    packet_loss_ratio: float = 0.0
+    jitter_s: float = 0.0
+    epochs: int = 1
+    strategies: tuple[str, ...] = ()
+    world_sizes: tuple[int, ...] = ()
+    instance_types: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.global_batch_size < 1:
+            raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
+        if not self.one_way_delay_s >= 0:
+            raise InvalidSpec("one_way_delay_s", self.one_way_delay_s, "at least 0")
+        if self.epochs < 1:
+            raise InvalidSpec("epochs", self.epochs, "at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """Minimise alpha x time_s + beta x cost_usd within the limits; None is no limit.
+
+    `alpha` in 1/s and `beta` in 1/USD, so that the sum has no unit.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    budget_usd: float | None = None
+    deadline_s: float | None = None
+    min_accuracy_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidSpec(name, getattr(self, name), "a finite number of at least 0")
+        for name in ("budget_usd", "deadline_s", "min_accuracy_ratio"):
+            limit = getattr(self, name)
+            if limit is not None and not limit >= 0:
+                raise InvalidSpec(name, limit, "a number of at least 0")
+        if self.alpha == self.beta == 0:
+            raise InvalidSpec("alpha", self.alpha, "alpha or beta above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One measurement of the workload. `status` other than "ok": it failed, and has no time."""
+
+    measurement_id: int
+    status: str
+    strategy: str | None
+    framework: str | None
+    placement: str | None
+    network: str | None  # what made the delay
+    instance_type: str | None
+    fingerprint: str | None
+    world_size: int
+    server_count: int
+    global_batch_size: int
+    one_way_delay_s: float
+    bandwidth_bytes_per_s: float | None
+    packet_loss_ratio: float
+    jitter_s: float
+    step_time_s: float | None
+    step_time_spread_s: float | None
+    steps_per_epoch: int | None
+    time_per_epoch_s: float | None
+    accuracy: float | None
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether it needs no network at all."""
+        return self.world_size == 1 and self.server_count == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One configuration with what is known of it, over its repetitions.
+
+    `time_per_epoch_s` and `step_time_s` are medians over the repetitions; `spread_s` is the range
+    of the former over them, and `step_time_spread_s` the median interquartile range of the steps
+    within one. `low_s` to `high_s` (90 %) and `low80_s` to `high80_s` are prediction intervals of
+    `time_per_epoch_s`; None where the repetitions are too few, see `intervals`. `time_s` and
+    `cost_usd` are those of the whole training asked for.
+    """
+
+    strategy: str | None
+    world_size: int
+    server_count: int
+    instance_type: str | None
+    framework: str | None
+    placement: str | None
+    network: str | None
+    fingerprint: str | None
+    time_per_epoch_s: float
+    step_time_s: float | None
+    step_time_spread_s: float | None
+    spread_s: float | None
+    low_s: float | None
+    high_s: float | None
+    low80_s: float | None
+    high80_s: float | None
+    time_s: float
+    cost_usd: float | None
+    accuracy: float | None
+    repetition_count: int
+    basis: str
+    measurement_ids: tuple[int, ...]
+    score: float | None = None  # alpha x time_s + beta x cost_usd; None: its cost is not known
+    excluded_because: str | None = None
+
+    @property
+    def machine_count(self) -> int:
+        """Ranks that train and servers beside them."""
+        return self.world_size + self.server_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """`options` has every candidate, best first; those outside the limits last, with the reason.
+
+    `recommended` None goes with a `reason`.
+    """
+
+    model: str | None
+    dataset: str | None
+    recommended: Option | None
+    reason: str | None
+    options: tuple[Option, ...] = ()
+    pareto: tuple[Option, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> Mapping[str, object]:
+        """Return the JSON values of the API's answer."""
+        answer = to_json(self)
+        assert isinstance(answer, dict)
+        return answer

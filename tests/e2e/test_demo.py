@@ -1,0 +1,280 @@
+"""The demo as a newcomer runs it, on real TensorFlow: what its store holds, what it leaves."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import Engine, select
+
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.measurement import ring_bytes_per_step
+from farm.core.spec import TrainingPass
+from farm.core.trainer_lines import StepKind
+from farm.store.engine import make_engine, reading
+from farm.store.series import epochs_of, samples_of, steps_of
+from farm.store.tables import Attempt, Job, LateReport, MeasurementRow, Rank
+from tests.e2e.live_farm import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+FARM = [sys.executable, "-m", "farm.cli.main"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
+    return {**kept, "FARM_HOME": str(home)}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a demo that ran to its end."""
+    home = tmp_path_factory.mktemp("demo")
+    begun = time.monotonic()
+    done = subprocess.run(
+        [*FARM, "demo", "--exit"],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=280,
+    )
+    (home / "output.txt").write_text(done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - begun < 240, "the demo takes at most four minutes"
+    return home
+
+
+@pytest.fixture(scope="module")
+def engine(home: Path) -> Iterator[Engine]:
+    engine = make_engine(f"sqlite:///{home}/farm.db")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def rows(engine: Engine) -> list[MeasurementRow]:
+    with reading(engine) as session:
+        return list(session.scalars(select(MeasurementRow).order_by(MeasurementRow.id)))
+
+
+def attempts(engine: Engine) -> list[tuple[Attempt, Job, list[Rank]]]:
+    """Every successful attempt with its job and its ranks."""
+    with reading(engine) as session:
+        found = session.execute(
+            select(Attempt, Job)
+            .join(Job, Job.id == Attempt.job_id)
+            .where(Attempt.state == AttemptState.SUCCEEDED)
+        ).all()
+        return [
+            (
+                attempt,
+                job,
+                list(session.scalars(select(Rank).where(Rank.attempt_id == attempt.id))),
+            )
+            for attempt, job in found
+        ]
+
+
+def test_every_job_succeeded_and_is_measured_once(
+    engine: Engine, rows: list[MeasurementRow]
+) -> None:
+    with reading(engine) as session:
+        jobs = session.scalars(select(Job)).all()
+        assert session.scalars(select(LateReport)).all() == []
+    assert {job.state for job in jobs} == {JobState.SUCCEEDED}
+    assert sorted(row.job_id or 0 for row in rows) == sorted(job.id for job in jobs)
+    batch_sizes = {row.global_batch_size for row in rows}
+    assert len(batch_sizes) == 2
+    assert {(row.strategy, row.world_size) for row in rows} == {("single", 1), ("mwms_ring", 2)}
+
+
+def test_every_rank_kept_every_step_and_a_sample_for_every_second(engine: Engine) -> None:
+    for attempt, job, ranks in attempts(engine):
+        assert len(ranks) == job.world_size
+        with reading(engine) as session:
+            for rank in ranks:
+                chunks = steps_of(session, attempt.id, rank=rank.rank)
+                timed = sum(len(c.times_s) for c in chunks if c.kind is StepKind.TIMED)
+                assert rank.ended is not None
+                assert timed == rank.ended["result"]["timed_step_count"] > 0
+                ticks = [s.tick for s in samples_of(session, attempt.id, rank=rank.rank)]
+                assert ticks == list(range(len(ticks)))
+                assert len(ticks) >= 2
+
+
+def test_samples_hold_cpu_memory_and_bytes(engine: Engine) -> None:
+    for attempt, _, ranks in attempts(engine):
+        with reading(engine) as session:
+            for rank in ranks:
+                later = samples_of(session, attempt.id, rank=rank.rank)[1:]
+                assert all(s.cpu_ratio is not None for s in later)
+                assert all(s.machine_steal_ratio is not None for s in later)
+                assert all(s.net_tx_bytes_per_s is not None for s in later)
+                assert max(s.resident_bytes or 0 for s in later) > 100e6
+
+
+def test_every_epoch_has_an_accuracy_that_training_improved(
+    engine: Engine, rows: list[MeasurementRow]
+) -> None:
+    for attempt, job, _ in attempts(engine):
+        with reading(engine) as session:
+            epochs = epochs_of(session, attempt.id, rank=0)
+        assert [e.epoch for e in epochs] == list(range(job.spec["epochs"]))
+        accuracies = [e.val_accuracy_ratio for e in epochs]
+        assert None not in accuracies
+        assert (accuracies[-1] or 0) > 0.5
+    assert all(row.accuracy is not None for row in rows)
+
+
+def test_a_gang_reaches_the_accuracy_of_one_machine(rows: list[MeasurementRow]) -> None:
+    """The same seed, batches and number of updates: the mathematics is the same."""
+    by_cell = {
+        (row.global_batch_size, row.repetition, row.world_size): row.accuracy for row in rows
+    }
+    for batch_size, repetition, world_size in by_cell:
+        if world_size > 1:
+            alone = by_cell[batch_size, repetition, 1]
+            assert by_cell[batch_size, repetition, world_size] == pytest.approx(alone, abs=0.03)
+
+
+def test_bytes_per_step_are_within_a_tenth_of_the_rings_theory(rows: list[MeasurementRow]) -> None:
+    for row in rows:
+        assert row.training_pass == TrainingPass.FORWARD_BACKWARD.value
+        if row.strategy == "mwms_ring":
+            assert row.gradient_bytes is not None
+            theory = ring_bytes_per_step(
+                world_size=row.world_size, gradient_bytes=row.gradient_bytes
+            )
+            assert row.sent_bytes_per_step == pytest.approx(theory, rel=0.10)
+
+
+def test_communication_is_measured_where_there_is_any(rows: list[MeasurementRow]) -> None:
+    for row in rows:
+        assert row.compute_s is not None
+        assert row.compute_s > 0
+        assert row.communication_s is not None
+        assert (row.communication_s > 0) is (row.world_size > 1)
+
+
+def test_what_was_measured_on_and_with_is_stored(rows: list[MeasurementRow]) -> None:
+    for row in rows:
+        assert row.fingerprint is not None
+        assert row.details["hardware"][0]["cpu_model"]
+        source = row.details["dataset_source"]
+        assert source["is_synthetic"] is False
+        assert len(source["sha256"]) == 64
+
+
+def test_the_recommendation_follows_from_what_was_measured(
+    home: Path, rows: list[MeasurementRow]
+) -> None:
+    for batch_size in {row.global_batch_size for row in rows}:
+        asked = ["--model", "small_cnn", "--dataset", "digits", "--one-way-delay-ms", "0"]
+        done = subprocess.run(
+            [*FARM, "recommend", *asked, "--global-batch-size", str(batch_size), "--json"],
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        answer = json.loads(done.stdout)["recommended"]
+        times_s: dict[int, list[float]] = {}
+        for row in rows:
+            if row.global_batch_size == batch_size:
+                times_s.setdefault(row.world_size, []).append(row.time_per_epoch_s or 0.0)
+        fastest = min(times_s, key=lambda world_size: statistics.median(times_s[world_size]))
+        assert answer["world_size"] == fastest
+        assert answer["basis"] == "measured"
+        assert answer["measurement_ids"] == [
+            row.id
+            for row in rows
+            if (row.global_batch_size, row.world_size) == (batch_size, fastest)
+        ]
+
+
+def test_the_output_names_a_world_size_for_each_batch_size(
+    home: Path, rows: list[MeasurementRow]
+) -> None:
+    output = (home / "output.txt").read_text()
+    for batch_size in {row.global_batch_size for row in rows}:
+        assert f"batch {batch_size}: world size" in output
+
+
+@pytest.mark.parametrize("moment", ["redis", "agents", "training"])
+def test_ctrl_c_leaves_no_process_no_port_and_no_half_written_row(
+    tmp_path: Path, moment: str
+) -> None:
+    demo = subprocess.Popen(
+        [*FARM, "demo"],
+        env=environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: _has_come_to(tmp_path, moment), f"the demo has come to: {moment}")
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(timeout=40) == 130
+    finally:
+        demo.kill()
+        demo.wait(timeout=10)
+    assert _processes_of(tmp_path) == []
+    endpoints = tmp_path / "endpoints.json"
+    if (tmp_path / "farm.db").exists() and moment == "training":
+        engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+        with reading(engine) as session:
+            states = {job.state for job in session.scalars(select(Job))}
+            finished = [job.finished_at for job in session.scalars(select(Job))]
+        engine.dispose()
+        assert JobState.WAITING not in states
+        assert all(at is None or at <= dt.datetime.now(dt.UTC) for at in finished)
+    if endpoints.exists():
+        assert not _listening(json.loads(endpoints.read_text()))
+
+
+def _has_come_to(home: Path, moment: str) -> bool:
+    names = " ".join(" ".join(p) for p in _processes_of(home))
+    wanted = {"redis": "--appendonly", "agents": "worker_agent", "training": "farm.trainers"}
+    return wanted[moment] in names
+
+
+def _processes_of(home: Path) -> list[list[str]]:
+    """Return the command lines of processes that belong to the farm in `home`, the demo aside."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = process.cmdline()
+            if line and line[-1] != "demo" and str(home) in " ".join(process.environ().values()):
+                found.append(line)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _listening(endpoints: dict[str, object]) -> list[int]:
+    """Return the ports named in the endpoints on which something still listens."""
+    open_ports = {
+        c.laddr.port
+        for c in psutil.net_connections(kind="tcp")
+        if c.laddr and c.status == psutil.CONN_LISTEN
+    }
+    named = {
+        int(part)
+        for value in endpoints.values()
+        for part in str(value).replace("/", ":").split(":")
+        if part.isdigit() and int(part) > 1023
+    }
+    return sorted(open_ports & named)

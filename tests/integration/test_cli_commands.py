@@ -1,0 +1,254 @@
+"""The commands against a real store: what they print into a pipe, as JSON, and how they end."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+from pathlib import Path
+
+import click
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+
+from farm.cli.main import main
+from farm.cli.session import settings
+from farm.core.lifecycle import AttemptState, JobState
+from farm.embedded.home import Endpoints, locked, write_endpoints
+from farm.store.engine import reading, writing
+from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.tables import Agent, Job
+from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.farm_command import FarmCommand
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def waiting(engine: sa.Engine) -> None:
+    """A sweep `try` of four waiting jobs."""
+    with writing(engine) as session:
+        add_sweep(session, *(job_spec(repetition=i) for i in range(4)), name="try")
+
+
+def _job_states(engine: sa.Engine) -> list[str]:
+    with reading(engine) as session:
+        return [state.value for state in session.scalars(select(Job.state).order_by(Job.id))]
+
+
+@pytest.mark.usefixtures("waiting")
+def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engine) -> None:
+    shown = farm.text("status")
+    assert "\x1b" not in shown
+    assert "job 1 waits: no agent is alive\n" in shown
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+    answer = farm.json("status", "try")
+    assert answer["sweep"]["counts"]["waiting"] == 4
+    assert [entry["job_id"] for entry in answer["waiting"]] == [2, 3, 4]
+    assert answer["remaining_s"] is None
+
+
+def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        (job_id,) = add_sweep(session, job_spec(), name="measured")
+        session.get_one(Job, job_id).state = JobState.SUCCEEDED
+        add_measurement(session, "job 1", job_id=job_id, step_time_s=0.0123, accuracy=0.5)
+    shown = farm.text("status", "measured")
+    assert "1 of 1 jobs done" in shown
+    assert "12.3 ms" in shown
+    assert "50.0 %" in shown
+
+
+@pytest.mark.usefixtures("waiting")
+def test_jobs_are_listed_in_pages(farm: FarmCommand) -> None:
+    first = farm.json("jobs", "--limit", "3")
+    assert [job["id"] for job in first["items"]] == [1, 2, 3]
+    rest = farm.json("jobs", "--after", str(first["next"]))
+    assert [job["id"] for job in rest["items"]] == [4]
+    assert rest["next"] is None
+    assert farm.json("jobs", "--state", "failed")["items"] == []
+    assert len(farm.text("jobs", "--sweep", "try").splitlines()) == 5
+
+
+def test_a_job_tells_its_story(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        (job_id,) = add_sweep(session, job_spec())
+        add_agent(session, "a1")
+        add_attempt(session, job_id, ["a1"], state=AttemptState.LOST)
+        add_attempt(session, job_id, ["a1"], state=AttemptState.SUCCEEDED, number=2)
+        add_measurement(session, "job 1", job_id=job_id)
+    story = farm.json("job", str(job_id))
+    assert [a["state"] for a in story["attempts"]] == ["lost", "succeeded"]
+    assert story["attempts"][0]["ranks"][0]["agent_id"] == "a1"
+    assert story["measurement"]["step_time_s"] == 0.1
+    shown = farm.text("job", str(job_id))
+    assert "lost" in shown
+    assert "step_time_s = 0.1" in shown
+
+
+def test_agents_are_alive_or_silent(farm: FarmCommand, engine: sa.Engine) -> None:
+    now = dt.datetime.now(dt.UTC)
+    with writing(engine) as session:
+        add_agent(session, "fresh", heartbeat_at=now)
+        add_agent(session, "gone", heartbeat_at=now - dt.timedelta(minutes=5))
+    alive = {agent["id"]: agent["is_alive"] for agent in farm.json("agents")}
+    assert alive == {"fresh": True, "gone": False}
+    assert [line.split()[1] for line in farm.text("agents").splitlines()[1:]] == ["idle", "silent"]
+
+
+def test_a_drained_agent_takes_jobs_again_only_when_told(
+    farm: FarmCommand, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1")
+
+    def is_drained() -> bool:
+        with reading(engine) as session:
+            return session.get_one(Agent, "a1").is_drained
+
+    farm.text("drain", "a1")
+    assert is_drained()
+    farm.text("drain", "a1", "--resume")
+    assert not is_drained()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_cancelled_jobs_can_be_run_again(farm: FarmCommand, engine: sa.Engine) -> None:
+    assert farm.text("cancel", "--job", "2") == "1 jobs cancelled\n"
+    assert _job_states(engine) == ["waiting", "cancelled", "waiting", "waiting"]
+    assert farm.json("cancel", "try") == {"cancelled_count": 3}
+    assert farm.json("retry", "--job", "1") == {"retried_count": 1}
+    assert farm.text("retry", "try") == "3 jobs wait again\n"
+    assert _job_states(engine) == ["waiting"] * 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("job", "7"),
+        ("status", "nowhere"),
+        ("jobs", "--sweep", "nowhere"),
+        ("cancel", "--job", "7"),
+        ("retry", "nowhere"),
+        ("drain", "nobody"),
+        ("export", "nowhere"),
+        ("recommend", "--global-batch-size", "32", "--origin", "nowhere"),
+    ],
+)
+def test_what_is_not_there_is_one_line_and_status_1(
+    farm: FarmCommand, arguments: tuple[str, ...]
+) -> None:
+    message = farm.refusal(*arguments, status=1)
+    assert "7" in message or "no" in message
+
+
+@pytest.mark.parametrize("arguments", [(), ("try", "--job", "1")])
+def test_cancel_takes_either_a_sweep_or_a_job(
+    farm: FarmCommand, arguments: tuple[str, ...]
+) -> None:
+    farm.refusal("cancel", *arguments, status=2)
+
+
+@pytest.fixture
+def measured(engine: sa.Engine) -> None:
+    """A sweep of three jobs: one rank, two ranks at half the time, and one out of memory."""
+    with writing(engine) as session:
+        specs = [job_spec(), job_spec(world_size=2), job_spec(world_size=3)]
+        jobs = add_sweep(session, *specs, name="measured")
+        common = {"steps_per_epoch": 10, "fingerprint": "f"}
+        add_measurement(session, "1", job_id=jobs[0], time_per_epoch_s=1.0, **common)
+        gang = {"strategy": "mwms_ring", **common}
+        add_measurement(session, "2", job_id=jobs[1], world_size=2, time_per_epoch_s=0.5, **gang)
+        add_measurement(
+            session,
+            "3",
+            job_id=jobs[2],
+            world_size=3,
+            status="out_of_memory",
+            **{**gang, "step_time_s": None},
+        )
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_fastest_measured_configuration_is_recommended(farm: FarmCommand) -> None:
+    answer = farm.json("recommend", "--global-batch-size", "32")
+    assert answer["recommended"]["world_size"] == 2
+    assert answer["recommended"]["basis"] == "measured"
+    narrow = farm.json("recommend", "--global-batch-size", "32", "--world-sizes", "4")
+    assert narrow["recommended"]["world_size"] == 1
+    shown = farm.text("recommend", "--global-batch-size", "32").splitlines()
+    assert shown[0].startswith("Recommended: world size 2 (mwms_ring): 500 ms an epoch")
+
+
+@pytest.mark.usefixtures("measured")
+def test_where_nothing_fits_the_status_is_1_with_the_reason(farm: FarmCommand) -> None:
+    result = farm.run("recommend", "--global-batch-size", "48", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["recommended"] is None
+    assert "48" in answer["reason"]
+
+
+@pytest.mark.usefixtures("measured")
+def test_an_export_has_a_row_for_every_finished_job(farm: FarmCommand, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(farm.text("export", "measured"))))
+    assert tuple(rows[0]) == EXPORT_COLUMNS
+    assert [row["status"] for row in rows] == ["ok", "ok", "out_of_memory"]
+    assert rows[2]["step_time_s"] == ""
+    out = tmp_path / "rows.json"
+    out.write_text("old")
+    assert farm.text("export", "measured", "--format", "json", "--out", str(out)) == ""
+    assert [row["world_size"] for row in json.loads(out.read_text())] == [1, 2, 3]
+    assert [path.name for path in tmp_path.glob("*rows*")] == ["rows.json"]
+
+
+@pytest.mark.usefixtures("measured")
+def test_an_export_that_cannot_be_written_says_where(farm: FarmCommand, tmp_path: Path) -> None:
+    out = tmp_path / "nowhere" / "rows.csv"
+    assert str(out) in farm.refusal("export", "measured", "--out", str(out), status=1)
+
+
+@pytest.mark.usefixtures("measured")
+def test_parquet_without_its_library_says_what_to_install(
+    farm: FarmCommand, tmp_path: Path
+) -> None:
+    try:
+        import pyarrow  # type: ignore[import-not-found,unused-ignore] # noqa: F401
+    except ImportError:
+        out = str(tmp_path / "rows.parquet")
+        refusal = farm.refusal("export", "measured", "--format", "parquet", "--out", out, status=1)
+        assert "pip install pyarrow" in refusal
+    else:
+        pytest.skip("pyarrow is installed")
+
+
+def test_commands_find_the_broker_of_the_farm_that_runs_in_their_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("FARM_BROKER_URL", raising=False)
+    monkeypatch.setenv("FARM_HOME", str(tmp_path))
+    own = "redis://127.0.0.1:1234/0"
+    write_endpoints(tmp_path, Endpoints(broker_url=own, broker_port=1234, dashboard_url=""))
+    with click.Context(main) as context:
+        context.params["config"] = None
+        assert settings().broker_url != own
+        with locked(tmp_path):
+            assert settings().broker_url == own
+            monkeypatch.setenv("FARM_BROKER_URL", "redis://elsewhere:1/0")
+            assert settings().broker_url == "redis://elsewhere:1/0"
+
+
+def test_an_old_or_missing_schema_is_one_line_that_says_what_to_run(
+    empty_engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = FarmCommand(empty_engine, tmp_path / "home", monkeypatch)
+    assert "run `farm db upgrade`" in farm.refusal("db", "check", status=1)
+    assert "run `farm db upgrade`" in farm.refusal("status", status=1)
+    farm.text("db", "upgrade")
+    farm.text("db", "check")

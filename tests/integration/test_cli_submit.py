@@ -1,0 +1,116 @@
+"""`farm submit` against a real store, without a broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import func, select
+
+from farm.store.engine import reading, writing
+from farm.store.tables import Job, Sweep
+from tests.farm_command import FarmCommand
+
+SWEEP = """
+name = "try"
+repetitions = 2
+
+[[case]]
+model = "mlp"
+dataset = "digits"
+strategy = "single"
+world_size = 1
+global_batch_size = [32, 64]
+steps = 10
+"""
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "try.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_file: Path) -> None:
+    begun = time.monotonic()
+    assert farm.text("submit", str(sweep_file)) == "sweep 1: 4 jobs enqueued\n"
+    assert time.monotonic() - begun < 5
+    with reading(engine) as session:
+        states = session.scalars(select(Job.state)).all()
+    assert [state.value for state in states] == ["waiting"] * 4
+
+
+def test_submit_prints_its_documented_keys(farm: FarmCommand, sweep_file: Path) -> None:
+    assert farm.json("submit", str(sweep_file)) == {
+        "sweep_id": 1,
+        "name": "try",
+        "job_count": 4,
+        "skipped": [],
+    }
+
+
+def test_a_dry_run_lists_the_jobs_and_writes_nothing(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path
+) -> None:
+    lines = farm.text("submit", str(sweep_file), "--dry-run").splitlines()
+    assert lines[0] == "try: 4 jobs"
+    titles = "model dataset strategy world size batch delay length repetition"
+    assert " ".join(lines[1].split()) == titles
+    assert lines[2].split() == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]
+    planned = farm.json("submit", str(sweep_file), "--dry-run")
+    assert [job["global_batch_size"] for job in planned["jobs"]] == [32, 64, 32, 64]
+    with reading(engine) as session:
+        assert session.scalar(select(func.count()).select_from(Sweep)) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('model = "mlp"', 'model = "mpl"', "farm: case[0].model: expected one of"),
+        ("world_size = 1", "world_size = 4", "farm: case[0].world_size: expected 1"),
+        ("[32, 64]", "[32, 0]", "farm: case[0].global_batch_size[1]: expected a whole number"),
+        ("[[case]]", "[[case]", "line 5: expected TOML"),
+    ],
+)
+def test_a_malformed_sweep_is_one_line_and_nothing_is_written(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path, old: str, new: str, message: str
+) -> None:
+    sweep_file.write_text(SWEEP.replace(old, new))
+    assert message in farm.refusal("submit", str(sweep_file), status=2)
+    with reading(engine) as session:
+        assert session.scalar(select(func.count()).select_from(Sweep)) == 0
+
+
+def test_a_sweep_file_that_is_not_there_is_wrong_input(farm: FarmCommand, tmp_path: Path) -> None:
+    assert "nowhere.toml" in farm.refusal("submit", str(tmp_path / "nowhere.toml"), status=2)
+
+
+def test_waiting_for_a_sweep_ends_with_1_unless_every_job_succeeded(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path
+) -> None:
+    # The jobs are cancelled as soon as the command has written them, from a trigger, so that the
+    # test needs neither a farm nor a second process.
+    if engine.dialect.name != "sqlite":
+        pytest.skip("the trigger is written for SQLite")
+    with writing(engine) as session:
+        session.connection().exec_driver_sql(
+            "CREATE TRIGGER done AFTER INSERT ON jobs BEGIN "
+            "UPDATE jobs SET state = CASE WHEN id = 1 THEN 'failed' ELSE 'succeeded' END "
+            "WHERE id = NEW.id; END"
+        )
+    result = farm.run("submit", str(sweep_file), "--wait", "--json")
+    assert result.exit_code == 1
+    counts = json.loads(result.stdout)["counts"]
+    assert (counts["succeeded"], counts["failed"]) == (3, 1)
+    assert result.stderr == "4 of 4 jobs done, 1 failed\n"
+    with writing(engine) as session:
+        session.connection().exec_driver_sql("DROP TRIGGER done")

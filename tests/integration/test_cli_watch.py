@@ -1,0 +1,69 @@
+"""Following a sweep: what is shown, and when the waiting ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.cli.watch import PlainDisplay, SweepWatch, follow, summary_line
+from farm.config import load_settings
+from farm.core.lifecycle import AttemptState, JobState
+from farm.errors import FarmError
+from farm.store.engine import writing
+from farm.store.jobs import request_cancel_sweep
+from farm.store.tables import Attempt, Job
+from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
+
+
+@pytest.fixture
+def watch(engine: sa.Engine, tmp_path: Path) -> SweepWatch:
+    """A sweep of three jobs of one rank that nobody has looked at."""
+    with writing(engine) as session:
+        jobs = add_sweep(session, *(job_spec(repetition=i) for i in range(3)))
+        sweep_id = session.get_one(Job, jobs[0]).sweep_id
+    settings = load_settings({"FARM_HOME": str(tmp_path)})
+    return SweepWatch(engine, sweep_id, settings=settings)
+
+
+def _pause(wanted_s: float) -> None:
+    assert wanted_s > 0
+
+
+def test_a_sweep_that_does_not_move_ends_the_waiting_with_the_reason(watch: SweepWatch) -> None:
+    with pytest.raises(FarmError, match=r"no job changed for 0 s \(no agent is alive\)"):
+        follow(watch, PlainDisplay(), pause=_pause, stalled_after_s=0.0)
+
+
+def test_following_ends_with_the_last_job(watch: SweepWatch, engine: sa.Engine) -> None:
+    def cancel() -> None:
+        with writing(engine) as session:
+            request_cancel_sweep(session, 1, now=dt.datetime.now(dt.UTC))
+
+    summary = follow(watch, PlainDisplay(), pause=_pause, tend=cancel)
+    assert summary.counts[JobState.CANCELLED] == 3
+
+
+def test_the_time_left_follows_from_the_jobs_that_are_done(
+    watch: SweepWatch, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        token = add_attempt(session, 1, ["a1"], state=AttemptState.SUCCEEDED)
+        session.get_one(Attempt, token).ended_at = NOW + seconds(20)
+        add_attempt(session, 2, ["a1"], state=AttemptState.RUNNING)
+    line = summary_line(watch.look())
+    assert line == "1 of 3 jobs done, 1 running, about 40 s left"
+
+
+def test_plain_lines_come_only_with_news(
+    watch: SweepWatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = PlainDisplay(line_every_s=0)
+    display.show(watch.look())
+    display.show(watch.look())
+    shown = capsys.readouterr()
+    assert shown.err == "0 of 3 jobs done, no agent is alive\n"
+    assert shown.out == ""

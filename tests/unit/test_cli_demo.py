@@ -1,0 +1,26 @@
+"""The sweep that the demo submits."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.cli.demo import demo_sweep
+from farm.submission import plan
+
+
+@pytest.mark.parametrize(
+    ("agents", "widths"), [(1, [1]), (2, [1, 2]), (4, [1, 2, 4]), (5, [1, 2, 4, 5])]
+)
+def test_the_sweep_uses_what_the_agents_can_form(agents: int, widths: list[int]) -> None:
+    jobs = plan(demo_sweep(agents)).expansion.jobs
+    assert sorted({job.world_size for job in jobs}) == widths
+    assert {job.strategy for job in jobs if job.world_size == 1} == {"single"}
+    # Every width meets every batch size, or efficiencies could not be told.
+    assert len({job.global_batch_size for job in jobs}) == 2
+    assert len(jobs) == 2 * len(widths)
+
+
+def test_the_sweep_trains_by_epochs_on_real_images() -> None:
+    jobs = plan(demo_sweep(2)).expansion.jobs
+    assert {job.dataset for job in jobs} == {"digits"}
+    assert all(job.epochs for job in jobs)

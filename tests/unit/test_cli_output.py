@@ -1,0 +1,82 @@
+"""Tables and JSON on standard output, and quantities as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+
+from farm.cli import cells
+from farm.cli.output import Column, plain_table, print_json, print_table
+
+_COLUMNS = (Column("name"), Column("count", is_right=True))
+
+
+def test_plain_columns_are_aligned_and_nothing_is_cut() -> None:
+    long = "n" * 200
+    assert plain_table(_COLUMNS, [["a", "1"], [long, "1000"]]) == [
+        f"{'name':200}  count",
+        f"{'a':200}      1",
+        f"{long}   1000",
+    ]
+
+
+def test_a_table_for_a_pipe_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(_COLUMNS, [["[bold]a[/bold]", "1"]], title="Jobs")
+    assert capsys.readouterr().out == "Jobs\nname            count\n[bold]a[/bold]      1\n"
+
+
+def test_json_is_one_document_with_instants_in_iso_form(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"at": dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "none": None})
+    assert json.loads(capsys.readouterr().out) == {"at": "2026-01-02T03:04:05+00:00", "none": None}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (0.000_000_5, "0.50 us"),
+        (0.000_812, "812 us"),
+        (0.0123, "12.3 ms"),
+        (0.999, "999 ms"),
+        (4.561, "4.56 s"),
+        (59.9, "59.9 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_durations_have_three_digits(seconds: float | None, shown: str) -> None:
+    assert cells.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (999.9, "1.00 kB"),
+        (1_234_567, "1.23 MB"),
+        (5e15, "5 000 TB"),
+    ],
+)
+def test_bytes_are_in_powers_of_a_thousand(count: float | None, shown: str) -> None:
+    assert cells.size(count) == shown
+
+
+def test_missing_is_a_dash_and_zero_is_a_measurement() -> None:
+    assert cells.percent(None) == cells.number(None) == cells.text(None) == "-"
+    assert cells.percent(0.0) == "0 %"
+    assert cells.number(0.0) == "0"
+    assert cells.spread(0.01, None) == "10.0 ms"
+
+
+def test_a_spread_is_in_the_unit_of_its_median() -> None:
+    assert cells.spread(0.00781, 0.00406) == "7.81 ± 4.06 ms"
+    assert cells.spread(1.5, 0.0004) == "1.50 ± 0.00 s"
+
+
+def test_an_estimate_pretends_no_precision() -> None:
+    assert [cells.estimate(s) for s in (0.2, 29.6, 61.4)] == ["1 s", "30 s", "1 min 1 s"]

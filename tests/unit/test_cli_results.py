@@ -1,0 +1,87 @@
+"""The table of measured cells."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from farm.cli.results import COLUMNS, measured_cells, table_rows
+from farm.store.tables import MeasurementRow
+
+
+def _row(**values: object) -> MeasurementRow:
+    known: dict[str, object] = {
+        "status": "ok",
+        "model": "small_cnn",
+        "dataset": "digits",
+        "training_pass": "forward_backward",
+        "strategy": "single",
+        "world_size": 1,
+        "server_count": 0,
+        "global_batch_size": 32,
+        "one_way_delay_s": 0.0,
+        "packet_loss_ratio": 0.0,
+        "fingerprint": "a",
+        "gradient_bytes": 1000,
+        "throughput_examples_per_s": 100.0,
+        "step_time_s": 0.01,
+        "step_time_spread_s": 0.001,
+    }
+    return MeasurementRow(**(known | values))
+
+
+def test_repetitions_become_one_cell_of_their_medians() -> None:
+    (cell,) = measured_cells([_row(step_time_s=s) for s in (0.03, 0.01, 0.02)])
+    assert (cell.run_count, cell.step_time_s) == (3, 0.02)
+
+
+def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> None:
+    rows = [
+        _row(),
+        _row(global_batch_size=64, throughput_examples_per_s=1000.0),
+        _row(strategy="mwms_ring", world_size=2, throughput_examples_per_s=150.0),
+        _row(strategy="mwms_ring", world_size=2, fingerprint="b"),
+    ]
+    cells = measured_cells(rows)
+    assert [(c.world_size, c.fingerprint, c.scaling_efficiency_ratio) for c in cells] == [
+        (1, "a", 1.0),
+        (2, "a", 0.75),
+        (1, "a", 1.0),
+        (2, "b", None),
+    ]
+
+
+def test_hardware_of_two_kinds_is_not_pooled() -> None:
+    assert len(measured_cells([_row(), _row(fingerprint="b")])) == 2
+
+
+def test_failed_measurements_are_no_cell() -> None:
+    assert measured_cells([_row(status="out_of_memory")]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"sent_bytes_per_step": 1040.0}, "+4.0 %"),
+        ({"sent_bytes_per_step": None}, "-"),
+        ({"sent_bytes_per_step": 10.0, "training_pass": "forward"}, "-"),
+        ({"sent_bytes_per_step": 10.0, "strategy": "of another version"}, "-"),
+    ],
+)
+def test_sent_bytes_are_held_against_the_strategys_theory(
+    changes: dict[str, object], shown: str
+) -> None:
+    row = _row(**({"strategy": "mwms_ring", "world_size": 2} | changes))
+    cells = measured_cells([row])
+    assert table_rows(cells)[0][-1] == shown
+
+
+def test_rows_have_a_text_for_every_column_even_with_nothing_measured() -> None:
+    bare = {f.name: None for f in dataclasses.fields(measured_cells([_row()])[0])}
+    known = {key: None for key in bare if key in MeasurementRow.__table__.columns}
+    kept = {"world_size", "global_batch_size", "one_way_delay_s", "fingerprint"}
+    row = _row(**{key: None for key in known if key not in kept})
+    (texts,) = table_rows(measured_cells([row]))
+    assert len(texts) == len(COLUMNS)
+    assert all(texts)

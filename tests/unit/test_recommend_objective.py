@@ -1,0 +1,186 @@
+import math
+from typing import Any
+
+import pytest
+
+from farm.errors import InvalidSpec
+from farm.recommend.contracts import Objective, Option, Question
+from farm.recommend.intervals import prediction_interval, student_quantile
+from farm.recommend.objective import pareto_front, rank
+
+
+def option(name: str, time_s: float, cost_usd: float | None = None, **changes: Any) -> Option:
+    fields: dict[str, Any] = {
+        "strategy": name,
+        "world_size": 1,
+        "server_count": 0,
+        "instance_type": None,
+        "framework": None,
+        "placement": None,
+        "network": None,
+        "fingerprint": None,
+        "time_per_epoch_s": time_s,
+        "step_time_s": None,
+        "step_time_spread_s": None,
+        "spread_s": None,
+        "low_s": None,
+        "high_s": None,
+        "low80_s": None,
+        "high80_s": None,
+        "time_s": time_s,
+        "cost_usd": cost_usd,
+        "accuracy": None,
+        "repetition_count": 1,
+        "basis": "measured",
+        "measurement_ids": (1,),
+    }
+    return Option(**{**fields, **changes})
+
+
+def names(options: list[Option]) -> list[str | None]:
+    return [o.strategy for o in options]
+
+
+def test_by_default_the_fastest_is_best() -> None:
+    ranked = rank([option("slow", 3.0), option("fast", 1.0), option("mid", 2.0)], Objective())
+    assert names(ranked) == ["fast", "mid", "slow"]
+
+
+def test_the_weights_trade_time_for_cost() -> None:
+    options = [option("fast", 100.0, 9.0), option("cheap", 300.0, 1.0)]
+    assert names(rank(options, Objective(alpha=1.0, beta=20.0))) == ["fast", "cheap"]
+    ranked = rank(options, Objective(alpha=1.0, beta=30.0))
+    assert names(ranked) == ["cheap", "fast"]
+    assert [o.score for o in ranked] == [330.0, 370.0]
+
+
+def test_an_unknown_cost_is_neither_cheap_nor_dear_it_cannot_be_compared() -> None:
+    options = [option("unknown", 1.0), option("known", 100.0, 1.0)]
+    ranked = rank(options, Objective(beta=1.0))
+    assert names(ranked) == ["known", "unknown"]
+    assert ranked[1].score is None
+    assert names(rank(options, Objective())) == ["unknown", "known"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "reason"),
+    [
+        (Objective(deadline_s=5.0), "takes 10 s, longer than deadline_s = 5"),
+        (Objective(budget_usd=1.0), "costs 2 USD, more than budget_usd = 1"),
+        (
+            Objective(min_accuracy_ratio=0.9),
+            "reaches an accuracy of 0.8, less than min_accuracy_ratio = 0.9",
+        ),
+    ],
+)
+def test_an_option_outside_a_limit_comes_last_with_the_reason(
+    objective: Objective, reason: str
+) -> None:
+    outside = option("outside", 10.0, 2.0, accuracy=0.8)
+    within = option("within", 4.0, 1.0, accuracy=0.9)
+    worse = option("worse", 4.5, 1.0, accuracy=0.9)
+    ranked = rank([outside, worse, within], objective)
+    assert names(ranked) == ["within", "worse", "outside"]
+    assert [o.excluded_because for o in ranked] == [None, None, reason]
+
+
+def test_a_limit_itself_is_within_it() -> None:
+    objective = Objective(deadline_s=10.0, budget_usd=2.0, min_accuracy_ratio=0.8)
+    assert rank([option("x", 10.0, 2.0, accuracy=0.8)], objective)[0].excluded_because is None
+
+
+def test_what_is_not_known_cannot_be_held_against_a_limit() -> None:
+    for objective in (Objective(budget_usd=1.0), Objective(min_accuracy_ratio=0.5)):
+        assert rank([option("x", 1.0)], objective)[0].excluded_because is not None
+
+
+def test_of_equally_good_ones_the_one_with_fewer_machines_wins() -> None:
+    options = [
+        option("four", 1.0, world_size=4),
+        option("three", 1.0, world_size=2, server_count=1),
+    ]
+    assert names(rank(options, Objective())) == ["three", "four"]
+
+
+def test_the_order_of_the_options_does_not_matter() -> None:
+    options = [option("a", 2.0), option("b", 2.0), option("c", 1.0)]
+    assert rank(options, Objective()) == rank(options[::-1], Objective())
+
+
+def test_the_front_holds_what_nothing_beats_in_every_respect() -> None:
+    options = [
+        option("fast", 1.0, 9.0),
+        option("cheap", 9.0, 1.0),
+        option("between", 5.0, 5.0),
+        option("beaten", 6.0, 6.0),
+    ]
+    assert names(pareto_front(options)) == ["fast", "cheap", "between"]
+
+
+def test_accuracy_can_save_a_slow_option() -> None:
+    options = [option("fast", 1.0, accuracy=0.8), option("good", 2.0, accuracy=0.9)]
+    assert names(pareto_front(options)) == ["fast", "good"]
+
+
+def test_what_is_not_known_of_all_is_not_compared() -> None:
+    options = [option("fast", 1.0), option("slow", 2.0, 1.0)]
+    assert names(pareto_front(options)) == ["fast"]
+
+
+def test_equal_options_do_not_push_each_other_off_the_front() -> None:
+    assert names(pareto_front([option("a", 1.0), option("b", 1.0)])) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{"alpha": -1.0}, {"beta": math.nan}, {"alpha": math.inf}, {"alpha": 0.0}, {"budget_usd": -1}],
+)
+def test_an_objective_without_sense_is_refused(weights: dict[str, float]) -> None:
+    with pytest.raises(InvalidSpec):
+        Objective(**weights)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"global_batch_size": 0}, {"one_way_delay_s": -1.0}, {"epochs": 0}]
+)
+def test_a_question_out_of_range_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match=f"^{next(iter(changes))}: "):
+        Question(**{"global_batch_size": 32, **changes})
+
+
+@pytest.mark.parametrize("times_s", [[], [1.0], [1.0, 2.0], [0.0, 1.0, 2.0]])
+def test_too_few_repetitions_give_no_interval(times_s: list[float]) -> None:
+    assert prediction_interval(times_s, coverage_ratio=0.9) is None
+
+
+def test_an_interval_is_positive_and_wider_for_more_certainty() -> None:
+    times_s = [1.0, 1.1, 1.3, 0.9]
+    narrow = prediction_interval(times_s, coverage_ratio=0.8)
+    wide = prediction_interval(times_s, coverage_ratio=0.9)
+    assert narrow is not None
+    assert wide is not None
+    assert 0 < wide.low_s < narrow.low_s < 1.05 < narrow.high_s < wide.high_s
+
+
+def test_repetitions_that_agree_leave_no_doubt() -> None:
+    interval = prediction_interval([2.0, 2.0, 2.0], coverage_ratio=0.9)
+    assert interval is not None
+    assert interval.low_s == pytest.approx(2.0)
+    assert interval.high_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "degrees", "tabulated"),
+    [
+        (0.95, 2, 2.91999),
+        (0.95, 3, 2.35336),
+        (0.95, 10, 1.81246),
+        (0.95, 100, 1.66023),
+        (0.9, 2, 1.88562),
+        (0.9, 5, 1.47588),
+    ],
+)
+def test_the_quantile_agrees_with_the_tables_of_students_distribution(
+    ratio: float, degrees: int, tabulated: float
+) -> None:
+    assert student_quantile(ratio, degrees) == pytest.approx(tabulated, rel=0.004)

@@ -1,0 +1,184 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from farm.errors import InvalidSpec, NotFound
+from farm.recommend.contracts import Objective, Question, Recommendation
+from farm.recommend.service import recommend
+from farm.store.tables import Table
+from tests.factories import add_measurement
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    engine = sa.create_engine("sqlite://")
+    Table.metadata.create_all(engine)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def measured(session: Session, key: str, *, world_size: int = 1, **changes: Any) -> int:
+    fields: dict[str, Any] = {
+        "world_size": world_size,
+        "strategy": "single" if world_size == 1 else "mwms_ring",
+        "steps_per_epoch": 45,
+        "fingerprint": "f" * 64,
+    }
+    return add_measurement(session, key, **{**fields, **changes})
+
+
+def ask(session: Session, *, objective: Objective | None = None, **changes: Any) -> Recommendation:
+    question = Question(**{"global_batch_size": 32, **changes})
+    return recommend(session, question=question, objective=objective or Objective())
+
+
+def test_the_fastest_measured_world_size_is_recommended_with_its_evidence(session: Session) -> None:
+    measured(session, "job 1", step_time_s=0.1)
+    fast = measured(session, "job 2", world_size=2, step_time_s=0.06)
+    measured(session, "job 3", world_size=3, step_time_s=0.08)
+    answer = ask(session)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert answer.recommended.time_per_epoch_s == pytest.approx(0.06 * 45)
+    assert answer.recommended.measurement_ids == (fast,)
+    assert [option.world_size for option in answer.options] == [2, 3, 1]
+    assert answer.reason is None
+
+
+def test_the_answer_is_json_in_the_documented_shape(session: Session) -> None:
+    measured(session, "job 1")
+    answer = json.loads(json.dumps(ask(session).to_json()))
+    assert {"recommended", "reason", "options", "pareto", "warnings"} <= set(answer)
+    documented = {
+        "world_size",
+        "strategy",
+        "instance_type",
+        "time_per_epoch_s",
+        "low_s",
+        "high_s",
+        "low80_s",
+        "high80_s",
+        "cost_usd",
+        "basis",
+        "measurement_ids",
+    }
+    assert documented <= set(answer["recommended"])
+    assert answer["recommended"] == answer["options"][0] == answer["pareto"][0]
+    assert (answer["recommended"]["basis"], answer["recommended"]["cost_usd"]) == ("measured", None)
+
+
+def test_an_empty_farm_recommends_nothing_and_says_why(session: Session) -> None:
+    answer = ask(session, model="mlp", dataset="digits")
+    assert answer.recommended is None
+    assert answer.reason == (
+        "nothing is measured of mlp on digits (origin farm): run a sweep of it first"
+    )
+    assert (answer.options, answer.pareto) == ((), ())
+
+
+def test_another_batch_size_is_not_guessed(session: Session) -> None:
+    measured(session, "job 1")
+    measured(session, "job 2", global_batch_size=64)
+    measured(session, "job 3", global_batch_size=128, status="out_of_memory", step_time_s=None)
+    answer = ask(session, global_batch_size=48)
+    assert answer.recommended is None
+    assert answer.reason is not None
+    assert answer.reason.endswith("not measured with global_batch_size 48; measured: 32, 64")
+
+
+def test_where_everything_failed_there_is_nothing_to_recommend(session: Session) -> None:
+    measured(session, "job 1", status="out_of_memory", step_time_s=None)
+    answer = ask(session)
+    assert answer.recommended is None
+    assert answer.warnings == ("single with world_size 1: out_of_memory in 1 of 1 measurements",)
+
+
+def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
+    session: Session,
+) -> None:
+    measured(session, "job 1")
+    measured(session, "job 2", world_size=2, one_way_delay_s=0.01, step_time_s=0.01)
+    answer = ask(session, one_way_delay_s=0.05)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 1
+    assert any(
+        "no gang was measured at a one-way delay of 0.05 s" in w and "measured at 0.01 s" in w
+        for w in answer.warnings
+    )
+
+
+def test_a_workload_left_out_is_found_where_there_is_only_one(session: Session) -> None:
+    measured(session, "job 1")
+    answer = ask(session)
+    assert (answer.model, answer.dataset) == ("mlp", "digits")
+
+
+def test_one_of_several_workloads_must_be_named(session: Session) -> None:
+    measured(session, "job 1")
+    measured(session, "job 2", model="small_cnn")
+    with pytest.raises(InvalidSpec, match=r"^model: expected one of mlp, small_cnn, got None"):
+        ask(session)
+    assert ask(session, model="mlp").recommended is not None
+    measured(session, "job 3", dataset="mnist")
+    with pytest.raises(InvalidSpec, match=r"^dataset: expected one of digits, mnist, got None"):
+        ask(session, model="mlp")
+
+
+def test_origins_are_never_pooled(session: Session) -> None:
+    measured(session, "job 1", step_time_s=0.1)
+    measured(session, "row 1", origin="study", step_time_s=0.001)
+    answer = ask(session)
+    assert answer.recommended is not None
+    assert answer.recommended.step_time_s == 0.1
+
+
+def test_an_unknown_origin_is_an_error_not_an_answer(session: Session) -> None:
+    measured(session, "job 1")
+    with pytest.raises(NotFound, match=r"^origin 'study': nothing is measured"):
+        ask(session, origin="study")
+
+
+def test_an_origin_without_the_workload_is_an_answer(session: Session) -> None:
+    measured(session, "row 1", origin="study")
+    assert ask(session, origin="study", model="small_cnn").recommended is None
+
+
+def test_forward_only_measurements_do_not_answer_for_training(session: Session) -> None:
+    measured(session, "job 1", training_pass="forward")
+    assert ask(session).recommended is None
+
+
+def test_outside_every_limit_nothing_is_recommended_but_all_is_shown(session: Session) -> None:
+    measured(session, "job 1", step_time_s=0.1)
+    answer = ask(session, objective=Objective(deadline_s=1.0))
+    assert answer.recommended is None
+    assert answer.reason is not None
+    assert "takes 4.5 s, longer than deadline_s = 1" in answer.reason
+    assert len(answer.options) == 1
+
+
+def test_a_price_of_an_instance_type_makes_a_cost(session: Session) -> None:
+    measured(session, "job 1", instance_type="small", step_time_s=0.1)
+    question = Question(global_batch_size=32, epochs=10)
+    answer = recommend(
+        session,
+        question=question,
+        objective=Objective(beta=1.0),
+        prices_usd_per_hour={"small": 3600.0},
+    )
+    assert answer.recommended is not None
+    assert answer.recommended.cost_usd == pytest.approx(45.0)
+    assert answer.recommended.score == pytest.approx(90.0)
+
+
+def test_unknown_prices_are_said_once_cost_counts(session: Session) -> None:
+    measured(session, "job 1")
+    assert not any("price" in warning for warning in ask(session).warnings)
+    answer = ask(session, objective=Objective(beta=1.0))
+    assert any("price" in warning for warning in answer.warnings)
+    assert answer.recommended is not None
