@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.core.progress import UnfinishedJob
-from farm.store.tables import Agent, Attempt, Job, LateReport, MeasurementRow, Rank, Sweep
+from farm.store.tables import Agent, Attempt, Job, LateReport, MeasurementRow, Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,6 @@ def late_report_count(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(LateReport)) or 0
 
 
-def sweep_count(session: Session) -> int:
-    """Count all sweeps."""
-    return session.scalar(select(func.count()).select_from(Sweep)) or 0
-
-
 def served_ranks(session: Session, agent_ids: Collection[str]) -> dict[str, ServedRank]:
     """Return by id what each of the agents is leased for; the idle ones are not there."""
     rows = session.execute(
@@ -59,19 +54,30 @@ def served_ranks(session: Session, agent_ids: Collection[str]) -> dict[str, Serv
 
 
 def unfinished_jobs(session: Session, sweep_id: int, *, now: dt.datetime) -> list[UnfinishedJob]:
-    """Return a sweep's jobs that are not over, with the time since their gang was leased."""
+    """Return a sweep's jobs that are not over, with the time since their gang was leased.
+
+    Grouped by the database, since of a large sweep nearly all jobs wait and are alike.
+    """
     rows = session.execute(
-        select(Job.world_size, Attempt.leased_at)
+        select(Job.world_size, Attempt.leased_at, func.count())
         .outerjoin(Attempt, Attempt.id == Job.attempt_id)
         .where(Job.sweep_id == sweep_id, Job.state.not_in(FINAL_JOB_STATES))
+        .group_by(Job.world_size, Attempt.leased_at)
     )
-    return [
-        UnfinishedJob(
-            world_size=world_size,
-            elapsed_s=(now - leased_at).total_seconds() if leased_at is not None else 0.0,
-        )
-        for world_size, leased_at in rows
-    ]
+    unfinished: list[UnfinishedJob] = []
+    for world_size, leased_at, count in rows:
+        elapsed_s = (now - leased_at).total_seconds() if leased_at is not None else 0.0
+        unfinished += [UnfinishedJob(world_size=world_size, elapsed_s=elapsed_s)] * count
+    return unfinished
+
+
+def measurement_stamp(session: Session) -> Hashable:
+    """Return a value that changes whenever measurements are added or removed.
+
+    SQLite gives the id of a removed last row away again, so the ids alone would not do.
+    """
+    columns = (MeasurementRow.id, MeasurementRow.created_at)
+    return tuple(session.execute(select(func.count(), *map(func.max, columns))).one())
 
 
 def jobs_of(session: Session, job_ids: Collection[int]) -> dict[int, Job]:

@@ -1,0 +1,179 @@
+"""The pages in a real browser: Chromium, without a window, against the real server process.
+
+CI installs Chromium. Everything is driven by its command line: what the page became is read back
+as the document, or as a picture.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from farm.store.engine import make_engine
+from farm.store.schema import upgrade
+from tests.web_client import NO_BROKER, SWEEP, seed
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt-get install chromium"),
+]
+
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--virtual-time-budget=5000",
+]
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[str]:
+    """The address of a web server on a store with one sweep."""
+    url = f"sqlite:///{tmp_path}/farm.db"
+    engine = make_engine(url)
+    upgrade(engine)
+    seed(engine, name="<b>seen</b> in a browser", log_tail="<script>document.title='run'</script>")
+    engine.dispose()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FARM_")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "farm.cli.main", "run", "web"],
+        env={
+            **kept,
+            "FARM_DATABASE_URL": url,
+            "FARM_BROKER_URL": NO_BROKER,
+            "FARM_WEB_PORT": str(port),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline().startswith("dashboard at ")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=15)
+        server.stdout.close()
+
+
+def _chromium(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+
+def _dom(tmp_path: Path, address: str) -> str:
+    """Return the document as scripts left it, and fail on a violated content policy."""
+    log = "--enable-logging=stderr"
+    ended = _chromium(tmp_path / "profile", log, "--dump-dom", address)
+    for complaint in ("Content Security Policy", "Uncaught", "SyntaxError"):
+        assert complaint not in ended.stderr
+    return ended.stdout
+
+
+def _post(address: str, sweep: dict[str, object]) -> None:
+    request = urllib.request.Request(
+        f"{address}/api/v1/sweeps",
+        data=json.dumps(sweep).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 201
+
+
+def test_a_submitted_sweep_is_seen(dashboard: str, tmp_path: Path) -> None:
+    _post(dashboard, {**SWEEP, "name": "submitted just now"})
+    dom = _dom(tmp_path, f"{dashboard}/")
+    assert "submitted just now" in dom
+    assert "0 of 2 done" in dom
+    assert "&lt;b&gt;seen&lt;/b&gt; in a browser" in dom
+    detail = _dom(tmp_path, f"{dashboard}/sweeps/1")
+    assert "200 ms" in detail
+    assert "2 machines" in detail
+
+
+def test_a_page_follows_what_happens_without_being_loaded_again(
+    dashboard: str, tmp_path: Path
+) -> None:
+    with _proxy(dashboard, before_second=lambda: _post(dashboard, SWEEP)) as address:
+        dom = _dom(tmp_path, f"{address}/")
+    assert "two cells" in dom
+    assert 'id="offline"' in dom
+    assert "hidden" in dom.split('id="offline"', 1)[1].split(">", 1)[0]
+
+
+@contextmanager
+def _proxy(upstream: str, *, before_second: Callable[[], None]) -> Iterator[str]:
+    """Pass requests on; do something before the page itself is asked for a second time."""
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            if self.path == "/" and seen.count("/") == 2:
+                before_second()
+            with urllib.request.urlopen(f"{upstream}{self.path}", timeout=10) as answer:
+                body = answer.read()
+                self.send_response(answer.status)
+                self.send_header("Content-Type", answer.headers["Content-Type"])
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(timeout=10)
+
+
+def test_a_page_of_a_job_runs_nothing_that_its_log_contains(dashboard: str, tmp_path: Path) -> None:
+    dom = _dom(tmp_path, f"{dashboard}/jobs/1")
+    assert "<title>Job 1 · Benchfarm</title>" in dom
+    assert dom.count("<polyline") >= 4
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("path", ["/", "/sweeps/1", "/jobs/1"])
+def test_a_page_is_painted_at_the_width_of_a_desk_and_of_a_phone(
+    dashboard: str, tmp_path: Path, path: str, width: int
+) -> None:
+    picture = tmp_path / "page.png"
+    _chromium(
+        tmp_path / "profile",
+        f"--window-size={width},900",
+        f"--screenshot={picture}",
+        f"{dashboard}{path}",
+    )
+    data = picture.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (width, 900)
+    # An empty page of that size takes a few kilobytes.
+    assert len(data) > 20_000

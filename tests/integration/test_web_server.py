@@ -1,0 +1,176 @@
+"""The web server as a process: it starts, refuses to start, stops, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from tests.web_client import NO_BROKER
+
+_COMMAND = [sys.executable, "-m", "farm.cli.main", "run", "web"]
+_DEADLINE_S = 30
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _environ(database_url: str, port: int, **changes: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FARM_")}
+    return {
+        **kept,
+        "FARM_DATABASE_URL": database_url,
+        "FARM_BROKER_URL": NO_BROKER,
+        "FARM_WEB_PORT": str(port),
+        **changes,
+    }
+
+
+@contextmanager
+def _server(database_url: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        _COMMAND, env=_environ(database_url, port), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"dashboard at http://127.0.0.1:{port}/\n"
+        yield process
+    finally:
+        for child in psutil.Process(process.pid).children() if process.poll() is None else []:
+            child.kill()
+        process.kill()
+        process.wait(timeout=10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _refusal(environ: dict[str, str]) -> tuple[int, str]:
+    ended = subprocess.run(
+        _COMMAND, env=environ, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
+    assert ended.stdout == ""
+    return ended.returncode, ended.stderr
+
+
+def _get(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_frees_its_port(
+    engine: sa.Engine, database_url: str, number: signal.Signals
+) -> None:
+    port = _free_port()
+    with _server(database_url, port) as process:
+        assert _get(port, "/") == 200
+        workers = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 0
+        assert _is_free(port)
+        assert not psutil.wait_procs(workers, timeout=5)[1]
+
+
+def test_a_killed_server_leaves_no_worker(engine: sa.Engine, database_url: str) -> None:
+    port = _free_port()
+    with _server(database_url, port) as process:
+        assert _get(port, "/health/live") == 200
+        workers = psutil.Process(process.pid).children()
+        assert workers
+        process.kill()
+        assert not psutil.wait_procs(workers, timeout=10)[1]
+        assert _is_free(port)
+
+
+def test_a_body_without_a_length_is_cut_off_at_the_limit(
+    engine: sa.Engine, database_url: str
+) -> None:
+    port = _free_port()
+    with _server(database_url, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        chunks = (b" " * 65536 for _ in range(40))
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/api/v1/sweeps", chunks, headers, encode_chunked=True)
+        assert connection.getresponse().status == 413
+        connection.close()
+        assert _get(port, "/health/live") == 200
+
+
+def test_bytes_that_are_no_request_do_not_disturb_it(engine: sa.Engine, database_url: str) -> None:
+    port = _free_port()
+    with _server(database_url, port):
+        for garbage in (b"\x00\xff\x16\x03\x01\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+                sock.sendall(garbage)
+        assert _get(port, "/health/live") == 200
+
+
+def test_a_slow_client_does_not_keep_others_waiting(engine: sa.Engine, database_url: str) -> None:
+    port = _free_port()
+    with _server(database_url, port):
+        slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(40)]
+        for sock in slow:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        begun = time.monotonic()
+        assert _get(port, "/health/live") == 200
+        assert time.monotonic() - begun < 5
+        for sock in slow:
+            sock.close()
+
+
+def test_a_taken_port_is_one_line(engine: sa.Engine, database_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, line = _refusal(_environ(database_url, port))
+    assert status == 2
+    assert line.count("\n") == 1
+    assert f"127.0.0.1:{port}" in line
+    assert "address already in use" in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "bench.example.com"])
+def test_beyond_loopback_it_wants_a_token(engine: sa.Engine, database_url: str, host: str) -> None:
+    status, line = _refusal(_environ(database_url, _free_port(), FARM_WEB_HOST=host))
+    assert status == 2
+    assert line.count("\n") == 1
+    assert host in line
+    assert "FARM_API_TOKEN" in line
+
+
+def test_a_store_without_its_schema_is_one_line(database_url: str) -> None:
+    status, line = _refusal(_environ(database_url, _free_port()))
+    assert status == 1
+    assert line.count("\n") == 1
+    assert "farm db upgrade" in line
+
+
+def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    status, line = _refusal(_environ(f"sqlite:///{tmp_path}/file/farm.db", _free_port()))
+    assert status == 1
+    assert line.count("\n") == 1
+    assert "FARM_DATABASE_URL" in line

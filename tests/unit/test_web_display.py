@@ -1,0 +1,110 @@
+"""How pages write values."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from farm.core.lifecycle import JobState
+from web.display import (
+    MISSING,
+    ago,
+    byte_count,
+    byte_rate,
+    count,
+    decimal,
+    duration,
+    percent,
+    roughly,
+    shares,
+    spread,
+)
+
+NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, MISSING),
+        (0.0, "0 s"),
+        (0.0000021, "2.10 µs"),
+        (0.00099949, "999 µs"),
+        (0.0009996, "1.00 ms"),
+        (0.0123, "12.3 ms"),
+        (0.99949, "999 ms"),
+        (0.9996, "1.00 s"),
+        (4.56, "4.56 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min"),
+        (200.0, "3 min 20 s"),
+        (3599.6, "1 h"),
+        (7500.0, "2 h 5 min"),
+        (200_000.0, "2 days"),
+    ],
+)
+def test_durations_have_three_digits_and_the_unit_that_fits(
+    seconds: float | None, text: str
+) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, MISSING), (0.2, "1 s"), (32.4, "32 s"), (100.0, "2 min")]
+)
+def test_estimates_claim_no_more_than_they_know(seconds: float | None, text: str) -> None:
+    assert roughly(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "around", "text"),
+    [
+        (0.0017, 0.0124, "± 1.7"),
+        (0.002, 0.2, "± 2"),
+        (0.5, 4.56, "± 0.50"),
+        (3.0, 200.0, "± 3.00 s"),
+        (None, 1.0, ""),
+        (1.0, None, ""),
+    ],
+)
+def test_a_spread_has_the_unit_and_the_digits_of_its_median(
+    seconds: float | None, around: float | None, text: str
+) -> None:
+    assert spread(seconds, around) == text
+
+
+def test_what_was_not_measured_is_a_dash_and_zero_is_zero() -> None:
+    for write in (byte_count, byte_rate, percent, count, decimal):
+        assert write(None) == MISSING
+    assert (byte_count(0), byte_rate(0), percent(0), count(0)) == ("0 B", "0 B/s", "0 %", "0")
+
+
+def test_bytes_are_counted_in_powers_of_a_thousand() -> None:
+    written = [byte_count(n) for n in (999, 1000, 999_499, 999_500, 421e6, 8.34e9, 5e15)]
+    assert written == [
+        "999 B",
+        "1.00 kB",
+        "999 kB",
+        "1.00 MB",
+        "421 MB",
+        "8.34 GB",
+        "5\u202f000 TB",
+    ]
+
+
+def test_an_age_is_never_negative() -> None:
+    ages = [ago(NOW - dt.timedelta(seconds=s), NOW) for s in (-5, 3, 90, 7200, 200_000)]
+    assert ages == ["0 s ago", "3 s ago", "1 min ago", "2 h ago", "2 days ago"]
+    assert ago(None, NOW) == "never"
+
+
+def test_the_shares_of_a_progress_bar_leave_room_for_what_waits() -> None:
+    counts = dict.fromkeys(JobState, 0) | {
+        JobState.SUCCEEDED: 2,
+        JobState.RUNNING: 1,
+        JobState.LEASED: 1,
+        JobState.WAITING: 4,
+    }
+    assert shares(counts) == [("succeeded", 25.0), ("active", 25.0)]
+    assert shares(dict.fromkeys(JobState, 0)) == []

@@ -1,0 +1,49 @@
+"""Scaling efficiency against one machine on the same work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farm.store.tables import MeasurementRow
+from web.scaling import baselines, efficiency
+
+
+def _row(world_size: int, throughput: float | None, **changes: Any) -> MeasurementRow:
+    columns: dict[str, Any] = {
+        "status": "ok",
+        "model": "mlp",
+        "dataset": "digits",
+        "training_pass": "forward_backward",
+        "strategy": "single" if world_size == 1 else "mwms_ring",
+        "fingerprint": "a kind",
+        "global_batch_size": 64,
+        "world_size": world_size,
+        "throughput_examples_per_s": throughput,
+    }
+    return MeasurementRow(**{**columns, **changes})
+
+
+def test_a_gang_is_held_against_the_median_of_one_machine() -> None:
+    known = baselines([_row(1, 90.0), _row(1, 100.0), _row(1, 500.0), _row(2, 150.0)])
+    assert efficiency(_row(2, 150.0), known) == 0.75
+    assert efficiency(_row(1, 100.0), known) == 1.0
+
+
+def test_the_best_way_of_one_machine_is_what_counts() -> None:
+    known = baselines([_row(1, 100.0), _row(1, 200.0, strategy="mwms_ring")])
+    assert efficiency(_row(2, 200.0), known) == 0.5
+
+
+def test_other_work_or_other_hardware_is_no_baseline() -> None:
+    for changes in (
+        {"fingerprint": "another kind"},
+        {"global_batch_size": 32},
+        {"model": "small_cnn"},
+        {"training_pass": "forward"},
+        {"status": "out_of_memory"},
+    ):
+        assert efficiency(_row(2, 150.0), baselines([_row(1, 100.0, **changes)])) is None
+
+
+def test_without_a_throughput_there_is_no_efficiency() -> None:
+    assert efficiency(_row(2, None), baselines([_row(1, 100.0)])) is None

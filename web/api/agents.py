@@ -1,0 +1,47 @@
+"""Agents: list them, let one finish and take nothing new, and take it back."""
+
+from __future__ import annotations
+
+from flask import Blueprint, jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.store.agents import list_agents, set_drained
+from farm.store.dashboard import served_ranks
+from web import params
+from web.api import shapes
+from web.backend import backend, now, read_session, ring_after, write_session
+
+bp = Blueprint("api_agents", __name__, url_prefix="/api/v1")
+
+
+@bp.get("/agents")
+def get_agents() -> ResponseReturnValue:
+    """List agents by id, those long gone too. Query: `limit`, `cursor`."""
+    args = params.query("limit", "cursor")
+    limit, cursor = params.page_size(args), params.short_text(args, "cursor")
+    instant, lease_s = now(), backend().settings.lease_s
+    with read_session() as session:
+        found = list_agents(session, after_id=cursor, limit=limit + 1)
+        served = served_ranks(session, [a.id for a in found])
+    items = [shapes.agent(a, served.get(a.id), now=instant, lease_s=lease_s) for a in found]
+    return jsonify(shapes.listed(items, page_size=limit))
+
+
+@bp.post("/agents/<agent_id>/drain")
+def post_drain(agent_id: str) -> ResponseReturnValue:
+    """Let the agent finish what it does and take nothing new."""
+    return _set_drained(agent_id, is_drained=True)
+
+
+@bp.post("/agents/<agent_id>/resume")
+def post_resume(agent_id: str) -> ResponseReturnValue:
+    """Let a drained agent take ranks again."""
+    return _set_drained(agent_id, is_drained=False)
+
+
+def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
+    params.posted_fields()
+    name = params.agent_name(agent_id)
+    with write_session() as session:
+        set_drained(session, name, is_drained=is_drained)
+    return ring_after(jsonify(id=name, is_drained=is_drained))

@@ -1,0 +1,54 @@
+"""/health: whether the process lives, and whether it can do its work."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from flask import Blueprint, jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.errors import FarmError, Unreachable
+from farm.store.schema import check_schema
+from farm.wire import check_broker
+from web.backend import backend
+from web.errors import problem
+
+logger = logging.getLogger(__name__)
+
+bp = Blueprint("health", __name__)
+
+
+@bp.get("/health/live")
+def get_live() -> ResponseReturnValue:
+    """Say that the process answers; looks at nothing else."""
+    return jsonify(status="live")
+
+
+@bp.get("/health/ready")
+def get_ready() -> ResponseReturnValue:
+    """Say whether the store answers and has this version's schema.
+
+    The broker is looked at too, for some seconds at most, and reported; without it the pages and
+    the API still work, since they only read and write the store.
+
+    Errors: 503 the store cannot be used.
+    """
+    try:
+        check_schema(backend().engine)
+    except Unreachable as error:
+        logger.warning("not ready: %s", error)
+        return problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the store does not answer or has another schema: the web server's log says more",
+            field="database",
+        )
+    return jsonify(status="ready", database="ok", broker=_broker())
+
+
+def _broker() -> str:
+    try:
+        check_broker(backend().settings.broker_url)
+    except FarmError:
+        return "unreachable"
+    return "ok"

@@ -1,0 +1,228 @@
+"""What a client sends, checked where it enters: bodies, queries, ids and cursors."""
+
+from __future__ import annotations
+
+import enum
+import json
+import tomllib
+from http import HTTPStatus
+from typing import NoReturn, TypeVar
+
+from flask import current_app, request
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from farm.errors import InvalidSpec, NotFound
+from web.errors import Refused
+
+DEFAULT_PAGE_SIZE = 100
+MAX_PAGE_SIZE = 1000
+_LARGEST_ID = 2**63 - 1
+_E = TypeVar("_E", bound=enum.Enum)
+
+
+def posted_sweep() -> object:
+    """Read the posted sweep, JSON or TOML by its content type, as plain values.
+
+    Raises:
+        Refused: another content type, or text that is not what the type says.
+    """
+    text = _body_text()
+    if request.mimetype == "application/toml":
+        return parse_toml(text)
+    if request.mimetype == "application/json":
+        return parse_json(text)
+    raise Refused(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        f"Content-Type: expected application/json or application/toml, got {request.mimetype!r}",
+    )
+
+
+def posted_fields(*allowed: str) -> dict[str, object]:
+    """Read an optional JSON object that has no other than the allowed fields."""
+    text = _body_text()
+    if not text.strip():
+        return {}
+    if request.mimetype != "application/json":
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type: expected application/json, got {request.mimetype!r}",
+        )
+    data = parse_json(text)
+    if not isinstance(data, dict):
+        raise InvalidSpec("body", data, "a JSON object")
+    for name, value in data.items():
+        if name not in allowed:
+            raise InvalidSpec(name, value, f"no field but {', '.join(allowed) or 'none at all'}")
+    return data
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON text strictly. Raises Refused (400), which says where it is wrong."""
+    try:
+        return json.loads(text, parse_constant=_no_such_number)
+    except (ValueError, RecursionError) as error:
+        raise _malformed("JSON", error) from None
+
+
+def parse_toml(text: str) -> object:
+    """Parse TOML text. Raises Refused (400), which says where it is wrong."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _malformed("TOML", error) from None
+
+
+def query(*allowed: str) -> MultiDict[str, str]:
+    """Return the query, with no other than the allowed parameters, each at most once.
+
+    Raises:
+        InvalidSpec: a parameter is unknown, or there twice.
+    """
+    for name, values in request.args.lists():
+        if name not in allowed:
+            raise InvalidSpec(name, values[0], f"no parameter but {', '.join(allowed)}")
+        if len(values) > 1:
+            raise InvalidSpec(name, values, "a parameter given once")
+    return request.args
+
+
+def row_id(kind: str, text: str) -> int:
+    """Read the id in an address. Raises NotFound where no row can have it."""
+    value = _natural(text)
+    if value is None:
+        raise NotFound(f"{kind} {text[:80]!r}: there is none, ids are whole numbers from 1")
+    return value
+
+
+def agent_name(text: str) -> str:
+    """Read the agent id in an address. Raises NotFound where no agent can have it."""
+    if len(text) > 128 or not text.isprintable():
+        raise NotFound(f"agent {text[:80]!r}: there is none")
+    return text
+
+
+def cursor(args: MultiDict[str, str]) -> int | None:
+    """Read `cursor`, as a list's `next` gave it; None for the first page."""
+    return optional_id(args, "cursor", expected="a cursor as `next` gave it")
+
+
+def optional_id(
+    args: MultiDict[str, str], name: str, *, expected: str = "an id, a whole number from 1"
+) -> int | None:
+    """Read a parameter that is the id of a row; None where it is absent."""
+    text = args.get(name)
+    if text is None:
+        return None
+    value = _natural(text)
+    if value is None:
+        raise InvalidSpec(name, text, expected)
+    return value
+
+
+def page_size(args: MultiDict[str, str]) -> int:
+    """Read `limit`, the most items of a page."""
+    text = args.get("limit")
+    value = DEFAULT_PAGE_SIZE if text is None else _natural(text)
+    if value is None or value > MAX_PAGE_SIZE:
+        raise InvalidSpec("limit", text, f"a whole number from 1 to {MAX_PAGE_SIZE}")
+    return value
+
+
+def choice(args: MultiDict[str, str], name: str, kind: type[_E]) -> _E | None:
+    """Read a parameter that is one of an Enum's values; None where it is absent."""
+    text = args.get(name)
+    if text is None:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise InvalidSpec(name, text, f"one of {allowed}") from None
+
+
+def short_text(args: MultiDict[str, str], name: str) -> str | None:
+    """Read a parameter that names something; None where it is absent."""
+    text = args.get(name)
+    if text is not None and (not text or len(text) > 200 or not text.isprintable()):
+        raise InvalidSpec(name, text, "a text of 1 to 200 printable characters")
+    return text
+
+
+def number(
+    args: MultiDict[str, str], name: str, *, low: float, high: float, default: float | None
+) -> float | None:
+    """Read a number within the bounds, both included."""
+    text = args.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    # Written so that NaN, which is neither below nor above anything, does not pass.
+    if not low <= value <= high:
+        raise InvalidSpec(name, text, f"a number from {low:g} to {high:g}")
+    return value
+
+
+def whole(args: MultiDict[str, str], name: str, *, high: int, low: int = 1) -> int | None:
+    """Read a whole number within the bounds, both included; None where it is absent."""
+    text = args.get(name)
+    if text is None:
+        return None
+    value = _natural(text, low=low)
+    if value is None or value > high:
+        raise InvalidSpec(name, text, f"a whole number from {low} to {high}")
+    return value
+
+
+def texts(args: MultiDict[str, str], name: str) -> tuple[str, ...]:
+    """Read a list of names with commas between them; empty where it is absent."""
+    text = short_text(args, name)
+    if text is None:
+        return ()
+    items = tuple(item.strip() for item in text.split(","))
+    if not all(items):
+        raise InvalidSpec(name, text, "names with commas between them")
+    return items
+
+
+def wholes(args: MultiDict[str, str], name: str, *, high: int) -> tuple[int, ...]:
+    """Read a list of whole numbers from 1 with commas between them; empty where it is absent."""
+    values = []
+    for item in texts(args, name):
+        value = _natural(item)
+        if value is None or value > high:
+            raise InvalidSpec(name, item, f"whole numbers from 1 to {high} with commas between")
+        values.append(value)
+    return tuple(values)
+
+
+def _natural(text: str, *, low: int = 1) -> int | None:
+    # int() also takes signs, spaces, underscores and the digits of every script.
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        return None
+    value = int(text)
+    return value if low <= value <= _LARGEST_ID else None
+
+
+def _body_text() -> str:
+    data = request.get_data(cache=False)
+    limit = current_app.config["MAX_CONTENT_LENGTH"]
+    if request.content_length is None and len(data) >= limit:
+        # Sent in chunks; Werkzeug stops reading at the limit without a word.
+        raise RequestEntityTooLarge
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed("UTF-8 text", error) from None
+
+
+def _malformed(language: str, error: Exception) -> Refused:
+    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return Refused(HTTPStatus.BAD_REQUEST, f"body: expected {language}, got this: {reason[:200]}")
+
+
+def _no_such_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")

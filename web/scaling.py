@@ -1,0 +1,60 @@
+"""How well gangs use their machines: strong scaling, against one machine on the same work."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.measurement import scaling_efficiency_ratio
+from farm.store.measurements import OK
+from farm.store.tables import MeasurementRow
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one machine must share with a gang to be its baseline. It has no network."""
+
+    model: str | None
+    dataset: str | None
+    training_pass: str
+    fingerprint: str | None
+    global_batch_size: int
+
+
+Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
+
+
+def baselines(measurements: Sequence[MeasurementRow]) -> Baselines:
+    """Return the throughput of one machine by workload: the median of its repetitions.
+
+    Where several strategies ran on one machine, the best of them is what a gang has to beat.
+    """
+    groups: dict[tuple[Workload, str | None], list[float]] = {}
+    for row in measurements:
+        if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
+            key = (workload(row), row.strategy)
+            groups.setdefault(key, []).append(row.throughput_examples_per_s)
+    best: dict[Workload, float] = {}
+    for (work, _), throughputs in groups.items():
+        best[work] = max(best.get(work, 0.0), statistics.median(throughputs))
+    return best
+
+
+def efficiency(row: MeasurementRow, known: Baselines) -> float | None:
+    """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
+    single = known.get(workload(row))
+    if single is None or row.throughput_examples_per_s is None:
+        return None
+    return scaling_efficiency_ratio(
+        throughput_examples_per_s=row.throughput_examples_per_s,
+        world_size=row.world_size,
+        single_examples_per_s=single,
+    )
+
+
+def workload(row: MeasurementRow) -> Workload:
+    """Return what the measurement was of, without the gang and its network."""
+    return Workload(
+        row.model, row.dataset, row.training_pass, row.fingerprint, row.global_batch_size
+    )

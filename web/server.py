@@ -1,0 +1,113 @@
+"""Serve the dashboard and the API: one gunicorn worker with threads, until a signal ends it.
+
+One process is enough, since requests wait for the store and not for the processor; and sessions
+are signed with a secret of that process.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it has none
+
+from farm.config import Settings
+from farm.errors import InvalidSpec
+from farm.store.engine import make_engine
+from farm.store.schema import check_schema
+from web.access import is_loopback
+from web.app import create_app
+
+# Each waiting client holds a thread; a proxy in front takes that from us in production.
+_THREADS = 64
+_CLIENT_TIMEOUT_S = 15
+_STOP_TIMEOUT_S = 5
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; print one line with the address as soon as it listens.
+
+    Raises:
+        InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token.
+        Unreachable: the database does not answer, or its schema is not this version's.
+    """
+    if settings.api_token is None and not is_loopback(settings.web_host):
+        raise InvalidSpec(
+            "FARM_WEB_HOST",
+            settings.web_host,
+            "a loopback address such as 127.0.0.1, or a token in FARM_API_TOKEN",
+        )
+    engine = make_engine(settings.database_url)
+    try:
+        check_schema(engine)
+    finally:
+        # The worker is forked from here and must not inherit a connection.
+        engine.dispose()
+    try:
+        _Server(settings, _listen(settings)).run()
+    except SystemExit as end:
+        # Gunicorn ends every stop this way, the ordered one too.
+        if end.code:
+            raise
+
+
+class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
+    """Gunicorn, configured here and not by its command line or environment."""
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        self._settings = settings
+        self._listener = listener
+        super().__init__()
+
+    def load_config(self) -> None:
+        options: dict[str, Any] = {
+            # Gunicorn closes it in the end.
+            "bind": f"fd://{self._listener.detach()}",
+            "worker_class": "gthread",
+            "workers": 1,
+            "threads": _THREADS,
+            "timeout": 60,
+            "graceful_timeout": _STOP_TIMEOUT_S,
+            "loglevel": "warning",
+            "proc_name": "farm-web",
+            "control_socket_disable": True,
+            "when_ready": lambda _: print(f"dashboard at {address(self._settings)}", flush=True),
+        }
+        for name, value in options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        return create_app(self._settings)
+
+
+def address(settings: Settings) -> str:
+    """Return the URL under which people open the dashboard."""
+    host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
+    return f"http://{host}:{settings.web_port}/"
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Listen before gunicorn starts, which would retry a taken port for seconds.
+
+    Raises:
+        InvalidSpec: the port is taken, or the address is not one of this machine's.
+    """
+    where = (settings.web_host, settings.web_port)
+    try:
+        family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server(where, family=family, backlog=128)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidSpec(
+            "FARM_WEB_HOST and FARM_WEB_PORT",
+            f"{settings.web_host}:{settings.web_port}",
+            f"an address that is free on this machine ({reason.lower()})",
+        ) from None
+    # Gunicorn reads a request without a limit of time. The kernel has one: accepted connections
+    # inherit it, and a client that neither sends nor takes anything for so long is dropped.
+    patience = struct.pack("ll", _CLIENT_TIMEOUT_S, 0)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        listener.setsockopt(socket.SOL_SOCKET, option, patience)
+    return listener
