@@ -1,0 +1,71 @@
+# Two commands are all that a newcomer needs: `make demo` and `make test`.
+#
+# `make demo` replaces its shell (exec), so that Ctrl-C and SIGTERM reach the farm itself and make
+# waits until it has cleaned up.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# What is passed on to `farm demo`, such as ARGS=--exit.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+help:
+	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
+	@echo 'make test   install what tests need and run all that need neither root nor a browser'
+	@echo 'make lint   check format, style and types'
+	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
+
+demo: $(VENV)/installed-run
+	@exec $(BIN)/farm demo $(ARGS)
+
+# Pure tests share the cores; what starts processes and measures time has them to itself.
+test: $(VENV)/installed-dev
+	$(BIN)/pytest tests/unit tests/property -n 2 -m "not root and not browser"
+	$(BIN)/pytest tests/integration tests/e2e -m "not root and not browser"
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find farm worker_agent web tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than pyproject.toml only if that installation went through to its end.
+$(VENV)/installed-run: EXTRAS := server,agent,embedded
+$(VENV)/installed-dev: EXTRAS := server,agent,embedded,dev
+# What tests need includes what the demo needs.
+$(VENV)/installed-dev: ALSO := $(VENV)/installed-run
+$(VENV)/installed-run $(VENV)/installed-dev: export SCRIPT = $(CREATE_VENV)
+$(VENV)/installed-run $(VENV)/installed-dev: pyproject.toml
+	@sh -euc "$$SCRIPT"
+	@echo 'Installing into $(VENV); the first time takes minutes, mostly for TensorFlow'
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@touch $@ $(ALSO)
+
+# TensorFlow 2.21 has wheels for Python 3.11 to 3.13. Debian ships Python without the module that
+# puts pip into a virtual environment, so a Python that has it is preferred.
+define CREATE_VENV
+if $(BIN)/python -m pip --version >/dev/null 2>&1; then exit; fi
+lacking=
+for python in python3 python3.13 python3.12 python3.11; do
+    version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    case $$version in 3.11 | 3.12 | 3.13) ;; *) continue ;; esac
+    if $$python -c 'import ensurepip, venv' 2>/dev/null; then
+        echo "Creating $(VENV) with Python $$version"
+        exec $$python -m venv --clear $(VENV)
+    fi
+    lacking=$${lacking:-$$version}
+done
+if [ "$$lacking" ]; then
+    echo "Python $$lacking cannot make virtual environments:" \
+        "run 'sudo apt install python$$lacking-venv' or what your system has for it" >&2
+else
+    found=$$(python3 --version 2>&1) || found='no python3'
+    echo "Python: expected 3.11, 3.12 or 3.13 on PATH, got $$found: install one of them" >&2
+fi
+exit 1
+endef

@@ -1,0 +1,276 @@
+"""What the deployment files name must exist: commands, settings, services, build targets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from farm.config import SERVER_SETTINGS, load_settings
+from farm.core.settings import Setting
+from tests.command_line import accepts
+from worker_agent.config import AGENT_SETTINGS, parse_cpus
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = ROOT / "docker-compose.yml"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+DOCKERFILE = DEPLOY / "Dockerfile"
+INSTALLED = "/opt/benchfarm/bin/"
+
+SERVER_NAMES = {setting.name for setting in SERVER_SETTINGS}
+AGENT_NAMES = {setting.name for setting in AGENT_SETTINGS}
+ENV_EXAMPLES = {
+    "server.env.example": SERVER_SETTINGS,
+    "agent.env.example": AGENT_SETTINGS,
+}
+
+
+def unit_values(unit: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit.read_text(), flags=re.MULTILINE)
+
+
+def assignments(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(cast(tuple[str, str], tuple(line.split("=", 1))) for line in lines)
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return loaded
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = compose()["services"]
+    return found
+
+
+def own_services() -> dict[str, dict[str, Any]]:
+    return {name: service for name, service in services().items() if "build" in service}
+
+
+def image_of(service: dict[str, Any]) -> str:
+    return str(service["build"]["target"])
+
+
+# --- systemd ----------------------------------------------------------------------------------
+
+
+def test_every_process_of_the_farm_has_a_unit() -> None:
+    assert [unit.stem for unit in UNITS] == [
+        "farm-agent",
+        "farm-collector",
+        "farm-scheduler",
+        "farm-web",
+    ]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_starts_a_command_that_exists(unit: Path) -> None:
+    (line,) = unit_values(unit, "ExecStart")
+    program, *arguments = shlex.split(line)
+
+    assert program.startswith(INSTALLED)
+    assert accepts([program.removeprefix(INSTALLED), *arguments])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_reads_an_environment_file_that_has_an_example(unit: Path) -> None:
+    (path,) = unit_values(unit, "EnvironmentFile")
+
+    assert f"{Path(path).name}.example" in ENV_EXAMPLES
+
+
+def test_the_agents_unit_survives_a_trainer_that_ran_out_of_memory() -> None:
+    assert unit_values(DEPLOY / "systemd" / "farm-agent.service", "OOMPolicy") == ["continue"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+def test_systemd_finds_no_fault_in_a_unit(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name
+    # The programs are not installed where the unit expects them.
+    copy.write_text(unit.read_text().replace(INSTALLED, f"{sys.executable} "))
+
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    # Of an unknown key it only warns.
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+# --- environment files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ENV_EXAMPLES)
+def test_an_environment_example_sets_only_settings_and_values_that_fit(name: str) -> None:
+    table: dict[str, Setting] = {setting.name: setting for setting in ENV_EXAMPLES[name]}
+    for variable, text in assignments(DEPLOY / "env" / name).items():
+        assert variable in table
+        if text:
+            table[variable].parse(text)
+
+
+def test_the_server_example_is_a_configuration_that_loads() -> None:
+    load_settings(assignments(DEPLOY / "env" / "server.env.example"))
+
+
+def test_the_agents_example_has_no_access_to_the_store() -> None:
+    assert "FARM_DATABASE_URL" not in assignments(DEPLOY / "env" / "agent.env.example")
+
+
+# --- compose ----------------------------------------------------------------------------------
+
+
+def test_the_compose_file_obeys_the_compose_specification() -> None:
+    checked = subprocess.run(
+        [
+            *(sys.executable, "-m", "check_jsonschema"),
+            *("--builtin-schema", "vendor.compose-spec", str(COMPOSE)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_service_waits_only_for_services_that_can_reach_what_it_waits_for() -> None:
+    images_with_healthcheck = set(re.findall(r"^FROM base AS (\w+)$", DOCKERFILE.read_text(), re.M))
+    for name, service in services().items():
+        for target, rule in service.get("depends_on", {}).items():
+            awaited = services()[target]
+            if rule["condition"] == "service_healthy":
+                has_own = "test" in awaited.get("healthcheck", {})
+                inherits = (
+                    "build" in awaited
+                    and "healthcheck" not in awaited
+                    and image_of(awaited) in images_with_healthcheck
+                )
+                assert has_own or inherits, f"{name} waits for the health of {target}"
+            if rule["condition"] == "service_completed_successfully":
+                # A service that is always restarted never completes.
+                assert awaited["restart"].startswith("on-failure")
+
+
+def test_every_service_of_ours_runs_a_command_that_exists() -> None:
+    program = {"server": "farm", "agent": "farm-agent"}
+    for service in own_services().values():
+        assert accepts([program[image_of(service)], *service.get("command", [])])
+
+
+def test_every_service_of_ours_is_given_only_settings_it_has() -> None:
+    names = {"server": SERVER_NAMES, "agent": AGENT_NAMES}
+    for service in own_services().values():
+        assert set(service["environment"]) <= names[image_of(service)]
+
+
+def test_compose_reads_no_variable_that_its_example_does_not_explain() -> None:
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
+
+    assert used == set(assignments(DEPLOY / "env" / "compose.env.example"))
+
+
+def test_no_secret_has_a_default() -> None:
+    secrets = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN))([^}]*)\}", COMPOSE.read_text())
+
+    assert secrets
+    assert all(rest.startswith(":?") for _, rest in secrets)
+
+
+def test_nothing_is_published_beyond_loopback() -> None:
+    published = {name: s["ports"] for name, s in services().items() if "ports" in s}
+
+    assert list(published) == ["web"]
+    assert all(port.startswith("127.0.0.1:") for port in published["web"])
+
+
+def test_redis_keeps_everything_and_evicts_nothing() -> None:
+    command = services()["redis"]["command"]
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+
+    assert options["--appendonly"] == "yes"
+    assert options["--maxmemory-policy"] == "noeviction"
+
+
+def test_the_agents_get_disjoint_equal_cores_and_names_of_their_own() -> None:
+    agents = [s for s in own_services().values() if image_of(s) == "agent"]
+    cores = [
+        set(parse_cpus(re.sub(r"\$\{\w+:-(.+)\}", r"\1", agent["cpuset"]))) for agent in agents
+    ]
+
+    assert len(agents) == 2
+    assert cores[0].isdisjoint(cores[1])
+    assert len(cores[0]) == len(cores[1])
+    assert len({agent["environment"]["AGENT_ID"] for agent in agents}) == 2
+
+
+def test_every_named_volume_is_declared_and_used() -> None:
+    mounted = {
+        volume.split(":")[0]
+        for service in services().values()
+        for volume in service.get("volumes", [])
+    }
+
+    assert mounted == set(compose()["volumes"])
+
+
+# --- images -----------------------------------------------------------------------------------
+
+
+def stages() -> dict[str, str]:
+    """Stage name to its instructions, continuation lines joined."""
+    text = DOCKERFILE.read_text().replace("\\\n", " ")
+    parts = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
+    return {part.split("\n", 1)[0].split(" AS ")[1]: part for part in parts}
+
+
+def test_compose_builds_stages_that_the_dockerfile_has() -> None:
+    assert {image_of(service) for service in own_services().values()} == {"server", "agent"}
+    assert {"server", "agent"} <= set(stages())
+
+
+@pytest.mark.parametrize("target", ["server", "agent"])
+def test_an_image_runs_as_nobody_special_and_says_whether_it_is_well(target: str) -> None:
+    stage = stages()[target]
+
+    assert re.search(r"^USER benchfarm$", stage, re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK ", stage, re.MULTILINE)
+    (entrypoint,) = re.findall(r'^ENTRYPOINT \["(.*)"\]$', stage, re.MULTILINE)
+    assert accepts([entrypoint, *(["run", "web"] if entrypoint == "farm" else [])])
+
+
+def test_stages_copy_only_from_stages_and_paths_that_exist() -> None:
+    ignore = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text()
+    for stage in stages().values():
+        for source in re.findall(r"^COPY --from=(\S+)", stage, re.MULTILINE):
+            assert source in stages()
+        for paths in re.findall(r"^COPY (?!--)(.*)$", stage, re.MULTILINE):
+            for path in paths.split()[:-1]:
+                assert (ROOT / path).exists()
+                assert f"!{path}\n" in ignore
+
+
+def test_images_install_extras_that_the_package_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    installed = re.findall(r"pip install '\.\[(.*?)\]'", DOCKERFILE.read_text())
+
+    assert installed
+    assert set(",".join(installed).split(",")) <= set(project["optional-dependencies"])

@@ -1,0 +1,262 @@
+"""What the documents say must be so: settings, commands, keys, names, links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from farm import registry
+from farm.cli.main import COMMANDS
+from farm.config import SERVER_SETTINGS
+from farm.core.expansion import expand
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.messages import COMMANDS as WIRE_COMMANDS
+from farm.core.messages import REPORTS
+from farm.core.rendezvous import BARRIERS
+from farm.core.settings import Setting
+from farm.core.sweep import parse_sweep
+from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.errors import InvalidSpec
+from tests.command_line import accepts
+from web.api import RESOURCES
+from worker_agent.config import AGENT_SETTINGS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GUIDE = DOCS / "guide.md"
+PROTOCOL = DOCS / "protocol.md"
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "deploy" / "README.md", *sorted(DOCS.glob("*.md"))]
+
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def section(document: Path, title: str) -> str:
+    """The text under a heading, up to the next of the same or a higher level."""
+    text = document.read_text()
+    heading = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
+    assert heading, f"{document.name} has no section '{title}'"
+    rest = text[heading.end() :]
+    following = re.search(rf"^#{{1,{len(heading[1])}}} ", rest, re.MULTILINE)
+    return rest[: following.start()] if following else rest
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, without titles and rulers."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rulers = [i for i, cells in enumerate(table) if set(cells[0]) <= set("-: ")]
+    skipped = {*rulers, *(i - 1 for i in rulers)}
+    return [cells for i, cells in enumerate(table) if i not in skipped]
+
+
+def names(text: str) -> list[str]:
+    """The code spans in the first column of every table."""
+    return [name for cells in rows(text) for name in re.findall(r"`([^`]+)`", cells[0])]
+
+
+def code(document: Path) -> list[str]:
+    """The lines of fenced blocks, and the code spans of the text between them."""
+    text = document.read_text()
+    fences = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    return [line for fence in fences for line in fence.splitlines()] + spans
+
+
+def anchors(document: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def accepted_keys(data: object) -> list[str]:
+    """What the parser itself says it accepts where `data` has an unknown key."""
+    with pytest.raises(InvalidSpec) as refused:
+        parse_sweep(data)
+    listed = refused.value.expected.removeprefix("one of the fields ").split(" (did you")[0]
+    return listed.split(", ")
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("title", "settings"), [("Server", SERVER_SETTINGS), ("Agent", AGENT_SETTINGS)]
+)
+def test_every_setting_is_documented_with_its_default_and_no_other(
+    title: str, settings: Iterable[Setting]
+) -> None:
+    documented = {
+        cells[0].strip("`"): None if cells[1] == "none" else cells[1].strip("`")
+        for cells in rows(section(DOCS / "settings.md", title))
+    }
+
+    assert documented == {setting.name: setting.default for setting in settings}
+
+
+@each_document
+def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> None:
+    known = {setting.name for setting in (*SERVER_SETTINGS, *AGENT_SETTINGS)}
+    # Of the Compose file, which deals them out to its services.
+    known |= {"AGENT_1_CPUS", "AGENT_2_CPUS"}
+
+    assert set(re.findall(r"\b(?:FARM|AGENT)_[A-Z0-9_]+\b", document.read_text())) <= known
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def test_every_command_is_in_the_guides_table() -> None:
+    spans = names(section(GUIDE, "Commands"))
+
+    assert {span.split()[1] for span in spans if span.startswith("farm ")} == set(COMMANDS)
+
+
+@each_document
+def test_every_command_that_a_document_names_exists(document: Path) -> None:
+    named = {
+        command
+        for line in code(document)
+        for command in re.findall(r"(?:^|/bin/|exec web )farm ([a-z]+)\b", line)
+    }
+
+    assert named <= set(COMMANDS)
+
+
+@each_document
+def test_every_command_line_to_type_is_understood(document: Path) -> None:
+    fences = re.findall(r"^```sh\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for fence in fences for line in fence.splitlines()]
+    refused = [line for line in lines if line.startswith("farm ") and not understood(line)]
+
+    assert refused == []
+
+
+def understood(line: str) -> bool:
+    return accepts(shlex.split(line, comments=True))
+
+
+def test_the_two_commands_of_the_readme_are_make_targets_that_ci_calls() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    promised = re.findall(r"^make (\w+)", section(README, "Two commands"), re.MULTILINE)
+    ci = (ROOT / ".ci" / "run").read_text()
+
+    assert promised == ["demo", "test"]
+    assert set(promised) <= targets
+    assert all(f"make {name}" in ci for name in promised)
+
+
+def test_every_request_of_the_api_is_documented_and_no_other() -> None:
+    app = Flask("api")
+    for blueprint in RESOURCES:
+        app.register_blueprint(blueprint)
+    served = {
+        f"{method} {re.sub('<.*?>', '{}', rule.rule)}"
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        if rule.endpoint != "static"
+    }
+    documented = names(section(GUIDE, "HTTP API"))
+
+    assert {re.sub(r"\{.*?\}", "{}", request) for request in documented} == served
+
+
+# --- sweeps -----------------------------------------------------------------------------------
+
+
+def test_every_key_of_a_sweep_file_is_documented_and_no_other() -> None:
+    case = {"model": "m", "?": 0}
+    accepted = accepted_keys({"?": 0}) + accepted_keys({"name": "n", "case": [case]})
+    documented = [cells[0].strip("`") for cells in rows(section(GUIDE, "Sweep file"))]
+    keys = documented[: documented.index("single")]  # the tables of names follow
+
+    assert keys == accepted
+
+
+@each_document
+def test_every_sweep_in_a_document_can_be_submitted(document: Path) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(), re.M | re.S):
+        expansion = expand(parse_sweep(tomllib.loads(block)), registry.catalogue())
+
+        assert expansion.jobs
+        # Left out may be a width that a strategy cannot have, but never a name that is unknown.
+        assert all(left_out.reason.startswith("world_size") for left_out in expansion.impossible)
+
+
+@pytest.mark.parametrize("kind", ["Strategies", "Models", "Data sets"])
+def test_everything_that_a_sweep_may_name_is_in_the_guide(kind: str) -> None:
+    catalogue = registry.catalogue()
+    registered = {
+        "Strategies": catalogue.strategies,
+        "Models": catalogue.models,
+        "Data sets": catalogue.datasets,
+    }[kind]
+
+    assert set(names(section(GUIDE, kind))) == set(registered)
+
+
+# --- states, failures, messages ---------------------------------------------------------------
+
+
+def test_every_job_state_is_documented() -> None:
+    assert names(section(GUIDE, "Job states")) == [state.value for state in JobState]
+
+
+def test_every_attempt_state_is_documented() -> None:
+    spans = re.findall(r"`([^`]+)`", section(GUIDE, "Job states"))
+
+    assert {state.value for state in AttemptState} <= set(spans)
+
+
+def test_every_kind_of_failure_is_documented_beside_those_of_its_consequence() -> None:
+    text = section(GUIDE, "Kinds of failure")
+    of_configuration, of_machine = text.split("**The machine failed.**")
+
+    assert set(names(of_configuration)) == {kind.value for kind in CONFIGURATION_FAILURES}
+    assert set(names(of_machine)) == {kind.value for kind in FailureKind} - set(
+        names(of_configuration)
+    )
+
+
+def test_every_message_is_in_the_protocol() -> None:
+    assert names(section(PROTOCOL, "Commands")) == list(WIRE_COMMANDS)
+    assert names(section(PROTOCOL, "Reports")) == list(REPORTS)
+
+
+def test_every_barrier_is_in_the_protocol() -> None:
+    documented = [cells[0].strip("*") for cells in rows(section(PROTOCOL, "Four barriers"))]
+
+    assert documented == [barrier.name for barrier in BARRIERS.values()]
+
+
+# --- links ------------------------------------------------------------------------------------
+
+
+@each_document
+def test_links_and_images_lead_somewhere(document: Path) -> None:
+    # A picture's source is a link with an exclamation mark before it.
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (document.parent / path).resolve() if path else document
+        assert linked.exists(), f"{target} does not exist"
+        assert linked.is_relative_to(ROOT), f"{target} leaves the repository"
+        if anchor:
+            assert anchor in anchors(linked), f"{target}: no such heading"
+
+
+def test_every_document_can_be_reached_from_the_readme() -> None:
+    linked = {
+        (README.parent / target.partition("#")[0]).resolve()
+        for target in re.findall(r"\]\(([^)\s:]+)\)", README.read_text())
+    }
+
+    assert set(DOCUMENTS) - {README} <= linked
