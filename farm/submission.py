@@ -25,8 +25,9 @@ _POSITION = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column \d+|en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A sweep that may be submitted, and what it would become."""
+    """A sweep that may be submitted, as it came (`data`), and what it would become."""
 
+    data: Mapping[str, object]
     sweep: SweepSpec
     expansion: Expansion
 
@@ -74,17 +75,16 @@ def plan(data: object) -> Plan:
         InvalidSpec: see `parse_sweep` and `expand`.
     """
     sweep = parse_sweep(data)
-    return Plan(sweep=sweep, expansion=expand(sweep, catalogue()))
-
-
-def submit(session: Session, data: object, *, now: datetime) -> Submitted:
-    """Check a sweep and write its jobs. The caller owns the transaction.
-
-    Raises:
-        InvalidSpec: the sweep cannot be accepted; nothing has been written.
-    """
-    planned = plan(data)
     assert isinstance(data, Mapping)  # or it would not have been parsed
+    return Plan(data=data, sweep=sweep, expansion=expand(sweep, catalogue()))
+
+
+def submit(session: Session, planned: Plan, *, now: datetime) -> Submitted:
+    """Write the jobs of a planned sweep. The caller owns the transaction.
+
+    Planning a large sweep takes seconds, which no other writer should have to wait for: so plan
+    before the transaction begins.
+    """
     # Imported here: who only plans needs no database installed.
     from farm.store.sweeps import insert_sweep
 
@@ -93,7 +93,7 @@ def submit(session: Session, data: object, *, now: datetime) -> Submitted:
     sweep_id = insert_sweep(
         session,
         name=planned.sweep.name,
-        spec=data,
+        spec=planned.data,
         jobs=expansion.jobs,
         skipped=skipped,
         priority=planned.sweep.priority,

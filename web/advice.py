@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from farm.core.scaling import Baselines, baselines
 from farm.core.spec import TrainingPass
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
 from farm.store.dashboard import measurement_stamp
 from farm.store.measurements import OK, Filter, list_measurements
 from farm.store.tables import MeasurementRow
-from web.scaling import Baselines, baselines
 
 MAX_ANSWERS = 8
 _MOST_MEASUREMENTS = 20_000

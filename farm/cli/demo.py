@@ -26,7 +26,7 @@ from farm.store.jobs import list_jobs, request_cancel_sweep
 from farm.store.measurements import Filter, list_measurements
 from farm.store.sweeps import SweepSummary, list_sweeps
 from farm.store.tables import Job, MeasurementRow
-from farm.submission import submit
+from farm.submission import plan, submit
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -115,8 +115,9 @@ def _submit(engine: sa.Engine, sweep: dict[str, Any]) -> int:
         ]
     for sweep_id in unfinished:
         _cancel(engine, sweep_id)
+    planned = plan(sweep)
     with writing(engine) as session:
-        return submit(session, sweep, now=dt.datetime.now(dt.UTC)).sweep_id
+        return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
 
 
 def _cancel(engine: sa.Engine, sweep_id: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from farm.cli import cells
 from farm.cli.output import MISSING, Column, plain_table, print_table
 from farm.core.measurement import quantile, scaling_efficiency_ratio
+from farm.core.scaling import baselines, workload
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.registry import strategy
@@ -73,13 +74,8 @@ def measured_cells(rows: Sequence[MeasurementRow]) -> list[MeasuredCell]:
     """Group successful measurements into cells, by batch size, strategy and world size."""
     successes = sorted((row for row in rows if row.status == "ok"), key=_key)
     groups = [list(group) for _, group in groupby(successes, key=_key)]
-    singles: dict[tuple[object, ...], float] = {}
-    for group in groups:
-        throughput = _median(group, "throughput_examples_per_s")
-        if group[0].world_size == 1 and throughput is not None:
-            workload = _workload(group[0])
-            singles[workload] = max(throughput, singles.get(workload, 0.0))
-    return [_cell(group, singles.get(_workload(group[0]))) for group in groups]
+    alone = baselines(successes)
+    return [_cell(group, alone.get(workload(group[0]))) for group in groups]
 
 
 def print_cells(measured: Sequence[MeasuredCell]) -> None:
@@ -141,17 +137,6 @@ def _key(row: MeasurementRow) -> tuple[object, ...]:
         row.world_size,
         row.server_count,
         row.strategy or "",
-    )
-
-
-def _workload(row: MeasurementRow) -> tuple[object, ...]:
-    """What a single rank must share with a gang to be its baseline: it has no network."""
-    return (
-        row.model,
-        row.dataset,
-        row.training_pass,
-        row.fingerprint,
-        row.global_batch_size,
     )
 
 

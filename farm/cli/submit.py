@@ -49,8 +49,7 @@ def submit(
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
-    data = read_sweep_file(sweep_file)
-    planned = plan(data)
+    planned = plan(read_sweep_file(sweep_file))
     if dry_run:
         _print_plan(planned, as_json=as_json)
         return
@@ -60,7 +59,7 @@ def submit(
     loaded = settings()
     with store(loaded) as engine:
         with writing(engine) as session:
-            submitted = submit_sweep(session, data, now=dt.datetime.now(dt.UTC))
+            submitted = submit_sweep(session, planned, now=dt.datetime.now(dt.UTC))
         ring(loaded)
         result: dict[str, object] = {
             "sweep_id": submitted.sweep_id,

@@ -25,7 +25,7 @@ from farm.store.agents import live_agents
 from farm.store.engine import make_engine, reading, writing
 from farm.store.schema import upgrade
 from farm.store.tables import Attempt, Job, JobEvent, MeasurementRow, Rank
-from farm.submission import submit
+from farm.submission import plan, submit
 from tests.redis_server import RedisServer
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class LiveFarm:
         repetitions = case.pop("repetitions", 1)
         sweep = {"name": "test", "repetitions": repetitions, "case": [case]}
         with writing(self.engine) as session:
-            return submit(session, sweep, now=dt.datetime.now(dt.UTC)).sweep_id
+            return submit(session, plan(sweep), now=dt.datetime.now(dt.UTC)).sweep_id
 
     def jobs(self, sweep_id: int) -> list[Job]:
         with reading(self.engine) as session:

@@ -56,7 +56,7 @@ def row_count(session: Session) -> int:
 
 
 def test_a_sweep_file_becomes_waiting_jobs_in_order(tmp_path: Path, session: Session) -> None:
-    submitted = submit(session, read_sweep_file(write(tmp_path, SWEEP)), now=NOW)
+    submitted = submit(session, plan(read_sweep_file(write(tmp_path, SWEEP))), now=NOW)
     jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
     assert submitted.job_count == len(jobs) == 6
     assert [(j.strategy, j.world_size, j.global_batch_size) for j in jobs] == [
@@ -87,7 +87,7 @@ def test_what_is_left_out_is_stored_with_its_reason(session: Session) -> None:
             }
         ],
     }
-    submitted = submit(session, data, now=NOW)
+    submitted = submit(session, plan(data), now=NOW)
     assert submitted.job_count == 1
     assert submitted.skipped == (
         "case[0]: model=mlp dataset=digits strategy=single world_size=4 global_batch_size=32: "
@@ -111,7 +111,7 @@ def test_a_sweep_that_is_refused_writes_nothing(
 ) -> None:
     text = ("repetitions = 2\n" + SWEEP).replace(*change)
     with pytest.raises(InvalidSpec):
-        submit(session, read_sweep_file(write(tmp_path, text)), now=NOW)
+        submit(session, plan(read_sweep_file(write(tmp_path, text))), now=NOW)
     assert row_count(session) == 0
 
 

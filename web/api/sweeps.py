@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from farm.store.agents import live_agents
 from farm.store.jobs import request_cancel_sweep
 from farm.store.sweeps import find_sweep, list_sweeps, sweep_summary
-from farm.submission import submit
+from farm.submission import plan, submit
 from web import params
 from web.api import shapes
 from web.backend import backend, now, read_session, ring_after, write_session
@@ -26,9 +26,9 @@ def post_sweep() -> ResponseReturnValue:
     Errors: 400 it does not parse; 415 another content type; 422 it cannot be accepted, with the
     `field` at fault, and nothing was written.
     """
-    data = params.posted_sweep()
+    planned = plan(params.posted_sweep())
     with write_session() as session:
-        submitted = submit(session, data, now=now())
+        submitted = submit(session, planned, now=now())
     response = jsonify(
         id=submitted.sweep_id, job_count=submitted.job_count, skipped=list(submitted.skipped)
     )

@@ -25,7 +25,7 @@ from farm.store.dashboard import (
 )
 from farm.store.sweeps import SweepSummary, list_sweeps
 from farm.store.tables import Agent, Job
-from farm.submission import submit
+from farm.submission import plan, submit
 from web import params
 from web.agent_status import AgentStatus, agent_status
 from web.backend import backend, now, read_session, ring_after, write_session
@@ -98,8 +98,9 @@ def post_sweep() -> ResponseReturnValue:
     text = request.form.get("sweep", "")
     try:
         text = _uploaded() or text
+        planned = plan(params.parse_toml(text))
         with write_session() as session:
-            submitted = submit(session, params.parse_toml(text), now=now())
+            submitted = submit(session, planned, now=now())
     except InvalidSpec as error:
         page = _render(FormState(text, str(error)))
         return page, HTTPStatus.UNPROCESSABLE_ENTITY

@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
+from farm.core.scaling import efficiency
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.store.agents import live_agents
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -20,7 +21,6 @@ from web import params
 from web.advice import Findings
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.progress import sweep_remaining_s
-from web.scaling import efficiency
 
 bp = Blueprint("sweep", __name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from farm.core.scaling import baselines, efficiency
 from farm.store.tables import MeasurementRow
-from web.scaling import baselines, efficiency
 
 
 def _row(world_size: int, throughput: float | None, **changes: Any) -> MeasurementRow:

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from farm.core.measurement import scaling_efficiency_ratio
-from farm.store.measurements import OK
-from farm.store.tables import MeasurementRow
+
+
+class Measured(Protocol):
+    """The columns of a measurement that matter here; the store's rows have them."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def dataset(self) -> str | None: ...
+    @property
+    def training_pass(self) -> str: ...
+    @property
+    def strategy(self) -> str | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+    @property
+    def global_batch_size(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def throughput_examples_per_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +47,14 @@ class Workload:
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
 
 
-def baselines(measurements: Sequence[MeasurementRow]) -> Baselines:
+def baselines(measurements: Iterable[Measured]) -> Baselines:
     """Return the throughput of one machine by workload: the median of its repetitions.
 
     Where several strategies ran on one machine, the best of them is what a gang has to beat.
     """
     groups: dict[tuple[Workload, str | None], list[float]] = {}
     for row in measurements:
-        if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
+        if row.status == "ok" and row.world_size == 1 and row.throughput_examples_per_s is not None:
             key = (workload(row), row.strategy)
             groups.setdefault(key, []).append(row.throughput_examples_per_s)
     best: dict[Workload, float] = {}
@@ -41,7 +63,7 @@ def baselines(measurements: Sequence[MeasurementRow]) -> Baselines:
     return best
 
 
-def efficiency(row: MeasurementRow, known: Baselines) -> float | None:
+def efficiency(row: Measured, known: Baselines) -> float | None:
     """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
     single = known.get(workload(row))
     if single is None or row.throughput_examples_per_s is None:
@@ -53,7 +75,7 @@ def efficiency(row: MeasurementRow, known: Baselines) -> float | None:
     )
 
 
-def workload(row: MeasurementRow) -> Workload:
+def workload(row: Measured) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
     return Workload(
         row.model, row.dataset, row.training_pass, row.fingerprint, row.global_batch_size
