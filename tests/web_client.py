@@ -125,6 +125,8 @@ def _measured(session: Session, job_id: int, spec: JobSpec, *, log_tail: str) ->
             timed_begun_monotonic_s=1.0,
             interface_rx_bytes=1,
             interface_tx_bytes=1,
+            payload_rx_bytes=1,
+            payload_tx_bytes=1,
             train_loss=0.5,
             val_accuracy_ratio=0.9,
             peak_resident_bytes=1,

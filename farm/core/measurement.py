@@ -16,10 +16,9 @@ from farm.core.trainer_lines import Epoch, TrainerResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOutcome:
-    """What one rank reported. `interface_id` names the interface whose bytes it counted."""
+    """What one rank reported."""
 
     rank: int
-    interface_id: str
     result: TrainerResult
     timed_begun_s: float | None  # begin of the timed window, seconds after go
     samples: tuple[Sample, ...]
@@ -122,7 +121,9 @@ def measure(
         epochs=spec.epochs,
         accuracy=chief.val_accuracy_ratio,
         throughput_examples_per_s=(
-            spec.global_batch_size * steps.count / steps.total_s if steps else None
+            spec.global_batch_size * steps.count / steps.total_s
+            if steps and steps.total_s > 0
+            else None
         ),
         compute_s=mean(p.compute_s for p in profiles),
         communication_s=mean(p.communication_s for p in profiles),
@@ -150,18 +151,14 @@ def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
 
 
 def sent_bytes_per_step(ranks: Sequence[RankOutcome]) -> float | None:
-    """Bytes that one rank sends per step, from the kernel's counters around the timed steps.
+    """Bytes that one rank sends per step over its own TCP connections, averaged over the ranks.
 
-    Ranks on one machine share its interface, and each counts what all of them send, so a count
-    is divided by the ranks on that interface. Other traffic on it is counted too: commands and
-    reports are some kilobytes a second.
+    Payload alone: headers come on top, and what else passed the interface is not in it. Partial
+    steps send as much as full ones and are counted as such.
     """
-    sharing: dict[str, int] = {}
-    for rank in ranks:
-        sharing[rank.interface_id] = sharing.get(rank.interface_id, 0) + 1
     return mean(
-        r.result.interface_tx_bytes / (r.result.window_step_count * sharing[r.interface_id])
-        if r.result.interface_tx_bytes is not None and r.result.window_step_count
+        r.result.payload_tx_bytes / r.result.window_step_count
+        if r.result.payload_tx_bytes is not None and r.result.window_step_count
         else None
         for r in ranks
     )
@@ -170,7 +167,7 @@ def sent_bytes_per_step(ranks: Sequence[RankOutcome]) -> float | None:
 def ring_bytes_per_step(*, world_size: int, gradient_bytes: int) -> float:
     """Bytes one rank of a ring all-reduce sends per step: 2 (n - 1) / n x gradient bytes.
 
-    Patarasuk and Yuan 2009. For n >= 1; 0 for one rank. Headers of the transport come on top.
+    Patarasuk and Yuan 2009. For n >= 1; 0 for one rank.
     """
     return 2 * (world_size - 1) / world_size * gradient_bytes
 

@@ -164,6 +164,8 @@ class TrainerResult:
     timed_begun_monotonic_s: float
     interface_rx_bytes: int | None  # counted over the timed window, on the whole interface
     interface_tx_bytes: int | None
+    payload_rx_bytes: int | None  # likewise, of this process's own TCP connections alone
+    payload_tx_bytes: int | None
     train_loss: float | None
     val_accuracy_ratio: float | None
     peak_resident_bytes: int

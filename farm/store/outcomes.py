@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from farm.core.codec import content_hash, from_json
 from farm.core.measurement import RankOutcome, measure
 from farm.core.messages import (
-    AgentFacts,
     Hardware,
     Prepared,
     RankEnded,
@@ -97,7 +96,7 @@ def _configuration(
 def _measured(
     session: Session, attempt: AttemptView, members: Sequence[Row[Rank, Agent]]
 ) -> dict[str, Any]:
-    outcomes = [_rank_outcome(session, rank, agent) for rank, agent in members]
+    outcomes = [_rank_outcome(session, rank) for rank, _ in members]
     timed = [
         time_s
         for chunk in steps_of(session, attempt.token, rank=0)
@@ -123,14 +122,12 @@ def _measured(
     }
 
 
-def _rank_outcome(session: Session, rank: Rank, agent: Agent) -> RankOutcome:
-    facts = from_json(AgentFacts, agent.facts)
+def _rank_outcome(session: Session, rank: Rank) -> RankOutcome:
     ended = from_json(RankEnded, rank.ended)
     assert ended.result is not None, "the attempt succeeded"
     samples: Sequence[Sample] = samples_of(session, rank.attempt_id, rank=rank.rank)
     return RankOutcome(
         rank=rank.rank,
-        interface_id=f"{facts.machine_id}/{facts.interface}",
         result=ended.result,
         timed_begun_s=ended.timed_begun_s,
         samples=tuple(samples),

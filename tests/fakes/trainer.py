@@ -127,6 +127,8 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
             timed_begun_monotonic_s=begun_s,
             interface_rx_bytes=8 * PARAMETER_COUNT * timed_count,
             interface_tx_bytes=8 * PARAMETER_COUNT * timed_count,
+            payload_rx_bytes=8 * PARAMETER_COUNT * timed_count,
+            payload_tx_bytes=8 * PARAMETER_COUNT * timed_count,
             train_loss=0.5,
             val_accuracy_ratio=0.9 if assignment.rank == 0 else None,
             peak_resident_bytes=10_000_000,

@@ -106,6 +106,8 @@ def test_no_value_that_a_database_refuses_hides_in_free_json(value: object) -> N
         "timed_begun_monotonic_s": 1.0,
         "interface_rx_bytes": None,
         "interface_tx_bytes": None,
+        "payload_rx_bytes": None,
+        "payload_tx_bytes": None,
         "train_loss": None,
         "val_accuracy_ratio": None,
         "peak_resident_bytes": 1,

@@ -29,6 +29,8 @@ RESULT = TrainerResult(
     timed_begun_monotonic_s=100.0,
     interface_rx_bytes=8000,
     interface_tx_bytes=8000,
+    payload_rx_bytes=4000,
+    payload_tx_bytes=4000,
     train_loss=0.5,
     val_accuracy_ratio=0.9,
     peak_resident_bytes=1,
@@ -37,10 +39,9 @@ RESULT = TrainerResult(
 )
 
 
-def outcome(rank: int, *, interface_id: str = "m/lo", **changes: object) -> RankOutcome:
+def outcome(rank: int, **changes: object) -> RankOutcome:
     value = RankOutcome(
         rank=rank,
-        interface_id=interface_id,
         result=RESULT,
         timed_begun_s=1.5,
         samples=tuple(Sample(tick=t, cpu_ratio=t / 10, resident_bytes=t) for t in range(6)),
@@ -77,19 +78,23 @@ def test_a_window_shorter_than_a_tick_falls_back_to_all_samples() -> None:
     assert len(timed_samples(short)) == 6
 
 
-def test_ranks_that_share_an_interface_share_its_bytes() -> None:
-    assert sent_bytes_per_step([outcome(0), outcome(1)]) == 1000
-    apart = [outcome(0, interface_id="a/eth0"), outcome(1, interface_id="b/eth0")]
-    assert sent_bytes_per_step(apart) == 2000
+def test_bytes_per_step_are_one_ranks_on_average() -> None:
+    busy = dataclasses.replace(RESULT, payload_tx_bytes=12000)
+    assert sent_bytes_per_step([outcome(0), outcome(1, result=busy)]) == 2000
+
+
+def test_what_else_passed_the_interface_is_not_the_gangs() -> None:
+    noisy = dataclasses.replace(RESULT, interface_tx_bytes=10**9)
+    assert sent_bytes_per_step([outcome(0, result=noisy)]) == 1000
 
 
 def test_partial_steps_send_as_many_bytes_as_full_ones() -> None:
     half_partial = dataclasses.replace(RESULT, timed_step_count=4, window_step_count=8)
-    assert sent_bytes_per_step([outcome(0, result=half_partial)]) == 1000
+    assert sent_bytes_per_step([outcome(0, result=half_partial)]) == 500
 
 
 def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:
-    uncounted = dataclasses.replace(RESULT, interface_tx_bytes=None)
+    uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
     assert sent_bytes_per_step([outcome(0, result=uncounted)]) is None
 
 

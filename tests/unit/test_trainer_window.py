@@ -1,12 +1,14 @@
-"""What the interface carried while the window was open."""
+"""What passed while the window was open, on the interface and over own connections."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from farm.trainers.window import InterfaceBytes, TimedWindow, read_interface
+from farm.trainers.byte_count import ByteCount
+from farm.trainers.window import TimedWindow, read_interface
 
 
 class Counters:
@@ -34,7 +36,7 @@ def test_only_what_passes_while_it_is_open_counts(counters: Counters) -> None:
         window.open()
         counters.set(after, 2 * after)
         window.close()
-    assert window.traffic == InterfaceBytes(rx_bytes=13, tx_bytes=26)
+    assert window.interface_bytes == ByteCount(rx_bytes=13, tx_bytes=26)
     assert 0.0 < window.duration_s <= window.span_s
 
 
@@ -46,7 +48,7 @@ def test_a_counter_that_went_back_gives_nothing_and_not_a_wrong_number(counters:
     window.close()
     window.open()
     window.close()
-    assert window.traffic is None
+    assert window.interface_bytes is None
 
 
 def test_an_unknown_interface_gives_nothing(counters: Counters) -> None:
@@ -54,8 +56,43 @@ def test_an_unknown_interface_gives_nothing(counters: Counters) -> None:
     window = TimedWindow("eth8", statistics=counters.folder)
     window.open()
     window.close()
-    assert window.traffic is None
+    assert window.interface_bytes is None
 
 
 def test_the_loopback_interface_of_this_machine_can_be_read() -> None:
     assert read_interface("lo") is not None
+
+
+def test_own_connections_are_counted_to_the_byte_and_others_are_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname(), timeout=10)
+        receiver, _ = server.accept()
+        with sender, receiver:
+            sender.sendall(b"before")
+            receiver.recv(6, socket.MSG_WAITALL)
+            window = TimedWindow("lo")
+            window.open()
+            sender.sendall(b"x" * 100_000)
+            receiver.recv(100_000, socket.MSG_WAITALL)
+            # What was received has been acknowledged once an answer is back.
+            receiver.sendall(b"answer")
+            sender.recv(6, socket.MSG_WAITALL)
+            window.close()
+    # Both ends belong to this process.
+    assert window.payload_bytes is not None
+    assert window.payload_bytes.rx_bytes == 100_006
+    assert window.payload_bytes.tx_bytes >= 100_000
+
+
+def test_a_connection_made_while_the_window_is_open_counts_from_its_beginning() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        window = TimedWindow("lo")
+        window.open()
+        with socket.create_connection(server.getsockname(), timeout=10) as sender:
+            receiver, _ = server.accept()
+            with receiver:
+                sender.sendall(b"x" * 1000)
+                receiver.recv(1000, socket.MSG_WAITALL)
+                window.close()
+    assert window.payload_bytes is not None
+    assert window.payload_bytes.rx_bytes == 1000
