@@ -47,15 +47,19 @@ def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
     return None if echo is None else now_s - (echo.server_time_s + echo.elapsed_s)
 
 
-def renews_lease(beat: Heartbeat, *, token: int, same_boot: bool) -> bool:
+def renews_lease(beat: Heartbeat, *, token: int, same_boot: bool, has_reported: bool) -> bool:
     """Whether a fresh heartbeat keeps the lease of attempt `token` alive.
 
-    Until the agent has seen the token, `start_rank` is still on its way. Once it has, only the
-    boot that took the rank can vouch for it (`same_boot`): after a restart the rank is gone, and
-    its lease runs out unless the spool still delivers its end. A higher token means that the
-    server itself has forgotten something, and then nothing is vouched for.
+    Until the agent has seen the token, `start_rank` is still on its way; but where the rank
+    `has_reported` already, the agent has lost its disk since, and the rank with it. Once it has
+    seen the token, only the boot that took the rank can vouch for it (`same_boot`): after a
+    restart the rank is gone, and its lease runs out unless the spool still delivers its end. A
+    higher token means that the server itself has forgotten something, and then nothing is
+    vouched for.
     """
-    return beat.highest_token < token or (beat.highest_token == token and same_boot)
+    if beat.highest_token < token:
+        return not has_reported
+    return beat.highest_token == token and same_boot
 
 
 def is_clean(beat: Heartbeat, *, unclean_token: int) -> bool:

@@ -60,17 +60,18 @@ def content_hash(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def without_nul(value: object) -> object:
-    """Replace the character NUL in free JSON, which PostgreSQL stores in no text.
+def storable(value: object) -> object:
+    """Replace in free JSON what no database stores in a text: NUL, and half a surrogate pair.
 
-    The log of a crashed program may hold any; losing the character is better than the report.
+    The log of a crashed program may hold any, and Python writes a file name that is not UTF-8 in
+    such halves; losing the character is better than the report.
     """
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
+        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
     if isinstance(value, dict):
-        return {str(without_nul(key)): without_nul(item) for key, item in value.items()}
+        return {str(storable(key)): storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nul(item) for item in value]
+        return [storable(item) for item in value]
     return value
 
 

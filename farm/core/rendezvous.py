@@ -29,6 +29,7 @@ class Limits:
     start_s: float = 120.0
     resend_s: float = 3.0
     verdict_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
+    end_s: float = 60.0  # how long after its time limit a rank's own word is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         return ended
     barrier = BARRIERS.get(attempt.state)
     if barrier is None:
-        return _time_limit(attempt) or Wait()
+        return _time_limit(attempt, limits) or Wait()
     behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
     if not behind:
         return Advance(state=barrier.onward)
@@ -131,10 +132,14 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
     A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
     configuration's failure decides at once, whoever else complains, and any other waits until all
     have spoken or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
+
+    A trainer that raises before it is even ready has trained nothing: a machine without its
+    framework does so with every configuration, and must not turn a whole sweep into results.
     """
     failures = [(r, r.failure) for r in attempt.ranks if r.failure is not None]
     for rank, failure in failures:
-        if failure.is_of_configuration:
+        never_ready = rank.address is None and failure.kind is FailureKind.TRAINER_RAISED
+        if failure.is_of_configuration and not never_ready:
             return End(state=AttemptState.FAILED, failure=_named(rank, failure))
     expired = [r for r in attempt.ranks if r.lease_s <= 0 and r.phase is not RankPhase.ENDED]
     if failures:
@@ -160,11 +165,16 @@ def _named(rank: RankView, failure: Failure) -> Failure:
     )
 
 
-def _time_limit(attempt: AttemptView) -> End | None:
-    if attempt.state_age_s < attempt.spec.time_limit_s:
+def _time_limit(attempt: AttemptView, limits: Limits) -> End | None:
+    """End an attempt of which the last words were lost.
+
+    Each agent holds its rank to the limit itself, and its report is the result. If none comes,
+    that says nothing of the configuration.
+    """
+    limit_s = attempt.spec.time_limit_s
+    if attempt.state_age_s < limit_s + limits.end_s:
         return None
-    message = f"not done within time_limit_s = {attempt.spec.time_limit_s:g}"
-    return End(
-        state=AttemptState.FAILED,
-        failure=Failure(kind=FailureKind.TIME_LIMIT, message=message),
-    )
+    silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED]
+    names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in silent)
+    message = f"no end within {limits.end_s:g} s after time_limit_s = {limit_s:g} from {names}"
+    return _lost(FailureKind.STALLED, message)

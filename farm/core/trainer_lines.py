@@ -16,7 +16,7 @@ import enum
 import json
 from dataclasses import dataclass, field
 
-from farm.core.codec import from_json, to_json
+from farm.core.codec import from_json, storable, to_json
 from farm.core.spec import JobSpec
 from farm.errors import InvalidSpec
 
@@ -39,6 +39,7 @@ class FailureKind(enum.Enum):
     AGENT_LOST = "agent_lost"  # its lease ran out
     REFUSED = "refused"  # the agent was busy, full or shutting down
     NETWORK = "network"  # the profile could not be applied or verified
+    SENSELESS = "senseless"  # the server could make nothing of what was reported
 
 
 CONFIGURATION_FAILURES = frozenset(
@@ -215,11 +216,13 @@ def read_event(line: str) -> Event:
         InvalidSpec: not JSON, an unknown event, or a field of another type.
     """
     try:
-        data = json.loads(line)
+        data = storable(json.loads(line))
     except (ValueError, RecursionError):
         raise InvalidSpec("trainer line", line, "a JSON object") from None
     name = data.pop("event", None) if isinstance(data, dict) else None
     if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidSpec("event", name, f"one of {', '.join(_EVENTS)}")
+    # A report holds it one level deeper, and a report that cannot be read again blocks its spool.
+    from_json(object, {name: data}, where="trainer line")
     event: Event = from_json(_EVENTS[name], data, where=name)
     return event

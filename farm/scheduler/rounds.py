@@ -10,17 +10,20 @@ import logging
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm import registry
+from farm.core.codec import storable
 from farm.core.gang import command_for
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import Command, StopAttempt
-from farm.core.rendezvous import Advance, End, Limits, Resend, decide
+from farm.core.rendezvous import Advance, Decision, End, Limits, Resend, Wait, decide
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import place
+from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView
-from farm.errors import LeaseConflict
+from farm.errors import InvalidSpec, LeaseConflict
 from farm.store.agents import live_agents
 from farm.store.attempts import (
     active_attempts,
@@ -72,19 +75,49 @@ def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoin
 
 def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
     outgoing: list[Outgoing] = []
-    for attempt in active_attempts(session, now=now):
+    active = active_attempts(session, now=now)
+    for token, reason in active.unreadable.items():
+        _give_up(session, token, reason, now=now, rules=rules)
+    for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
-        if isinstance(decision, Resend):
-            outgoing += _commands(attempt, attempt.state, decision.ranks, limits=rules.limits)
-            mark_commanded(session, attempt.token, decision.ranks, now=now)
-        elif isinstance(decision, Advance):
-            everyone = tuple(r.rank for r in attempt.ranks)
-            advance_attempt(session, attempt.token, decision.state, now=now)
-            outgoing += _commands(attempt, decision.state, everyone, limits=rules.limits)
-            mark_commanded(session, attempt.token, everyone, now=now)
-        elif isinstance(decision, End):
-            _end(session, attempt, decision, now=now, rules=rules)
+        if isinstance(decision, Wait):
+            continue
+        try:
+            with session.begin_nested():
+                outgoing += _carry_out(session, attempt, decision, now=now, rules=rules)
+        except OperationalError:
+            raise  # it is the database's, and of no attempt in particular
+        except Exception as error:
+            # What one gang has reported must not stop all the others for ever.
+            logger.exception("attempt makes no sense", extra={"token": attempt.token})
+            reason = f"{type(error).__name__}: {error}"
+            _give_up(session, attempt.token, reason, now=now, rules=rules)
     return outgoing
+
+
+def _carry_out(
+    session: Session, attempt: AttemptView, decision: Decision, *, now: dt.datetime, rules: Rules
+) -> list[Outgoing]:
+    outgoing: list[Outgoing] = []
+    if isinstance(decision, Resend):
+        outgoing = _commands(attempt, attempt.state, decision.ranks, limits=rules.limits)
+        mark_commanded(session, attempt.token, decision.ranks, now=now)
+    elif isinstance(decision, Advance):
+        everyone = tuple(r.rank for r in attempt.ranks)
+        advance_attempt(session, attempt.token, decision.state, now=now)
+        outgoing = _commands(attempt, decision.state, everyone, limits=rules.limits)
+        mark_commanded(session, attempt.token, everyone, now=now)
+    elif isinstance(decision, End):
+        _end(session, attempt, decision, now=now, rules=rules)
+    return outgoing
+
+
+def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rules: Rules) -> None:
+    """Lose an attempt of which the server can make nothing; so its job comes to an end too."""
+    message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
+    failure = Failure(kind=FailureKind.SENSELESS, message=str(storable(message)))
+    end_attempt(session, token, AttemptState.LOST, failure=failure, now=now, policy=rules.policy)
+    logger.error("attempt was given up: %s", reason, extra={"token": token})
 
 
 def _end(
@@ -123,6 +156,22 @@ def _commands(
     return outgoing
 
 
+def _start_commands(
+    session: Session, token: int, *, now: dt.datetime, rules: Rules
+) -> list[Outgoing]:
+    try:
+        attempt = attempt_of(session, token, now=now)
+        everyone = tuple(r.rank for r in attempt.ranks)
+        return _commands(attempt, attempt.state, everyone, limits=rules.limits)
+    except InvalidSpec as error:
+        # Leased all the same, since the rounds to come give it up and so end the job. Refused
+        # here, it would be the first to be placed again, for ever.
+        logger.error(  # noqa: TRY400
+            "attempt cannot be started: %s", error, extra={"token": token}
+        )
+        return []
+
+
 def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
     with reading(engine) as session:
         agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
@@ -134,11 +183,7 @@ def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgo
         try:
             with writing(engine) as session:
                 token = lease_gang(session, placement, now=now, lease=rules.lease)
-                attempt = attempt_of(session, token, now=now)
-                everyone = tuple(range(len(placement.agent_ids)))
-                outgoing += _commands(
-                    attempt, AttemptState.PREPARING, everyone, limits=rules.limits
-                )
+                outgoing += _start_commands(session, token, now=now, rules=rules)
         except LeaseConflict as conflict:
             # Somebody else was quicker; the next round sees what is left.
             logger.info("placement was overtaken: %s", conflict)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Row, select, update
 from sqlalchemy.orm import Session
@@ -21,23 +22,41 @@ from farm.core.retries import RetryPolicy, after_attempt
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
 from farm.core.views import AttemptView, RankView
-from farm.errors import NotFound
+from farm.errors import InvalidSpec, NotFound
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 
 
-def active_attempts(session: Session, *, now: dt.datetime) -> list[AttemptView]:
-    """Return every active attempt that nobody else is deciding on, oldest first, and lock them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Active:
+    """Active attempts, oldest first. `unreadable`: token to what is wrong with its rows."""
 
-    Two schedulers at once each see what the other one has not locked.
+    attempts: tuple[AttemptView, ...]
+    unreadable: Mapping[int, str]
+
+
+def active_attempts(session: Session, *, now: dt.datetime) -> Active:
+    """Return every active attempt that nobody else is deciding on, and lock them.
+
+    Two schedulers at once each see what the other one has not locked. The jobs are locked with
+    them: whoever cancels a sweep locks its jobs in another order, and waiting for them here, with
+    some locked already, would be a deadlock.
     """
     rows = session.execute(
         select(Attempt, Job)
         .join(Job, Job.id == Attempt.job_id)
         .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
         .order_by(Attempt.id)
-        .with_for_update(of=Attempt, skip_locked=True)
+        .with_for_update(of=[Attempt, Job], skip_locked=True)
     ).all()
-    return _views(session, [(attempt, job) for attempt, job in rows], now=now)
+    members = _members(session, [attempt.id for attempt, _ in rows])
+    views: list[AttemptView] = []
+    unreadable: dict[int, str] = {}
+    for attempt, job in rows:
+        try:
+            views.append(_view(attempt, job, members[attempt.id], now=now))
+        except InvalidSpec as error:
+            unreadable[attempt.id] = str(error)
+    return Active(attempts=tuple(views), unreadable=unreadable)
 
 
 def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView:
@@ -45,38 +64,38 @@ def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView
 
     Raises:
         NotFound: there is no such attempt.
+        InvalidSpec: its rows are not what this version writes.
     """
     attempt, job = _attempt_and_job(session, token)
-    return _views(session, [(attempt, job)], now=now)[0]
+    return _view(attempt, job, _members(session, [token])[token], now=now)
 
 
-def _views(
-    session: Session,
-    rows: Sequence[tuple[Attempt, Job]],
-    *,
-    now: dt.datetime,
-) -> list[AttemptView]:
-    ranks: dict[int, list[RankView]] = {attempt.id: [] for attempt, _ in rows}
-    members = session.execute(
+def _members(session: Session, tokens: Sequence[int]) -> dict[int, list[Row[Rank, Agent]]]:
+    """Return each attempt's ranks in order, with their agents."""
+    members: dict[int, list[Row[Rank, Agent]]] = {token: [] for token in tokens}
+    rows = session.execute(
         select(Rank, Agent)
         .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id.in_(list(ranks)))
+        .where(Rank.attempt_id.in_(tokens))
         .order_by(Rank.attempt_id, Rank.rank)
     )
-    for member in members:
-        ranks[member[0].attempt_id].append(_rank_view(member, now=now))
-    return [
-        AttemptView(
-            token=attempt.id,
-            job_id=job.id,
-            spec=from_json(JobSpec, job.spec),
-            state=attempt.state,
-            state_age_s=(now - attempt.state_since).total_seconds(),
-            ranks=tuple(ranks[attempt.id]),
-            cancel_requested=job.cancel_requested,
-        )
-        for attempt, job in rows
-    ]
+    for member in rows:
+        members[member[0].attempt_id].append(member)
+    return members
+
+
+def _view(
+    attempt: Attempt, job: Job, members: Iterable[Row[Rank, Agent]], *, now: dt.datetime
+) -> AttemptView:
+    return AttemptView(
+        token=attempt.id,
+        job_id=job.id,
+        spec=from_json(JobSpec, job.spec),
+        state=attempt.state,
+        state_age_s=(now - attempt.state_since).total_seconds(),
+        ranks=tuple(_rank_view(member, now=now) for member in members),
+        cancel_requested=job.cancel_requested,
+    )
 
 
 def _rank_view(member: Row[Rank, Agent], *, now: dt.datetime) -> RankView:

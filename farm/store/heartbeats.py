@@ -10,8 +10,10 @@ from sqlalchemy.orm import Session
 
 from farm.core.admission import beat_age_s, is_clean, renews_lease
 from farm.core.codec import to_json
+from farm.core.lifecycle import RankPhase
 from farm.core.messages import AgentState, Heartbeat
-from farm.store.tables import Agent
+from farm.store.leases import follow_tokens
+from farm.store.tables import Agent, Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +66,40 @@ def record_heartbeat(
     agent.facts, agent.fingerprint = facts, beat.facts.hardware.fingerprint
     if age_s is not None:
         agent.heartbeat_at = now
-        _settle(agent, beat, now=now, lease=lease)
+        follow_tokens(session, beat.highest_token)
+        _settle(session, agent, beat, now=now, lease=lease)
     return BeatEffect(is_newly_free=_is_free(agent) and not was_free)
 
 
-def _settle(agent: Agent, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> None:
+def _settle(
+    session: Session, agent: Agent, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta
+) -> None:
     """Draw the consequences of a fresh beat: the agent is clean, or keeps its lease."""
     if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
         agent.unclean_token = agent.stop_sent_at = None
     if agent.attempt_id is None:
         return
-    if beat.highest_token < agent.attempt_id:
+    awaits_start = beat.highest_token < agent.attempt_id
+    has_reported = awaits_start and _has_reported(session, agent)
+    if awaits_start and not has_reported:
         agent.lease_boot_id = beat.boot_id
-    if renews_lease(beat, token=agent.attempt_id, same_boot=agent.lease_boot_id == beat.boot_id):
+    if renews_lease(
+        beat,
+        token=agent.attempt_id,
+        same_boot=agent.lease_boot_id == beat.boot_id,
+        has_reported=has_reported,
+    ):
         agent.lease_expires_at = now + lease
+
+
+def _has_reported(session: Session, agent: Agent) -> bool:
+    """Whether the rank that the agent is leased for has passed a barrier already."""
+    reported = select(Rank.rank).where(
+        Rank.attempt_id == agent.attempt_id,
+        Rank.agent_id == agent.id,
+        Rank.phase != RankPhase.LEASED,
+    )
+    return session.scalar(reported) is not None
 
 
 def _is_free(agent: Agent) -> bool:

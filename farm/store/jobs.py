@@ -14,7 +14,7 @@ from farm.core.codec import from_json
 from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState, move
 from farm.core.spec import NetworkProfile
 from farm.core.views import WaitingJob
-from farm.errors import InvalidTransition, NotFound
+from farm.errors import InvalidSpec, InvalidTransition, NotFound
 from farm.store.tables import Attempt, Job, JobEvent, MeasurementRow, Rank, Sweep
 
 NETEM = "netem"  # the capability of an agent that can shape its network
@@ -103,7 +103,7 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
             job_id=job_id,
             world_size=world_size,
             requires=_required_capabilities(spec),
-            labels=frozenset(spec["labels"].items()),
+            labels=frozenset(spec.get("labels", {}).items()),
             priority=priority,
             waited_s=(now - due_at).total_seconds(),
         )
@@ -208,10 +208,12 @@ def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
 
 
 def _required_capabilities(spec: dict[str, Any]) -> frozenset[str]:
-    network = spec["network"]
-    if network is None or from_json(NetworkProfile, network).is_untouched:
-        return frozenset()
-    return frozenset({NETEM})
+    network = spec.get("network")
+    try:
+        untouched = network is None or from_json(NetworkProfile, network).is_untouched
+    except InvalidSpec:
+        untouched = True  # its attempt will say so; here it would stop all other jobs
+    return frozenset() if untouched else frozenset({NETEM})
 
 
 def _no_job(job_id: int) -> NotFound:

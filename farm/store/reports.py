@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
@@ -12,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
-from farm.core.codec import without_nul
+from farm.core.codec import storable
 from farm.core.lifecycle import RankPhase
 from farm.core.messages import (
     REPORT_NAMES,
@@ -33,6 +34,8 @@ from farm.errors import InvalidSpec
 from farm.store.attempts import reached
 from farm.store.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +75,24 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
 
     The caller owns the transaction, and confirms to the agent only after its commit. Reports are
     numbered without gaps: what was stored before is passed over, and nothing is taken across a
-    gap, so that one number says everything. A generation that the store does not know starts
-    where the batch does: its beginning was confirmed by a store that is no more.
+    gap within a batch, so that one number says everything. An agent forgets only what was
+    confirmed, so a batch that begins later than expected follows what this store has lost, by a
+    restored backup or a loss of power. It goes on from there, or it never would again.
     """
     if not batch.reports:
         raise InvalidSpec("reports", [], "at least one report")
     first = batch.reports[0].number
     position = _position(session, batch, before=first - 1, now=now)
+    if first > position.confirmed_number + 1:
+        logger.error(
+            "reports that were confirmed once are not in the store any more",
+            extra={
+                "agent_id": batch.agent_id,
+                "first_missing": position.confirmed_number + 1,
+                "last_missing": first - 1,
+            },
+        )
+        position.confirmed_number = first - 1
     fresh = []
     expected = position.confirmed_number + 1
     for report in batch.reports:
@@ -119,7 +133,7 @@ def _storable(report: Report) -> Report:
     """Return the report as every database takes it. Series, the bulk of all, hold no texts."""
     if report.kind in _SERIES:
         return report
-    return dataclasses.replace(report, body=cast(dict[str, object], without_nul(report.body)))
+    return dataclasses.replace(report, body=cast(dict[str, object], storable(report.body)))
 
 
 def _position(

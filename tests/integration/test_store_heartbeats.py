@@ -8,6 +8,7 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
+from farm.core.lifecycle import RankPhase
 from farm.core.messages import AgentState, BeatEcho, Heartbeat
 from farm.store.engine import reading, writing
 from farm.store.heartbeats import BeatEffect, record_heartbeat
@@ -108,6 +109,19 @@ def test_a_restart_before_start_rank_arrived_keeps_the_lease(engine: sa.Engine) 
     took_it = dataclasses.replace(restarted, counter=2, highest_token=token, serving_token=token)
     beat(engine, took_it, now=NOW + seconds(2))
     assert agent(engine).lease_expires_at == NOW + seconds(2) + LEASE
+
+
+def test_an_agent_that_lost_its_disk_cannot_renew_the_lease_of_the_rank_it_lost(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_agent(session, "a", lease_boot_id="boot of a")
+        add_attempt(session, job_id, ["a"], phase=RankPhase.PREPARED)
+    for counter in (1, 2):
+        wiped = dataclasses.replace(BEAT, boot_id="another boot", counter=counter, highest_token=0)
+        beat(engine, wiped, now=NOW + seconds(1))
+    assert agent(engine).lease_expires_at == NOW + LEASE
 
 
 def test_an_agent_is_free_only_after_it_has_reported_itself_clean(engine: sa.Engine) -> None:

@@ -80,10 +80,18 @@ def test_overlapping_batches_add_only_what_is_new(engine: sa.Engine, token: int)
     assert count(engine, SampleRow) == 3
 
 
-def test_nothing_is_taken_across_a_gap(engine: sa.Engine, token: int) -> None:
+def test_nothing_is_taken_across_a_gap_within_a_batch(engine: sa.Engine, token: int) -> None:
+    torn = [report(1, samples(1), token=token), report(3, samples(3), token=token)]
+    stored = store(engine, torn)
+    assert (stored.confirmed, stored.admitted_count) == (1, 1)
+
+
+def test_a_spool_goes_on_although_the_store_has_lost_what_it_confirmed(
+    engine: sa.Engine, token: int
+) -> None:
     store(engine, [report(1, samples(1), token=token)])
-    stored = store(engine, [report(3, samples(3), token=token)])
-    assert (stored.confirmed, stored.admitted_count) == (1, 0)
+    stored = store(engine, [report(7, samples(3), token=token)])
+    assert (stored.confirmed, stored.admitted_count) == (7, 1)
 
 
 def test_the_same_numbers_of_a_new_generation_are_new_reports(
@@ -128,6 +136,18 @@ def test_a_nul_in_a_log_costs_the_character_and_not_the_report(
         stored = session.get_one(Rank, (token, 0)).ended
     assert stored is not None
     assert stored["log_tail"] == "core\ufffddump"
+
+
+def test_half_a_character_costs_the_character_and_not_the_report(
+    engine: sa.Engine, token: int
+) -> None:
+    failure = Failure(kind=FailureKind.KILLED, message="caf\udce9")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    assert store(engine, [report(1, ended, token=token)]).admitted_count == 1
+    with reading(engine) as session:
+        stored = session.get_one(Rank, (token, 0)).ended
+    assert stored is not None
+    assert stored["failure"]["message"] == "caf?"
 
 
 def test_a_barrier_report_moves_its_rank_forward_and_never_back(

@@ -91,20 +91,22 @@ def test_a_beat_without_an_echo_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("highest_token", "same_boot", "renews"),
+    ("highest_token", "same_boot", "has_reported", "renews"),
     [
-        (6, True, True),  # start_rank is still on its way
-        (6, False, True),
-        (7, True, True),  # it serves the rank, or its last reports are on their way
-        (7, False, False),  # it was restarted: the rank is gone
-        (8, True, False),  # it has seen a later token than the server knows of
+        (6, True, False, True),  # start_rank is still on its way
+        (6, False, False, True),
+        (0, False, True, False),  # it has lost its disk, and the rank that had reported
+        (7, True, True, True),  # it serves the rank, or its last reports are on their way
+        (7, False, True, False),  # it was restarted: the rank is gone
+        (8, True, False, False),  # it has seen a later token than the server knows of
     ],
 )
 def test_only_who_took_the_rank_or_will_take_it_keeps_its_lease(
-    highest_token: int, same_boot: bool, renews: bool
+    highest_token: int, same_boot: bool, has_reported: bool, renews: bool
 ) -> None:
     beat = dataclasses.replace(BEAT, highest_token=highest_token)
-    assert renews_lease(beat, token=7, same_boot=same_boot) is renews
+    renewed = renews_lease(beat, token=7, same_boot=same_boot, has_reported=has_reported)
+    assert renewed is renews
 
 
 def test_an_agent_is_clean_when_it_serves_nothing_and_has_seen_the_token() -> None:

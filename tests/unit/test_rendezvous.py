@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 
 from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.messages import RankAddress
 from farm.core.rendezvous import Advance, End, Limits, Resend, Wait, decide
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
-LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2)
+LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2, end_s=5)
+ADDRESS = RankAddress(rank=0, host="127.0.0.1", probe_port=1, trainer_ports=(2,))
 SPEC = JobSpec(
     model="small_cnn",
     dataset="digits",
@@ -175,12 +177,33 @@ def test_a_silent_dead_agent_is_the_cause_of_its_peers_complaints() -> None:
 
 
 def test_a_job_over_its_time_limit_is_a_failed_configuration() -> None:
-    ranks = [rank(i, RankPhase.STARTED) for i in (0, 1)]
+    ranks = [failed(0, FailureKind.TIME_LIMIT), rank(1, RankPhase.STARTED)]
     decision = decide(attempt(AttemptState.RUNNING, *ranks, state_age_s=100.0), LIMITS)
     assert isinstance(decision, End)
     assert decision.state is AttemptState.FAILED
+
+
+def test_a_gang_that_never_says_how_it_ended_is_a_failed_machine() -> None:
+    ranks = [rank(i, RankPhase.STARTED) for i in (0, 1)]
+    patient = attempt(AttemptState.RUNNING, *ranks, state_age_s=104.0)
+    assert decide(patient, LIMITS) == Wait()
+    decision = decide(dataclasses.replace(patient, state_age_s=105.0), LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.LOST
     assert decision.failure is not None
-    assert decision.failure.kind is FailureKind.TIME_LIMIT
+    assert "rank 1 on vm-1" in decision.failure.message
+
+
+@pytest.mark.parametrize(
+    ("address", "state"), [(None, AttemptState.LOST), (ADDRESS, AttemptState.FAILED)]
+)
+def test_a_trainer_that_raises_before_it_is_ready_says_nothing_of_the_configuration(
+    address: RankAddress | None, state: AttemptState
+) -> None:
+    view = attempt(AttemptState.PREPARING, failed(0, FailureKind.TRAINER_RAISED, address=address))
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is state
 
 
 def test_cancelling_wins_over_everything() -> None:

@@ -3,6 +3,7 @@ import typing
 
 import pytest
 
+from farm.core.codec import MAX_DEPTH
 from farm.core.trainer_lines import (
     CONFIGURATION_FAILURES,
     DatasetSource,
@@ -92,6 +93,21 @@ def test_every_event_has_an_example_here() -> None:
 def test_a_line_that_is_no_event_is_refused(line: str) -> None:
     with pytest.raises(InvalidSpec):
         read_event(line)
+
+
+def test_half_a_character_does_not_cost_a_failures_message() -> None:
+    line = '{"event": "failure", "kind": "trainer_raised", "message": "no file caf\\udce9"}'
+    event = read_event(line)
+    assert isinstance(event, Failure)
+    assert event.message == "no file caf?"
+
+
+def test_details_too_deep_for_a_report_are_refused_at_once() -> None:
+    result = json.loads(write_event(next(e for e in EVENTS if isinstance(e, TrainerResult))))
+    for _ in range(MAX_DEPTH - 1):
+        result["details"] = {"deeper": result["details"]}
+    with pytest.raises(InvalidSpec, match="levels"):
+        read_event(json.dumps(result))
 
 
 def test_a_number_that_json_has_not_is_never_written() -> None:
