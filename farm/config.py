@@ -139,6 +139,9 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
 
 
 def _home(text: str) -> Path:
+    # The store's URL is built from it, and these end a URL's path.
+    if set("?#") & set(text):
+        raise InvalidSpec("FARM_HOME", text, "a folder without '?' and '#' in its name")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Mapping
@@ -48,13 +49,16 @@ def read_sweep_file(path: Path) -> object:
         InvalidSpec: it cannot be read, or is not TOML; names the file and the line.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidSpec(
             "sweep file", str(path), f"a readable file ({error.strerror or error})"
         ) from None
     if len(content) > MAX_FILE_BYTES:
-        raise InvalidSpec(str(path), len(content), f"at most {MAX_FILE_BYTES} bytes")
+        raise InvalidSpec(str(path), "more", f"at most {MAX_FILE_BYTES} bytes")
+    # Editors of another system put it in front, and TOML does not know it.
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

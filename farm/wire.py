@@ -10,11 +10,12 @@ matters sends it again until it is answered.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from farm.core.messages import COMMAND_NAMES, Command, Heartbeat, ReportBatch, seal
 from farm.errors import InvalidSpec, Unreachable
@@ -35,6 +36,10 @@ CONNECT_TIMEOUT_S = 3
 # A dead collector must not fill Redis: beyond this the oldest heartbeats go, which are worthless.
 HEARTBEATS_KEPT = 10_000
 _WAKE_TIMEOUT_S = 1.0
+_SHOWABLE = re.compile(
+    r"(?P<scheme>([\w+.-]+://)?)((?P<user>[^:/?#@]*)(?P<password>:[^/?#@]*)?@)?"
+    r"(?P<rest>(([\w.-]+|\[[\w:.%]+\])(:\d{1,5})?)?(/[^?#@]*)?)([?#][^@]*)?"
+)
 
 
 def agent_queue(agent_id: str) -> str:
@@ -59,8 +64,11 @@ def make_app(broker_url: str, *, owner: str) -> Any:
     require_redis(broker_url)
     from celery import Celery
 
+    from farm.transport import register
+
     app = Celery(owner, broker=broker_url, set_as_current=False)
     app.conf.update(
+        broker_transport=register(),
         task_serializer="json",
         accept_content=["json"],
         task_ignore_result=True,
@@ -102,6 +110,9 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
     """Consume `queues` in this thread until SIGTERM or SIGINT; one message at a time.
 
     The app's tasks must be registered before. Connection losses are waited out.
+
+    Raises:
+        RuntimeError: Celery gave up; its log says why.
     """
     import warnings
 
@@ -119,6 +130,8 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
         quiet=True,
     )
     worker.start()
+    if worker.exitcode:
+        raise RuntimeError(f"Celery's worker ended by itself, with status {worker.exitcode}")
 
 
 def send_command(app: Any, agent_id: str, command: Command) -> None:
@@ -229,21 +242,28 @@ def check_broker(broker_url: str) -> None:
 
 def require_redis(broker_url: str) -> None:
     """Refuse what is no Redis URL; the scheduler's bell is a Redis list. Raises InvalidSpec."""
-    parts = urlsplit(broker_url)
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+    try:
+        parts = urlsplit(broker_url)
+        is_usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        is_usable = False
+    if not is_usable:
         raise InvalidSpec(
             "FARM_BROKER_URL", redact(broker_url), "a URL such as redis://127.0.0.1:6379/0"
         )
 
 
 def redact(url: str) -> str:
-    """Return the URL as it may be shown: without its password and its query."""
-    parts = urlsplit(url)
-    credentials, at, host = parts.netloc.rpartition("@")
-    if at:
-        user = credentials.partition(":")[0]
-        host = f"{user}:***@{host}" if ":" in credentials else f"{user}@{host}"
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    """Return the URL as it may be shown: without its password and its query.
+
+    A password that is not percent-encoded confuses every parser: what looks odd is not shown.
+    """
+    found = _SHOWABLE.fullmatch(url)
+    if found is None:
+        return "***"
+    user, password = found["user"], ":***" if found["password"] else ""
+    return f"{found['scheme']}{'' if user is None else f'{user}{password}@'}{found['rest']}"
 
 
 def _client(broker_url: str, *, timeout_s: float) -> redis.Redis[bytes]:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.core.settings import Setting, read_settings, seconds, whole_number
-from farm.errors import InvalidSpec
+from farm.errors import InvalidSpec, Unreachable
 from farm.wire import require_redis
 
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -255,8 +255,10 @@ def _address_towards(broker_url: str) -> str:
             address: str = probe.getsockname()[0]
             return address
     except OSError as error:
-        raise InvalidSpec(
-            "AGENT_ADVERTISE_ADDRESS", None, f"an address, since none leads to the broker ({error})"
+        # At boot the network may not be up yet: a condition that passes, and no wrong setting.
+        raise Unreachable(
+            f"no address of this machine leads to the broker at {parts.hostname} ({error}): "
+            "check network and DNS, or set AGENT_ADVERTISE_ADDRESS"
         ) from None
 
 

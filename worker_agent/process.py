@@ -155,13 +155,17 @@ class TrainerProcess:
         self._on_exit(return_code)
 
     def _read_events(self) -> None:
+        has_warned = False
         with self._stdout as lines:
             while line := lines.readline(_LINE_LIMIT):
                 try:
                     event = read_event(line.decode(errors="replace"))
                 except InvalidSpec as error:
-                    # Libraries print where they should not. It belongs to the log.
-                    logger.warning("trainer wrote a line that is no event: %s", error)
+                    # Libraries print where they should not. It belongs to the trainer's log; in
+                    # the agent's, a line for each of them would fill the disk.
+                    if not has_warned:
+                        logger.warning("trainer wrote a line that is no event: %s", error)
+                    has_warned = True
                     self._keep(line)
                     continue
                 self._on_event(event)

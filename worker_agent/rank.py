@@ -282,6 +282,6 @@ class Rank:
 
     def _clear(self) -> None:
         if not self._is_clearing:
-            self._is_clearing = True
-            self._clear_at = None
+            self._clear_at = 0.0  # overdue: should it not begin now, the next tick tries again
             self._resources.clear()
+            self._is_clearing, self._clear_at = True, None

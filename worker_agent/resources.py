@@ -195,21 +195,27 @@ class RankResources:
         )
 
     def _clear(self) -> None:
-        for trainer in self._trainers:
-            trainer.kill()
-        kill_marked(self._config.state_dir)
-        for trainer in self._trainers:
-            trainer.close()
+        """Let go of everything. A step that fails keeps neither the others nor the agent back."""
+        steps: list[Callable[[], object]] = [trainer.kill for trainer in self._trainers]
+        steps.append(partial(kill_marked, self._config.state_dir))
+        steps += [trainer.close for trainer in self._trainers]
         if self._sampler is not None:
-            self._sampler.stop()
+            steps.append(self._sampler.stop)
         if self._echo is not None:
-            self._echo.close()
-        self._release_ports()
+            steps.append(self._echo.close)
+        steps += [self._release_ports, self._unshape]
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                logger.exception("part of a rank stayed", extra={"token": self._command.token})
+        self._post(RankCleared(token=self._command.token))
+
+    def _unshape(self) -> None:
         with self._shaping:
             self._is_clearing = True
             if self._emulator is not None:
                 self._undo(self._emulator)
-        self._post(RankCleared(token=self._command.token))
 
     def _undo(self, emulator: NetworkEmulator) -> None:
         try:

@@ -237,7 +237,10 @@ class Supervisor:
             progress_timeout_s=self._config.progress_timeout_s,
             now=now,
         )
-        self._rank.start()
+        try:
+            self._rank.start()
+        except (OSError, RuntimeError) as error:  # the latter: no new thread
+            self._rank.fail(FailureKind.REFUSED, f"rank could not begin: {error}")
 
     def _stop_attempt(self, command: StopAttempt) -> None:
         self._tokens.raise_to(command.token)

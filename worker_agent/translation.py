@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from farm.core.messages import RankEnded, RankStarted, ReportBody, StepTimes
 from farm.core.trainer_lines import Epoch, Event, Failure, Started, Steps, TrainerResult
+
+# Of a failure's message, which is shown with its job in every list. The log has the rest.
+_SHOWN_CHARACTERS = 2000
 
 
 def report_of(event: Event, *, go_s: float) -> ReportBody | None:
@@ -31,6 +36,7 @@ def report_of(event: Event, *, go_s: float) -> ReportBody | None:
 def end_of(outcome: TrainerResult | Failure, *, go_s: float, log_tail: str) -> RankEnded:
     """Return a rank's last report. The log is of interest only where something went wrong."""
     if isinstance(outcome, Failure):
+        outcome = dataclasses.replace(outcome, message=_shortened(outcome.message))
         return RankEnded(result=None, failure=outcome, timed_begun_s=None, log_tail=log_tail)
     return RankEnded(
         result=outcome,
@@ -38,3 +44,7 @@ def end_of(outcome: TrainerResult | Failure, *, go_s: float, log_tail: str) -> R
         timed_begun_s=outcome.timed_begun_monotonic_s - go_s,
         log_tail="",
     )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

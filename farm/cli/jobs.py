@@ -9,7 +9,7 @@ import click
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
-from farm.cli.session import settings, store
+from farm.cli.session import JOB_ID, settings, store
 from farm.core.lifecycle import JobState
 from farm.store.engine import reading
 from farm.store.jobs import JobDetail, job_detail, list_jobs
@@ -34,7 +34,7 @@ _JOB_COLUMNS = (
 @click.command()
 @click.option("--sweep", help="Only of this sweep: its id or name.")
 @click.option("--state", type=click.Choice([s.value for s in JobState]), help="Only in this state.")
-@click.option("--after", type=int, help="Go on after this job id.")
+@click.option("--after", type=click.IntRange(0, JOB_ID.max), help="Go on after this job id.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000))
 @json_option
 def jobs(
@@ -64,7 +64,7 @@ def jobs(
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", type=int)
+@click.argument("job_id", metavar="ID", type=JOB_ID)
 @json_option
 def job(job_id: int, *, as_json: bool) -> None:
     """Tell the story of one job: its attempts, their ranks, every change and the measurement.

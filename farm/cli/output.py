@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import click
 from farm.core.codec import to_json
 
 MISSING = "-"
+# A column of texts that is broken to less than this is no longer read.
+_NARROWEST = 24
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
@@ -33,20 +36,38 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None
 ) -> None:
-    """Print rows of texts under their columns. Into a pipe nothing is cut or coloured."""
+    """Print rows of texts under their columns; nothing is cut, and into a pipe no line broken.
+
+    On a terminal that is too narrow the widest column is broken, since reasons are long. Where
+    that does not help, the terminal breaks the lines, which keeps every word to be copied.
+    """
     if sys.stdout.isatty():
-        _print_rich(columns, rows, title)
-        return
+        widths = _widths(columns, rows)
+        spared = max(0, max(widths) - _NARROWEST)
+        if table_width(columns, rows) - spared <= terminal_width():
+            _print_rich(columns, rows, title)
+            return
     if title:
         click.echo(title)
     for line in plain_table(columns, rows):
         click.echo(line)
 
 
+def table_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Return how many characters a table on a terminal takes."""
+    # Rich sets three characters between two columns, and one at either end.
+    return sum(_widths(columns, rows)) + 3 * len(columns)
+
+
+def terminal_width() -> int:
+    """Return the number of characters in a line of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows with two spaces between the columns, the titles first."""
     table = [[column.title for column in columns], *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    widths = _widths(columns, rows)
     return [
         "  ".join(
             cell.rjust(width) if column.is_right else cell.ljust(width)
@@ -54,6 +75,11 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
         ).rstrip()
         for row in table
     ]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    table = [[column.title for column in columns], *rows]
+    return [max(len(row[i]) for row in table) for i in range(len(columns))]
 
 
 def _print_rich(
@@ -65,8 +91,14 @@ def _print_rich(
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.is_right else "left")
+    widths = _widths(columns, rows)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(
+            column.title,
+            justify="right" if column.is_right else "left",
+            no_wrap=width < max(widths),
+            overflow="fold",
+        )
     for row in rows:
         # Text, since names of users may hold what rich takes for markup.
         table.add_row(*(Text(cell) for cell in row))

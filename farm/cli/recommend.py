@@ -89,7 +89,7 @@ def verdict(answer: Recommendation) -> str:
     """Say in one line what is recommended and on what that rests, or why nothing is."""
     best = answer.recommended
     if best is None:
-        return f"nothing is recommended: {answer.reason}"
+        return f"nothing, because {answer.reason}"
     runs = f"{best.repetition_count} run" + ("s" if best.repetition_count > 1 else "")
     return (
         f"world size {best.world_size} ({best.strategy}): {cells.duration(best.time_per_epoch_s)} "

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from farm.cli import cells
-from farm.cli.output import MISSING, Column, plain_table, print_table
+from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
 from farm.core.measurement import quantile, scaling_efficiency_ratio
 from farm.core.scaling import baselines, workload
 from farm.core.spec import TrainingPass
@@ -51,10 +50,16 @@ class MeasuredCell:
 
     model: str | None
     dataset: str | None
+    training_pass: str
     strategy: str | None
     world_size: int
+    server_count: int
     global_batch_size: int
+    epochs: int | None
     one_way_delay_s: float
+    jitter_s: float
+    packet_loss_ratio: float
+    bandwidth_bytes_per_s: float | None
     fingerprint: str | None
     run_count: int
     step_time_s: float | None
@@ -70,6 +75,25 @@ class MeasuredCell:
     expected_bytes_per_step: float | None
 
 
+def _bandwidth(cell: MeasuredCell) -> str:
+    return cells.size(cell.bandwidth_bytes_per_s, per="/s")
+
+
+# What most sweeps do not vary: each gets a column only where the cells differ in it.
+_DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
+    (Column("model"), lambda cell: cells.text(cell.model)),
+    (Column("dataset"), lambda cell: cells.text(cell.dataset)),
+    (Column("pass"), lambda cell: cell.training_pass),
+    (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
+    (Column("servers", is_right=True), lambda cell: str(cell.server_count)),
+    (Column("delay", is_right=True), lambda cell: cells.duration(cell.one_way_delay_s)),
+    (Column("jitter", is_right=True), lambda cell: cells.duration(cell.jitter_s)),
+    (Column("loss", is_right=True), lambda cell: cells.percent(cell.packet_loss_ratio, decimals=1)),
+    (Column("bandwidth", is_right=True), _bandwidth),
+    (Column("hardware"), lambda cell: cells.text(cell.fingerprint)[:_FINGERPRINT_SHOWN]),
+)
+
+
 def measured_cells(rows: Sequence[MeasurementRow]) -> list[MeasuredCell]:
     """Group successful measurements into cells, by batch size, strategy and world size."""
     successes = sorted((row for row in rows if row.status == "ok"), key=_key)
@@ -79,20 +103,27 @@ def measured_cells(rows: Sequence[MeasurementRow]) -> list[MeasuredCell]:
 
 
 def print_cells(measured: Sequence[MeasuredCell]) -> None:
-    """Print the table; kinds of hardware get a column where there are several."""
-    columns, rows = list(COLUMNS), table_rows(measured)
-    if len({cell.fingerprint for cell in measured}) > 1:
-        columns.append(Column("hardware"))
-        for cell, row in zip(measured, rows, strict=True):
-            row.append(cells.text(cell.fingerprint)[:_FINGERPRINT_SHOWN])
-    if sys.stdout.isatty() and _width(columns, rows) > shutil.get_terminal_size().columns:
-        # Turned by a quarter, a few cells fit where fourteen columns do not.
+    """Print the table; turned by a quarter where the terminal is too narrow for it."""
+    columns, rows = table(measured)
+    if sys.stdout.isatty() and table_width(columns, rows) > terminal_width():
+        # A few cells fit where fourteen columns do not.
         turned = [list(line) for line in zip(*rows, strict=True)]
         titles = [Column(text, is_right=True) for text in turned[0]]
         names = [[column.title] for column in columns[1:]]
         rows = [name + line for name, line in zip(names, turned[1:], strict=True)]
         columns = [Column(columns[0].title), *titles]
     print_table(columns, rows)
+
+
+def table(measured: Sequence[MeasuredCell]) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows, with a column in front for whatever else tells cells apart."""
+    columns, rows = list(COLUMNS), table_rows(measured)
+    for column, write in reversed(_DISTINCTIONS):
+        texts = [write(cell) for cell in measured]
+        if len(set(texts)) > 1:
+            columns.insert(0, column)
+            rows = [[text, *row] for text, row in zip(texts, rows, strict=True)]
+    return columns, rows
 
 
 def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
@@ -118,17 +149,13 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
     ]
 
 
-def _width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    # Rich sets three characters between two columns.
-    return max(len(line) for line in plain_table(columns, rows)) + len(columns) + 3
-
-
 def _key(row: MeasurementRow) -> tuple[object, ...]:
     return (
         row.model or "",
         row.dataset or "",
         row.training_pass,
         row.one_way_delay_s,
+        row.jitter_s,
         row.packet_loss_ratio,
         row.bandwidth_bytes_per_s or math.inf,
         row.fingerprint or "",
@@ -146,10 +173,16 @@ def _cell(group: Sequence[MeasurementRow], single_examples_per_s: float | None) 
     return MeasuredCell(
         model=first.model,
         dataset=first.dataset,
+        training_pass=first.training_pass,
         strategy=first.strategy,
         world_size=first.world_size,
+        server_count=first.server_count,
         global_batch_size=first.global_batch_size,
+        epochs=first.epochs,
         one_way_delay_s=first.one_way_delay_s,
+        jitter_s=first.jitter_s,
+        packet_loss_ratio=first.packet_loss_ratio,
+        bandwidth_bytes_per_s=first.bandwidth_bytes_per_s,
         fingerprint=first.fingerprint,
         run_count=len(group),
         step_time_s=_median(group, "step_time_s"),

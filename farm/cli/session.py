@@ -13,9 +13,14 @@ import click
 
 from farm.config import Settings, load_settings, read_file
 from farm.embedded.home import is_held, read_endpoints
+from farm.errors import Unreachable
+from farm.wire import Wake, require_redis
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+# Of a job; more than 64 bits fit into no database.
+JOB_ID = click.IntRange(1, 2**63 - 1)
 
 
 def settings() -> Settings:
@@ -31,6 +36,8 @@ def settings() -> Settings:
         endpoints = read_endpoints(loaded.home)
         if endpoints is not None and is_held(loaded.home):
             return dataclasses.replace(loaded, broker_url=endpoints.broker_url)
+    # Before anything is written, since the scheduler is called only afterwards.
+    require_redis(loaded.broker_url)
     return loaded
 
 
@@ -44,6 +51,7 @@ def store(loaded: Settings) -> Iterator[sa.Engine]:
     from farm.store.engine import make_engine
     from farm.store.schema import check_schema
 
+    _require_file(loaded.database_url)
     engine = make_engine(loaded.database_url)
     try:
         check_schema(engine)
@@ -52,8 +60,17 @@ def store(loaded: Settings) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
+def _require_file(database_url: str) -> None:
+    """Raise Unreachable where SQLite would create a file that `farm db upgrade` never saw."""
+    scheme, slashes, rest = database_url.partition(":///")
+    file = Path(rest.partition("?")[0])
+    if slashes and scheme.startswith("sqlite") and rest and not file.exists():
+        raise Unreachable(
+            f"there is no store in {file}: start a farm with `farm up`, run `farm db upgrade`, or "
+            "correct FARM_HOME or FARM_DATABASE_URL"
+        )
+
+
 def ring(loaded: Settings) -> None:
     """Tell the scheduler that there is work. Without a broker it finds out by itself."""
-    from farm.wire import Wake
-
     Wake(loaded.broker_url).ring()

@@ -19,24 +19,25 @@ from farm.core.lifecycle import JobState
 from farm.core.scheduling import explain
 from farm.store.agents import live_agents
 from farm.store.engine import reading
-from farm.store.jobs import waiting_jobs
+from farm.store.jobs import list_jobs, waiting_jobs
 from farm.store.measurements import Filter, list_measurements
 from farm.store.sweeps import find_sweep, list_sweeps
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
 _MAX_MEASUREMENTS = 100_000
+_MAX_JOBS = 100_000
 
 
 @click.command()
 @click.argument("sweep", required=False)
 @json_option
 def status(sweep: str | None, *, as_json: bool) -> None:
-    """Show the latest sweeps, or one SWEEP (its id or name), and why the first jobs wait.
+    """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
 
     --json prints sweeps, alive_agent_count and waiting (job_id and reason of the first jobs that
-    cannot start now); for one sweep instead: sweep, remaining_s, waiting and measured, one entry
-    a cell.
+    cannot start now); for one sweep instead: sweep, remaining_s, waiting (of its jobs) and
+    measured, one entry a cell.
     """
     loaded = settings()
     with store(loaded) as engine:
@@ -46,7 +47,7 @@ def status(sweep: str | None, *, as_json: bool) -> None:
             return
         with reading(engine) as session:
             sweep_id = find_sweep(session, sweep).id
-            reasons = _waiting(session, loaded)
+            reasons = _waiting(session, loaded, sweep_id=sweep_id)
             rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
     measured = measured_cells(rows)
@@ -104,19 +105,27 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     _print_reasons(reasons)
 
 
-def _waiting(session: Session, loaded: Settings) -> list[dict[str, object]]:
-    """Say of the jobs that cannot start now why, the first in the queue first."""
+def _waiting(
+    session: Session, loaded: Settings, *, sweep_id: int | None = None
+) -> list[dict[str, object]]:
+    """Say of the jobs that cannot start now why, the first in the queue first.
+
+    All waiting jobs count, as they do for the scheduler; `sweep_id` narrows only the answer.
+    """
     now = dt.datetime.now(dt.UTC)
     jobs = waiting_jobs(session, now=now)
     agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
     reasons = explain(jobs, agents, reserve_after_s=loaded.reserve_after_s)
     position = {job.job_id: place for place, job in enumerate(jobs)}
+    if sweep_id is not None:
+        own = {job.id for job in list_jobs(session, sweep_id=sweep_id, limit=_MAX_JOBS)}
+        reasons = {job_id: reason for job_id, reason in reasons.items() if job_id in own}
     ordered = sorted(reasons.items(), key=lambda item: position.get(item[0], math.inf))
     return [{"job_id": job_id, "reason": reason} for job_id, reason in ordered]
 
 
 def _print_reasons(reasons: list[dict[str, object]]) -> None:
     for entry in reasons[:_REASONS_SHOWN]:
-        click.echo(f"job {entry['job_id']} waits: {entry['reason']}")
+        click.echo(f"job {entry['job_id']}: {entry['reason']}")
     if len(reasons) > _REASONS_SHOWN:
-        click.echo(f"and {len(reasons) - _REASONS_SHOWN} more wait")
+        click.echo(f"and {len(reasons) - _REASONS_SHOWN} more jobs wait")

@@ -9,13 +9,13 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cli.output import json_option, print_json
-from farm.cli.session import ring, settings, store
+from farm.cli.session import JOB_ID, ring, settings, store
 from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
 from farm.store.sweeps import find_sweep
 
 _sweep_argument = click.argument("sweep", required=False)
-_job_option = click.option("--job", "job_id", type=int, metavar="ID", help="Only this job.")
+_job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Only this job.")
 
 
 @click.command()

@@ -7,6 +7,7 @@ import logging
 
 from sqlalchemy import Engine
 
+from farm.core.codec import storable
 from farm.core.messages import BeatConfirmed, Confirm, Heartbeat, ReportBatch, unseal
 from farm.store.engine import writing
 from farm.store.heartbeats import BeatEffect, record_heartbeat
@@ -47,7 +48,7 @@ def take_heartbeat(
     Raises:
         InvalidSpec: the message is not a heartbeat of this version.
     """
-    beat = unseal(Heartbeat, envelope)
+    beat = unseal(Heartbeat, storable(envelope))
     assert isinstance(beat, Heartbeat)
     with writing(engine) as session:
         effect = record_heartbeat(session, beat, now=now, lease=lease)

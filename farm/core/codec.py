@@ -26,6 +26,9 @@ MAX_DEPTH = 32
 
 T = TypeVar("T")
 
+# Of a key, in the path that an error names: a long one would be copied with every item below it.
+_SHOWN_CHARACTERS = 80
+
 
 def to_json(value: object) -> object:
     """Turn a dataclass, or anything it may hold, into plain JSON values."""
@@ -97,7 +100,7 @@ def _decode(kind: object, data: object, where: str) -> object:
             raise InvalidSpec(where, data, "a table")
         item_kind = typing.get_args(kind)[1]
         return {
-            _key(key, where): _decode(item_kind, item, f"{where}.{key}")
+            _key(key, where): _decode(item_kind, item, f"{where}.{key[:_SHOWN_CHARACTERS]}")
             for key, item in data.items()
         }
     if isinstance(kind, type):
@@ -111,7 +114,8 @@ def _check_free(data: object, where: str, *, depth: int) -> None:
         raise InvalidSpec(where, data, f"at most {MAX_DEPTH} levels")
     if isinstance(data, dict):
         for key, item in data.items():
-            _check_free(item, f"{where}.{_key(key, where)}", depth=depth + 1)
+            shown = _key(key, where)[:_SHOWN_CHARACTERS]
+            _check_free(item, f"{where}.{shown}", depth=depth + 1)
     elif isinstance(data, list | tuple):
         for i, item in enumerate(data):
             _check_free(item, f"{where}[{i}]", depth=depth + 1)

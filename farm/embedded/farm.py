@@ -25,7 +25,7 @@ from farm.embedded.leftovers import MARK, end_marked
 from farm.embedded.processes import Child, Nursery, Program
 from farm.embedded.redis import is_free, start_redis
 from farm.embedded.signals import StopSignals
-from farm.errors import FarmError
+from farm.errors import FarmError, InvalidSpec
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -245,6 +245,8 @@ def _agent_environ(agent_id: str, number: int, cpus: tuple[int, ...], home: Path
 
 
 def _web_port(host: str, wanted: int) -> int:
+    if not is_free(host, 0):  # whatever port the system would choose
+        raise InvalidSpec("FARM_WEB_HOST", host, "an address of this machine, such as 127.0.0.1")
     for port in range(wanted, min(wanted + _WEB_PORTS_TRIED, 65536)):
         if is_free(host, port):
             return port

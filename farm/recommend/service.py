@@ -42,7 +42,8 @@ def recommend(
     if not known:
         if question.origin != FARM and not cells(session, Filter(origin=question.origin)):
             raise NotFound(
-                f"origin '{question.origin}': nothing is measured; `farm import` brings it"
+                f"origin '{question.origin}': nothing of it is in this store; '{FARM}' has what "
+                "was measured here"
             )
         return _nothing(question, _nothing_at_all(question))
     question = _settle_workload(question, known)

@@ -106,11 +106,19 @@ def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connecti
                 has_begun = True
                 yield connection
     except exc.DBAPIError as error:
-        if has_begun and not error.connection_invalidated:
+        if has_begun and not (error.connection_invalidated or _is_out_of_means(error)):
             raise
         raise unreachable(engine, error.orig or error) from error
     except exc.TimeoutError as error:
         raise unreachable(engine, error) from error
+
+
+def _is_out_of_means(error: exc.DBAPIError) -> bool:
+    """Whether the disk is full or broken: nothing was written, and people can mend it."""
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return any(words in str(error.orig) for words in ("is full", "disk I/O"))
+    # PostgreSQL's class 53: insufficient resources.
+    return str(getattr(error.orig, "sqlstate", None) or "").startswith("53")
 
 
 def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:

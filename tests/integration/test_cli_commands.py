@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from sqlalchemy import select
 
 from farm.cli.main import main
@@ -45,13 +46,21 @@ def _job_states(engine: sa.Engine) -> list[str]:
 def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engine) -> None:
     shown = farm.text("status")
     assert "\x1b" not in shown
-    assert "job 1 waits: no agent is alive\n" in shown
+    assert "job 1: no agent is alive\n" in shown
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
     answer = farm.json("status", "try")
     assert answer["sweep"]["counts"]["waiting"] == 4
     assert [entry["job_id"] for entry in answer["waiting"]] == [2, 3, 4]
     assert answer["remaining_s"] is None
+
+
+@pytest.mark.usefixtures("waiting")
+def test_status_of_a_sweep_says_why_its_own_jobs_wait(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        (job_id,) = add_sweep(session, job_spec(), name="behind")
+    assert [entry["job_id"] for entry in farm.json("status", "behind")["waiting"]] == [job_id]
+    assert "job 1:" not in farm.text("status", "behind")
 
 
 def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:
@@ -148,6 +157,19 @@ def test_what_is_not_there_is_one_line_and_status_1(
     assert "7" in message or "no" in message
 
 
+@pytest.mark.parametrize("job_id", ["0", "9223372036854775808", "1" * 5000])
+@pytest.mark.parametrize(
+    "command", [("job",), ("jobs", "--after"), ("cancel", "--job"), ("retry", "--job")]
+)
+def test_what_cannot_be_the_id_of_a_job_is_wrong_usage(
+    farm: FarmCommand, command: tuple[str, ...], job_id: str
+) -> None:
+    if (command, job_id) == (("jobs", "--after"), "0"):
+        assert farm.json(*command, job_id)["items"] == []
+    else:
+        farm.refusal(*command, job_id, status=2)
+
+
 @pytest.mark.parametrize("arguments", [(), ("try", "--job", "1")])
 def test_cancel_takes_either_a_sweep_or_a_job(
     farm: FarmCommand, arguments: tuple[str, ...]
@@ -193,6 +215,8 @@ def test_where_nothing_fits_the_status_is_1_with_the_reason(farm: FarmCommand) -
     answer = json.loads(result.stdout)
     assert answer["recommended"] is None
     assert "48" in answer["reason"]
+    shown = farm.run("recommend", "--global-batch-size", "48").stdout
+    assert shown == f"Recommended: nothing, because {answer['reason']}\n"
 
 
 @pytest.mark.usefixtures("measured")
@@ -242,6 +266,34 @@ def test_commands_find_the_broker_of_the_farm_that_runs_in_their_home(
             assert settings().broker_url == own
             monkeypatch.setenv("FARM_BROKER_URL", "redis://elsewhere:1/0")
             assert settings().broker_url == "redis://elsewhere:1/0"
+
+
+def test_a_command_that_only_reads_creates_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FARM_DATABASE_URL", raising=False)
+    monkeypatch.setenv("FARM_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(main, ["status"])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "there is no store" in result.stderr
+    assert "`farm up`" in result.stderr
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["amqp://u:secret@h", "redis://u:secret@h:port/0", "redis://u:sec/secret@h:6379/0"]
+)
+def test_a_broker_url_that_cannot_be_is_refused_before_anything_is_written(
+    farm: FarmCommand, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    with writing(engine) as session:
+        add_sweep(session, job_spec(), name="try")
+    monkeypatch.setenv("FARM_BROKER_URL", url)
+    message = farm.refusal("cancel", "try", status=2)
+    assert message.startswith("farm: FARM_BROKER_URL: expected ")
+    assert "secret" not in message
+    assert _job_states(engine) == ["waiting"]
 
 
 def test_an_old_or_missing_schema_is_one_line_that_says_what_to_run(

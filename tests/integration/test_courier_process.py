@@ -162,3 +162,30 @@ def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> 
     assert not kept.keeper.can_publish("reports")
     assert kept.keeper.can_publish("heartbeats")
     kept.run_until(lambda: kept.keeper.can_publish("reports"))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        *("", "no JSON", "5", "[]", "{}", "[" * 100_000),
+        '{"headers": {}, "properties": []}',
+        # Celery ends over this one, and puts it back as it goes.
+        '{"body": "W10=", "headers": {"task": []}, "properties": {"delivery_tag": "t", '
+        '"delivery_info": {"exchange": "", "routing_key": "agent.vm-1"}}}',
+    ],
+)
+def test_garbage_in_its_queue_does_not_end_the_courier(
+    broker: RedisServer,
+    courier: CourierProcess,
+    events: queue.SimpleQueue[AgentEvent],
+    garbage: str,
+) -> None:
+    assert events.get(timeout=20) == CourierReady(courier=1)
+    with broker.client() as client:
+        client.lpush(agent_queue("vm-1"), garbage)
+    app = make_app(broker.url, owner="test")
+    send_command(app, "vm-1", STOP)
+    app.close()
+    arrived = events.get(timeout=20)
+    assert isinstance(arrived, CommandArrived), arrived
+    courier.acknowledge(arrived.line)

@@ -31,7 +31,7 @@ class Up:
     def __init__(self, home: Path, *, web_port: int | None = None) -> None:
         self.home = home
         self.output = home.with_name("output")
-        self._web_port = web_port or free_port()
+        self.settings = {"FARM_WEB_PORT": str(web_port or free_port())}
 
     def start(self) -> subprocess.Popen[bytes]:
         with self.output.open("wb") as output:
@@ -79,7 +79,7 @@ class Up:
             **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, [kept.get("PYTHONPATH"), str(_ROOT)])),
             "FARM_HOME": str(self.home),
-            "FARM_WEB_PORT": str(self._web_port),
+            **self.settings,
         }
 
 
@@ -131,6 +131,18 @@ def test_a_web_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=_DEADLINE_S) == 0
         assert up.processes() == []
+
+
+def test_a_web_address_of_another_machine_is_named(
+    up: Up,
+) -> None:
+    up.settings["FARM_WEB_HOST"] = "192.0.2.1"  # kept for documents; no machine has it
+    refused = up.run("up")
+    assert refused.returncode == 2
+    assert "FARM_WEB_HOST: expected an address of this machine" in refused.stderr
+    assert "got '192.0.2.1'" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert up.processes() == []
 
 
 @pytest.mark.parametrize("process_count", [1, 3, 5])

@@ -134,3 +134,20 @@ def test_a_connection_that_breaks_in_the_middle_is_unreachable_and_then_mended(
     with pytest.raises(Unreachable, match="cannot be used"), writing(engine) as session:
         session.execute(kill)
     assert _sweep_count(engine) == 0
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+    upgrade(engine)
+
+    @sa.event.listens_for(engine, "connect")
+    def limit(connection: sqlite3.Connection, _: object) -> None:
+        # As many pages as there are now: the next one finds the disk full.
+        connection.execute("PRAGMA max_page_count = 1")
+
+    engine.dispose()
+    with pytest.raises(Unreachable, match="is full"), writing(engine) as session:
+        add_sweep(session, *(job_spec(seed=seed) for seed in range(1000)))
+    with reading(engine) as session:
+        assert session.scalars(sa.select(Sweep)).all() == []
+    engine.dispose()

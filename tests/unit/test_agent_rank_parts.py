@@ -10,7 +10,7 @@ import pytest
 
 from farm.core.messages import RankAddress, StepTimes
 from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import FailureKind, Progress, StepKind, Steps
+from farm.core.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from worker_agent.cluster import go_lines
 from worker_agent.deadlines import Deadlines
@@ -19,7 +19,7 @@ from worker_agent.hardware import parse_cpu_model
 from worker_agent.leftovers import MARK
 from worker_agent.ports import PortRange, port_of
 from worker_agent.process import trainer_environment
-from worker_agent.translation import report_of
+from worker_agent.translation import end_of, report_of
 from worker_agent.verdict import explain_exit, read_oom_kills
 
 # Ports of its own for each process of a parallel test run.
@@ -62,6 +62,15 @@ def test_instants_of_the_trainer_become_seconds_after_go() -> None:
     body = report_of(steps, go_s=100.0)
     assert body == StepTimes(kind=StepKind.TIMED, first_step=5, begun_s=7.5, times_s=(0.1,))
     assert report_of(Progress(step_count=3), go_s=100.0) is None
+
+
+def test_a_failure_of_megabytes_is_reported_by_its_beginning() -> None:
+    failure = Failure(kind=FailureKind.TRAINER_RAISED, message="why: " + "x" * 4_000_000)
+    ended = end_of(failure, go_s=0.0, log_tail="its log")
+    assert ended.failure is not None
+    assert ended.failure.message.startswith("why: x")
+    assert len(ended.failure.message) == 2000
+    assert ended.log_tail == "its log"
 
 
 @pytest.mark.parametrize(

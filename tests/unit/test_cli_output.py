@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
+import sys
 
 import pytest
 
@@ -25,6 +27,42 @@ def test_plain_columns_are_aligned_and_nothing_is_cut() -> None:
 def test_a_table_for_a_pipe_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(_COLUMNS, [["[bold]a[/bold]", "1"]], title="Jobs")
     assert capsys.readouterr().out == "Jobs\nname            count\n[bold]a[/bold]      1\n"
+
+
+def _printed(columns: list[Column], row: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines of a table on a terminal of 80 columns without colours."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    print_table(columns, [row])
+    return terminal.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("long", ["a reason of many words " * 20, "x" * 300])
+def test_on_a_terminal_only_the_widest_column_is_broken_and_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch, long: str
+) -> None:
+    columns = [*(Column(f"column{i}") for i in range(4)), Column("reason")]
+    row = ["succeeded", "small_cnn", "mwms_ring", "2026", long]
+    lines = _printed(columns, row, monkeypatch)
+    shown = "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert all(word in shown for word in ["column3", *row[:4]])
+    assert (shown.count("x"), shown.count("many")) == (long.count("x"), long.count("many"))
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_written_as_for_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = [Column(f"column{i}") for i in range(10)]
+    row = [f"succeeded{i}" for i in range(10)]
+    assert _printed(columns, row, monkeypatch) == plain_table(columns, [row])
 
 
 def test_json_is_one_document_with_instants_in_iso_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from farm.cli.results import COLUMNS, measured_cells, table_rows
+from farm.cli.results import COLUMNS, measured_cells, table, table_rows
 from farm.store.tables import MeasurementRow
 
 
@@ -58,6 +58,39 @@ def test_hardware_of_two_kinds_is_not_pooled() -> None:
 
 def test_failed_measurements_are_no_cell() -> None:
     assert measured_cells([_row(status="out_of_memory")]) == []
+
+
+def _table(*rows: MeasurementRow) -> list[dict[str, str]]:
+    columns, lines = table(measured_cells(rows))
+    titles = [column.title for column in columns]
+    return [dict(zip(titles, line, strict=True)) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "shown"),
+    [
+        ({"model": "mlp"}, "model", ["mlp", "small_cnn"]),
+        ({"dataset": "mnist"}, "dataset", ["digits", "mnist"]),
+        ({"training_pass": "forward"}, "pass", ["forward", "forward_backward"]),
+        ({"one_way_delay_s": 0.005}, "delay", ["0 s", "5.00 ms"]),
+        ({"jitter_s": 0.005}, "jitter", ["0 s", "5.00 ms"]),
+        ({"packet_loss_ratio": 0.01}, "loss", ["0.0 %", "1.0 %"]),
+        ({"bandwidth_bytes_per_s": 125e6}, "bandwidth", ["125 MB/s", "-"]),
+        ({"epochs": 3}, "epochs", ["-", "3"]),
+        ({"server_count": 2}, "servers", ["0", "2"]),
+        ({"fingerprint": "0123456789"}, "hardware", ["01234567", "a"]),
+    ],
+)
+def test_what_differs_between_cells_gets_a_column(
+    changes: dict[str, object], title: str, shown: list[str]
+) -> None:
+    lines = _table(_row(jitter_s=0.0), _row(**({"jitter_s": 0.0} | changes)))
+    assert [line[title] for line in lines] == shown
+
+
+def test_what_all_cells_share_has_no_column() -> None:
+    (line,) = _table(_row())
+    assert list(line) == [column.title for column in COLUMNS]
 
 
 @pytest.mark.parametrize(

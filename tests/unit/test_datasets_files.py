@@ -8,8 +8,10 @@ import os
 import pickle
 import struct
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +160,107 @@ def test_a_pickle_that_runs_code_is_refused_before_it_runs(tmp_path: Path) -> No
     with pytest.raises(DatasetMissing, match=r"mkdir is not allowed"):
         dataset("cifar10").load((tmp_path,))
     assert not trap.exists()
+
+
+class Forged:
+    """Pickled as a call, with a state for what it returns."""
+
+    def __init__(self, *reduced: object) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.reduced
+
+
+def forged_array(kind: object) -> Forged:
+    """Eight bytes that NumPy would take for a pointer if `kind` talks it into that."""
+    make = np.array(0).__reduce__()[0]  # _reconstruct
+    return Forged(make, (np.ndarray, (0,), b"b"), (1, (1,), kind, False, b"A" * 8))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Forged(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0)),
+        Forged(
+            np.dtype,
+            ("V8", False, True),
+            (3, "|", None, ("f",), {"f": (np.dtype("O"), 0)}, 8, 1, 0),
+        ),
+    ],
+    ids=["objects that say they are none", "a field of objects"],
+)
+def test_a_pickle_cannot_pass_bytes_off_as_pointers(kind: Forged) -> None:
+    evil = pickle.dumps({b"data": forged_array(kind), b"labels": [1]}, protocol=2)
+    with pytest.raises(ValueError, match="expected an array of bytes"):
+        read_batch(io.BytesIO(evil))
+
+
+def endless_labels() -> bytes:
+    labels: list[object] = [1, 1]
+    for _ in range(60):
+        labels = [labels, labels]
+    return pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": labels}, protocol=2)
+
+
+def test_labels_that_unfold_without_end_are_refused() -> None:
+    with pytest.raises(ValueError, match="labels"):
+        read_batch(io.BytesIO(endless_labels()))
+
+
+def test_a_pickle_that_asks_for_more_than_all_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a pickled"):
+        read_batch(io.BytesIO(b"\x80\x04\x8e" + struct.pack("<Q", 1 << 50) + b"x"))
+
+
+def test_a_link_in_the_tar_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        member.type, member.linkname = tarfile.SYMTYPE, "data_batch_1"
+        archive.addfile(member)
+    with pytest.raises(DatasetMissing, match="no plain file"):
+        dataset("cifar10").load((tmp_path,))
+
+
+def write_gzipped_zeros(place: Path) -> None:
+    write_idx(place, pack=gzip.compress, suffix=".gz")
+    with gzip.open(place / "train-images-idx3-ubyte.gz", "wb", compresslevel=1) as file:
+        for _ in range(65):
+            file.write(bytes(1 << 20))
+
+
+def write_npz_of_zeros(place: Path) -> None:
+    with zipfile.ZipFile(place / "mnist.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x_train.npy", bytes(65 << 20))
+
+
+def write_npz_with_an_absurd_header(place: Path) -> None:
+    with (
+        zipfile.ZipFile(place / "mnist.npz", "w") as archive,
+        archive.open("x_train.npy", "w") as file,
+    ):
+        header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 50,)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+
+def write_one_array_as_npz(place: Path) -> None:
+    with (place / "mnist.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(write_gzipped_zeros, write_npz_of_zeros),
+        *(write_npz_with_an_absurd_header, write_one_array_as_npz),
+    ],
+)
+def test_a_file_that_would_fill_the_memory_or_is_another_is_refused(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    write(tmp_path)
+    with pytest.raises(DatasetMissing, match=str(tmp_path)):
+        dataset("mnist").load((tmp_path,))
 
 
 @pytest.mark.parametrize(

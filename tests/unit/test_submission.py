@@ -158,6 +158,15 @@ def test_a_file_that_is_no_text_names_the_line(tmp_path: Path) -> None:
         read_sweep_file(write(tmp_path, b'name = "x"\n\xff'))
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    assert read_sweep_file(write(tmp_path, b'\xef\xbb\xbfname = "x"')) == {"name": "x"}
+
+
+def test_of_a_file_without_end_no_more_is_read_than_can_be_accepted() -> None:
+    with pytest.raises(InvalidSpec, match=f"at most {MAX_FILE_BYTES} bytes"):
+        read_sweep_file(Path("/dev/zero"))
+
+
 def test_a_file_nested_without_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="expected TOML"):
         read_sweep_file(write(tmp_path, "x = " + "[" * 100_000))

@@ -37,16 +37,34 @@ def dead_url() -> str:
         ("redis://me:se%40cret@host:1", "redis://me:***@host:1"),
         ("redis://me@host", "redis://me@host"),
         ("rediss://me:secret@host/0?password=secret", "rediss://me:***@host/0"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("localhost:6379", "localhost:6379"),
+        # As it comes out when nobody has percent-encoded it, or when the host was forgotten.
+        ("redis://:pa/secret@host:6379/0", "***"),
+        ("redis://:sec#ret@host/0", "***"),
+        ("redis://me:12?34@host/0", "***"),
+        ("redis://me:se[cret@host/0", "redis://me:***@host/0"),
+        ("redis://me:p\u2100secret@host/0", "redis://me:***@host/0"),
+        ("redis://me:secret", "***"),
+        ("me:secret@host", "me:***@host"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
-@pytest.mark.parametrize("url", ["amqp://host", "redis://", "127.0.0.1:6379", "sqlite:///secret"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("amqp://host", "redis://", "127.0.0.1:6379", "sqlite:///tmp/a"),
+        *("redis://:pa/secret@host", "redis://me:se[cret@host/0", "redis://me:secret"),
+        "redis://me:p\u2100secret@host/0",
+    ],
+)
 def test_only_redis_can_be_the_broker(url: str) -> None:
-    with pytest.raises(InvalidSpec, match="FARM_BROKER_URL"):
+    with pytest.raises(InvalidSpec, match="FARM_BROKER_URL") as caught:
         require_redis(url)
+    assert "secret" not in str(caught.value)
 
 
 def test_every_client_has_the_settings_that_must_be_equal_or_its_own() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import split
 from farm.trainers.datasets.found import Found
+from farm.trainers.datasets.pickled_arrays import STAND_INS, bytes_of
 
 FOLDER_NAME = "cifar-10-batches-py"
 BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -23,16 +24,8 @@ _ARCHIVE_NAMES = (
     "cifar-10-batches-py.tar.gz",
     "cifar-10-batches-py-target_archive",
 )
-# A pickle is a program. These are the only names that NumPy arrays in one need.
-_ALLOWED = frozenset(
-    {
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("_codecs", "encode"),
-    }
-)
+# The published batches have 31 MB. What is much larger would only fill the memory.
+_MAX_BATCH_BYTES = 64 << 20
 
 
 def read_cifar10(place: Path) -> Found | None:
@@ -46,6 +39,7 @@ def read_cifar10(place: Path) -> Found | None:
         if all(path.is_file() for path in paths):
             batches = []
             for path in paths:
+                _check_size(path.name, path.stat().st_size)
                 with path.open("rb") as file:
                     batches.append(read_batch(file))
             return _found(batches, paths)
@@ -63,21 +57,24 @@ def read_batch(file: IO[bytes]) -> Examples:
     """
     try:
         content = _ArraysOnly(file, encoding="bytes").load()
-    except (pickle.UnpicklingError, AttributeError, IndexError, TypeError) as error:
+    except (pickle.UnpicklingError, AttributeError, IndexError, TypeError, MemoryError) as error:
         raise ValueError(f"expected a pickled CIFAR-10 batch: {error}") from error
     if not isinstance(content, dict) or not {b"data", b"labels"} <= content.keys():
         raise ValueError("expected a pickled table with data and labels")
-    planes = np.asarray(content[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-    return split(planes.transpose(0, 2, 3, 1), np.asarray(content[b"labels"]))
+    data, labels = content[b"data"], content[b"labels"]
+    # A list of lists that hold each other could be written short and be endless.
+    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+        raise ValueError("expected labels to be a list of whole numbers")
+    planes = bytes_of(data).reshape(-1, 3, 32, 32)
+    return split(planes.transpose(0, 2, 3, 1), np.asarray(labels, dtype=np.int64))
 
 
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str) -> Any:
-        if (module_name, global_name) not in _ALLOWED:
+        stand_in = STAND_INS.get((module_name, global_name))
+        if stand_in is None:
             raise pickle.UnpicklingError(f"{module_name}.{global_name} is not allowed here")
-        # NumPy 2 has renamed the module that the published files name.
-        current_name = module_name.replace("numpy.core", "numpy._core")
-        return super().find_class(current_name, global_name)
+        return stand_in
 
 
 def _read_archive(path: Path) -> list[Examples]:
@@ -85,13 +82,20 @@ def _read_archive(path: Path) -> list[Examples]:
     try:
         with tarfile.open(path) as archive:
             for name in BATCH_NAMES:
-                member = archive.extractfile(f"{FOLDER_NAME}/{name}")
-                if member is None:
+                member = archive.getmember(f"{FOLDER_NAME}/{name}")
+                _check_size(name, member.size)
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is None:
                     raise ValueError(f"{path.name}: {name} is no plain file")
-                batches.append(read_batch(member))
+                batches.append(read_batch(file))
     except (tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path.name}: {error}") from error
     return batches
+
+
+def _check_size(name: str, size_bytes: int) -> None:
+    if size_bytes > _MAX_BATCH_BYTES:
+        raise ValueError(f"{name}: expected at most {_MAX_BATCH_BYTES} bytes, got {size_bytes}")
 
 
 def _found(batches: list[Examples], paths: tuple[Path, ...]) -> Found:

@@ -25,6 +25,8 @@ _IDX_NAMES = (
 # As other programs unpack them: beside each other, by name, or as torchvision does.
 _IDX_FOLDERS = ("", "mnist", "MNIST/raw")
 _IDX_UNSIGNED_BYTE = 0x08
+# The largest array, of the training images, has 47 MB. A file of zeros packs a thousandfold.
+_MAX_ARRAY_BYTES = 64 << 20
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -55,12 +57,13 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     Raises:
         ValueError: not such a file, or of another length than its header says.
     """
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except zlib.error as error:
-            raise ValueError(f"{path.name}: {error}") from error
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(_MAX_ARRAY_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    if len(content) > _MAX_ARRAY_BYTES:
+        raise ValueError(f"{path.name}: expected at most {_MAX_ARRAY_BYTES} bytes")
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _IDX_UNSIGNED_BYTE:
         raise ValueError(f"{path.name}: expected an IDX file of unsigned bytes")
     dimension_count = content[3]
@@ -80,9 +83,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def _read_npz(path: Path) -> Found:
     try:
+        with zipfile.ZipFile(path) as members:
+            largest_bytes = max((m.file_size for m in members.infolist()), default=0)
+        if largest_bytes > _MAX_ARRAY_BYTES:
+            raise ValueError(f"{path.name}: expected arrays of at most {_MAX_ARRAY_BYTES} bytes")
         with np.load(path, allow_pickle=False) as archive:
             arrays: list[NDArray[Any]] = [archive[key] for key in _NPZ_KEYS]
-    except (zipfile.BadZipFile, zlib.error) as error:
+    # An array that claims to be larger than the memory is a MemoryError.
+    except (zipfile.BadZipFile, zlib.error, MemoryError) as error:
         raise ValueError(f"{path.name}: {error}") from error
     return Found(train=split(*arrays[:2]), test=split(*arrays[2:]), paths=(path,))
 

@@ -1,0 +1,56 @@
+"""However a rank's parts fail to let go, the rank ends and its agent is free again."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from pathlib import Path
+
+import pytest
+
+from farm.core.messages import StartRank
+from tests.factories import job_spec
+from worker_agent.config import load_config
+from worker_agent.events import AgentEvent, RankCleared
+from worker_agent.ports import PortRange
+from worker_agent.probe import EchoServer
+from worker_agent.resources import RankResources
+
+COMMAND = StartRank(
+    token=7, rank=0, world_size=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
+)
+
+
+@pytest.fixture
+def events() -> queue.SimpleQueue[AgentEvent]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def resources(tmp_path: Path, events: queue.SimpleQueue[AgentEvent]) -> RankResources:
+    environ = {
+        "AGENT_STATE_DIR": str(tmp_path),
+        "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
+        "AGENT_TRAINER": "sleep 60",
+    }
+    ports = PortRange(28000, 28099)
+    return RankResources(COMMAND, config=load_config(environ), ports=ports, post=events.put)
+
+
+def test_a_part_that_cannot_let_go_does_not_keep_the_agent_busy(
+    resources: RankResources,
+    events: queue.SimpleQueue[AgentEvent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: EchoServer) -> None:
+        raise PermissionError("not yours")
+
+    address = resources.prepare()
+    monkeypatch.setattr(EchoServer, "close", refuse)
+    resources.clear()
+    while not isinstance(event := events.get(timeout=20), RankCleared):
+        pass
+    assert event.token == COMMAND.token
+    # What comes after the part that failed was let go of all the same.
+    with socket.create_server(("127.0.0.1", address.trainer_ports[0])):
+        pass
