@@ -123,7 +123,8 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
     return Settings(
         database_url=cast(str | None, values["FARM_DATABASE_URL"]) or f"sqlite:///{home}/farm.db",
         broker_url=cast(str, values["FARM_BROKER_URL"]),
-        api_token=cast(str | None, values["FARM_API_TOKEN"]),
+        # A blank in an environment file must not become the password of a whole farm.
+        api_token=(cast(str | None, values["FARM_API_TOKEN"]) or "").strip() or None,
         home=home,
         data_dir=cast(str | None, values["FARM_DATA_DIR"]),
         web_host=cast(str, values["FARM_WEB_HOST"]),

@@ -8,6 +8,7 @@ its traceback.
 from __future__ import annotations
 
 _SHOWN_CHARACTERS = 80
+_FIELD_CHARACTERS = 200
 
 
 class FarmError(Exception):
@@ -27,6 +28,8 @@ class InvalidSpec(FarmError):
             shown = shown[: _SHOWN_CHARACTERS - 3] + "..."
         # A key of the user's own may hold a line break, and an error is one line.
         name = field if field.isprintable() else repr(field)
+        if len(name) > _FIELD_CHARACTERS:
+            name = name[: _FIELD_CHARACTERS - 3] + "..."
         super().__init__(f"{name}: expected {expected}, got {shown}")
         self.field = field
         self.value = value

@@ -17,7 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from farm.core.messages import COMMAND_NAMES, Command, Heartbeat, ReportBatch, seal
+from farm.core.agents import Heartbeat
+from farm.core.commands import COMMAND_NAMES, Command
+from farm.core.messages import seal
+from farm.core.reports import ReportBatch
 from farm.errors import InvalidSpec, Unreachable
 
 if TYPE_CHECKING:

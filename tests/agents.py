@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from farm.core.messages import AgentState, Heartbeat
+from farm.core.agents import AgentState, Heartbeat
 from farm.core.spec import JobSpec
 from tests.fakes.server import FakeGang, FakeServer, wait_until
 from tests.redis_server import RedisServer

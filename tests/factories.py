@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from farm.core.agents import AgentFacts, AgentState, Hardware
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.messages import AgentFacts, AgentState, Hardware
 from farm.core.spec import JobSpec
-from farm.store.tables import Agent, Attempt, Job, MeasurementRow, Rank, Sweep
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -10,9 +10,10 @@ from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
 from farm.config import Settings, load_settings
+from farm.core.agents import AgentState
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.messages import AgentState, RankEnded, Sample, StepTimes
+from farm.core.reports import RankEnded, Sample, StepTimes
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind, TrainerResult
 from farm.store.engine import writing

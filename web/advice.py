@@ -19,7 +19,7 @@ from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
 from farm.store.dashboard import measurement_stamp
 from farm.store.measurements import OK, Filter, list_measurements
-from farm.store.tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow
 
 MAX_ANSWERS = 8
 _MOST_MEASUREMENTS = 20_000

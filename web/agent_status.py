@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 from farm.store.tables import Agent
 
 

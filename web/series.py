@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.measurement import quantile
-from farm.core.messages import StepTimes
+from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
 
 

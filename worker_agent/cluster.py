@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.messages import RankAddress
+from farm.core.commands import RankAddress
 from farm.core.trainer_lines import GoLine
 from farm.errors import InvalidSpec
 

@@ -17,19 +17,20 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from farm.core.agents import check_agent_id
 from farm.core.settings import Setting, read_settings, seconds, whole_number
 from farm.errors import InvalidSpec, Unreachable
 from farm.wire import require_redis
 
-_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOOPBACK = "lo"
 
 
 def parse_agent_id(text: str) -> str:
-    """Accept what may be part of a queue's name."""
-    if not _AGENT_ID.fullmatch(text):
-        raise ValueError("up to 64 letters, digits, '.', '_' or '-', the first a letter or digit")
-    return text
+    """Accept what the server accepts."""
+    try:
+        return check_agent_id(text)
+    except InvalidSpec as error:
+        raise ValueError(error.expected) from None
 
 
 def parse_port_range(text: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from farm.core.messages import COMMANDS
+from farm.core.commands import COMMANDS
 from farm.errors import Unreachable
 from farm.log import configure
 from farm.wire import (

@@ -5,7 +5,8 @@ Pure but for the spool it reads. Instants are readings of one monotonic clock.
 
 from __future__ import annotations
 
-from farm.core.messages import Confirm, ReportBatch
+from farm.core.commands import Confirm
+from farm.core.reports import ReportBatch
 from worker_agent.spool import Spool
 
 BATCH_REPORTS = 500

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farm.core.messages import PeerRtt, Sample
+from farm.core.reports import PeerRtt, Sample
 from farm.core.trainer_lines import Event as TrainerEvent
 
 

@@ -6,7 +6,7 @@ import enum
 import os
 from pathlib import Path
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 
 
 class Admission(enum.Enum):

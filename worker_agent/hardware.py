@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from farm import __version__
-from farm.core.messages import AgentFacts, Hardware
+from farm.core.agents import AgentFacts, Hardware
 from worker_agent.config import AgentConfig
 from worker_agent.emulators import capabilities
 from worker_agent.metrics.gpu import open_nvml

@@ -5,7 +5,8 @@ Pure: every instant is handed in and is a reading of one monotonic clock.
 
 from __future__ import annotations
 
-from farm.core.messages import BeatConfirmed, BeatEcho
+from farm.core.agents import BeatEcho
+from farm.core.commands import BeatConfirmed
 
 # An unanswered beat is repeated early, since half a lease has room for only two regular ones and
 # one lost message must not cost a rank.

@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from farm.core.codec import to_json
-from farm.core.messages import REPORT_NAMES, RankEnded, ReportBody
+from farm.core.reports import REPORT_NAMES, RankEnded, ReportBody
 from farm.core.trainer_lines import Failure
 from worker_agent.spool import Spool
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from farm.core.messages import PeerRtt, RankAddress
+from farm.core.commands import RankAddress
+from farm.core.reports import PeerRtt
 from farm.errors import EmulationFailed
 
 logger = logging.getLogger(__name__)

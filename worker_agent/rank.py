@@ -11,18 +11,8 @@ import enum
 import logging
 from collections.abc import Callable
 
-from farm.core.messages import (
-    Go,
-    Peers,
-    PeersMeasured,
-    Prepared,
-    RankAddress,
-    ReportBody,
-    Samples,
-    Shape,
-    Shaped,
-    StartRank,
-)
+from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank
+from farm.core.reports import PeersMeasured, Prepared, ReportBody, Samples, Shaped
 from farm.core.trainer_lines import (
     Event,
     Failure,

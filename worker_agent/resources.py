@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from farm.core.messages import PeerRtt, RankAddress, Sample, StartRank
+from farm.core.commands import RankAddress, StartRank
+from farm.core.reports import PeerRtt, Sample
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Assignment, Event, GoLine
 from farm.errors import EmulationFailed

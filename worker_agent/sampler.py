@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import psutil
 
-from farm.core.messages import Sample
+from farm.core.reports import Sample
 from farm.core.ticks import instant_of, is_on_time, next_tick
 from worker_agent.metrics.contracts import Metric, Watched
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farm.core.codec import from_json
-from farm.core.messages import Report
+from farm.core.reports import Report
 from farm.errors import InvalidSpec
 from worker_agent.fencing import sync_folder
 

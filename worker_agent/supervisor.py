@@ -13,21 +13,18 @@ import signal
 import time
 import uuid
 
-from farm.core.messages import (
+from farm.core.agents import AgentFacts, AgentState, Heartbeat
+from farm.core.commands import (
     COMMANDS,
-    AgentFacts,
-    AgentState,
     BeatConfirmed,
     Confirm,
     Go,
-    Heartbeat,
     Peers,
     Shape,
     StartRank,
     StopAttempt,
-    seal,
-    unseal,
 )
+from farm.core.messages import seal, unseal
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import InvalidSpec
 from worker_agent.config import AgentConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.core.messages import RankEnded, RankStarted, ReportBody, StepTimes
+from farm.core.reports import RankEnded, RankStarted, ReportBody, StepTimes
 from farm.core.trainer_lines import Epoch, Event, Failure, Started, Steps, TrainerResult
 
 # Of a failure's message, which is shown with its job in every list. The log has the rest.

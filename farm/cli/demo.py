@@ -24,8 +24,9 @@ from farm.recommend.service import recommend
 from farm.store.engine import make_engine, reading, writing
 from farm.store.jobs import list_jobs, request_cancel_sweep
 from farm.store.measurements import Filter, list_measurements
+from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import SweepSummary, list_sweeps
-from farm.store.tables import Job, MeasurementRow
+from farm.store.tables import Job
 from farm.submission import plan, submit
 
 if TYPE_CHECKING:

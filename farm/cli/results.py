@@ -18,7 +18,7 @@ from farm.errors import InvalidSpec
 from farm.registry import strategy
 
 if TYPE_CHECKING:
-    from farm.store.tables import MeasurementRow
+    from farm.store.result_tables import MeasurementRow
 
 COLUMNS = (
     Column("batch", is_right=True),

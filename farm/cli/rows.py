@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farm.core.lifecycle import JobState
+from farm.store.base import Table
 from farm.store.sweeps import SweepSummary
-from farm.store.tables import Table
 
 
 def row_json(row: Table, *, without: tuple[str, ...] = ()) -> dict[str, object]:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from farm.collector.intake import take_heartbeat, take_reports
 from farm.config import Settings
-from farm.core.messages import Command
+from farm.core.commands import Command
 from farm.errors import InvalidSpec, Unreachable
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema

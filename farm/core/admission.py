@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farm.core.agents import BeatEcho, Heartbeat
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState
-from farm.core.messages import BeatEcho, Heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

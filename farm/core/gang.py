@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farm.core.commands import Command, Go, Peers, RankAddress, Shape, StartRank
 from farm.core.lifecycle import AttemptState
-from farm.core.messages import Command, Go, Peers, RankAddress, Shape, StartRank
 from farm.core.rendezvous import Limits, barrier_limit_s
 from farm.core.views import AttemptView
 

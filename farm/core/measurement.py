@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.core.messages import Sample
+from farm.core.reports import Sample
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, TrainerResult
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farm.core.commands import RankAddress
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.messages import RankAddress
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
 

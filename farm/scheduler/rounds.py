@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from farm import registry
 from farm.core.codec import storable
+from farm.core.commands import Command, StopAttempt
 from farm.core.gang import command_for
 from farm.core.lifecycle import AttemptState
-from farm.core.messages import Command, StopAttempt
 from farm.core.rendezvous import Advance, Decision, End, Limits, Resend, Wait, decide
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import place

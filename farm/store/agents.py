@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.tables import Agent

@@ -17,7 +17,7 @@ from farm.core.lifecycle import (
     RankPhase,
     move,
 )
-from farm.core.messages import Prepared, RankEnded
+from farm.core.reports import Prepared, RankEnded
 from farm.core.retries import RetryPolicy, after_attempt
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.core.progress import UnfinishedJob
-from farm.store.tables import Agent, Attempt, Job, LateReport, MeasurementRow, Rank
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import beat_age_s, is_clean, renews_lease
+from farm.core.agents import AgentState, Heartbeat
 from farm.core.codec import to_json
 from farm.core.lifecycle import RankPhase
-from farm.core.messages import AgentState, Heartbeat
-from farm.store.leases import follow_tokens
 from farm.store.tables import Agent, Rank
+from farm.store.tokens import follow_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

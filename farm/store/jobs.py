@@ -15,7 +15,8 @@ from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState, move
 from farm.core.spec import NetworkProfile
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
-from farm.store.tables import Attempt, Job, JobEvent, MeasurementRow, Rank, Sweep
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 
 NETEM = "netem"  # the capability of an agent that can shape its network
 _ON_REQUEST = "on request"

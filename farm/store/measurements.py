@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from farm.store.tables import Job, MeasurementRow
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Job
 
 OK = "ok"  # the status of a measurement with a time; any other names why there is none
 

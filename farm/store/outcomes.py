@@ -10,16 +10,10 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
+from farm.core.agents import Hardware
 from farm.core.codec import content_hash, from_json
 from farm.core.measurement import RankOutcome, measure
-from farm.core.messages import (
-    Hardware,
-    Prepared,
-    RankEnded,
-    RankStarted,
-    Sample,
-    Shaped,
-)
+from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, StepKind
 from farm.core.views import AttemptView

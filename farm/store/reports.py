@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from farm.core.admission import LeasedAttempt, refusal_of_report
 from farm.core.codec import storable
 from farm.core.lifecycle import RankPhase
-from farm.core.messages import (
+from farm.core.reports import (
     REPORT_NAMES,
     PeersMeasured,
     Prepared,

@@ -18,11 +18,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from farm.core.measurement import quantile
-from farm.core.messages import Sample, StepTimes
+from farm.core.reports import Sample, StepTimes
 from farm.core.trainer_lines import Epoch
 from farm.errors import NotFound
+from farm.store.base import Table
 from farm.store.engine import POSTGRESQL
-from farm.store.tables import Attempt, EpochRow, SampleRow, StepChunk, Table
+from farm.store.result_tables import EpochRow, SampleRow, StepChunk
+from farm.store.tables import Attempt
 
 _METRICS = tuple(
     field.name for field in dataclasses.fields(Sample) if field.name not in ("tick", "extra")

@@ -13,7 +13,8 @@ from farm.core.codec import to_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState, SweepState
 from farm.core.spec import JobSpec
 from farm.errors import NotFound
-from farm.store.tables import Attempt, Job, JobEvent, Sweep, Utc
+from farm.store.base import Utc
+from farm.store.tables import Attempt, Job, JobEvent, Sweep
 
 _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
 

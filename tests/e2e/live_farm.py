@@ -23,8 +23,9 @@ from sqlalchemy import Engine, func, select
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.store.agents import live_agents
 from farm.store.engine import make_engine, reading, writing
+from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
-from farm.store.tables import Attempt, Job, JobEvent, MeasurementRow, Rank
+from farm.store.tables import Attempt, Job, JobEvent, Rank
 from farm.submission import plan, submit
 from tests.redis_server import RedisServer
 

@@ -22,8 +22,9 @@ from farm.core.measurement import ring_bytes_per_step
 from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import StepKind
 from farm.store.engine import make_engine, reading
+from farm.store.result_tables import MeasurementRow
 from farm.store.series import epochs_of, samples_of, steps_of
-from farm.store.tables import Attempt, Job, LateReport, MeasurementRow, Rank
+from farm.store.tables import Attempt, Job, LateReport, Rank
 from tests.e2e.live_farm import wait_until
 
 pytestmark = pytest.mark.tensorflow

@@ -11,21 +11,19 @@ from typing import Any, TypeVar
 from kombu.entity import Queue
 from kombu.messaging import Consumer
 
-from farm.core.messages import (
+from farm.core.agents import Heartbeat
+from farm.core.commands import (
     BeatConfirmed,
     Command,
     Confirm,
     Go,
-    Heartbeat,
     Peers,
-    Prepared,
     RankAddress,
-    Report,
-    ReportBatch,
     Shape,
     StartRank,
-    unseal,
 )
+from farm.core.messages import unseal
+from farm.core.reports import Prepared, Report, ReportBatch
 from farm.core.spec import JobSpec
 from farm.errors import Unreachable
 from farm.wire import (
@@ -178,7 +176,7 @@ class FakeGang:
 
     def lead_to_go(self, *, start_timeout_s: float = 20.0) -> None:
         """Pass all four barriers; training begins."""
-        from farm.core.messages import PeersMeasured, Shaped
+        from farm.core.reports import PeersMeasured, Shaped
 
         self.start()
         addresses = self.addresses()

@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import (
-    AgentState,
-    Peers,
+from farm.core.agents import AgentState
+from farm.core.commands import Peers, Shape, StopAttempt
+from farm.core.reports import (
     PeersMeasured,
     Prepared,
     RankEnded,
     RankStarted,
     Samples,
-    Shape,
     Shaped,
     StepTimes,
-    StopAttempt,
 )
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Epoch, FailureKind, StepKind

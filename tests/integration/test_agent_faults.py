@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.messages import AgentState, RankEnded, RankStarted, Samples, StepTimes
+from farm.core.agents import AgentState
+from farm.core.reports import RankEnded, RankStarted, Samples, StepTimes
 from farm.core.trainer_lines import FailureKind, StepKind
 from tests.agents import ROOT, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until

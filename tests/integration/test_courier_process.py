@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.messages import StopAttempt, seal
+from farm.core.commands import StopAttempt
+from farm.core.messages import seal
 from farm.wire import REPORTS_QUEUE, agent_queue, make_app, send_command
 from tests.redis_server import RedisServer
 from worker_agent import keeper as keeper_module

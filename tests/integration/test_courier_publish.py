@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import StopAttempt
+from farm.core.commands import StopAttempt
 from farm.errors import Unreachable
 from farm.wire import (
     HEARTBEATS_QUEUE,

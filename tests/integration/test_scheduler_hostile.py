@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
+from farm.core.commands import StartRank
 from farm.core.lifecycle import AttemptState, JobState
-from farm.core.messages import RankEnded, StartRank, StepTimes
+from farm.core.reports import RankEnded, StepTimes
 from farm.core.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.attempts import active_attempts
 from farm.store.engine import reading, writing

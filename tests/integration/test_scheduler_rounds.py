@@ -9,18 +9,16 @@ import sqlalchemy as sa
 from sqlalchemy import select
 
 from farm.collector.intake import take_heartbeat, take_reports
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.codec import to_json
+from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank, StopAttempt
 from farm.core.lifecycle import AttemptState, JobState
-from farm.core.messages import (
+from farm.core.messages import seal
+from farm.core.rendezvous import Limits
+from farm.core.reports import (
     REPORT_NAMES,
-    AgentState,
-    BeatEcho,
-    Go,
-    Heartbeat,
-    Peers,
     PeersMeasured,
     Prepared,
-    RankAddress,
     RankEnded,
     RankStarted,
     Report,
@@ -28,14 +26,9 @@ from farm.core.messages import (
     ReportBody,
     Sample,
     Samples,
-    Shape,
     Shaped,
-    StartRank,
     StepTimes,
-    StopAttempt,
-    seal,
 )
-from farm.core.rendezvous import Limits
 from farm.core.retries import RetryPolicy
 from farm.core.trainer_lines import (
     DatasetSource,
@@ -46,7 +39,8 @@ from farm.core.trainer_lines import (
 )
 from farm.scheduler.rounds import Outgoing, Rules, run_round
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent, Attempt, Job, MeasurementRow
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Agent, Attempt, Job
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
 
 RULES = Rules(

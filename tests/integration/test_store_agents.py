@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.agents import list_agents, live_agents, set_drained

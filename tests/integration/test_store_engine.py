@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from sqlalchemy.exc import DBAPIError
 
 from farm.errors import InvalidSpec, Unreachable
 from farm.store.engine import make_engine, reading, redacted, writing
+from farm.store.schema import upgrade
 from farm.store.tables import Sweep
-from tests.factories import NOW, add_sweep
+from tests.factories import NOW, add_sweep, job_spec
 
 
 def test_a_writing_block_commits_at_its_end(engine: sa.Engine) -> None:

@@ -8,8 +8,10 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
+from farm.collector.intake import take_heartbeat
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.lifecycle import RankPhase
-from farm.core.messages import AgentState, BeatEcho, Heartbeat
+from farm.core.messages import seal
 from farm.store.engine import reading, writing
 from farm.store.heartbeats import BeatEffect, record_heartbeat
 from farm.store.tables import Agent
@@ -143,3 +145,12 @@ def test_the_first_beat_of_an_unproved_boot_does_not_replace_a_living_one(
     ghost = dataclasses.replace(BEAT, boot_id="a boot of last week", counter=99, echo=None)
     assert beat(engine, ghost).is_stale
     assert agent(engine).boot_id == "boot of a"
+
+
+def test_half_a_surrogate_in_an_agents_facts_costs_the_character_and_not_the_page(
+    engine: sa.Engine,
+) -> None:
+    """What cannot be written as UTF-8 would make every page that shows the agent fail."""
+    facts = dataclasses.replace(BEAT.facts, labels={"zone": "a\ud800"})
+    take_heartbeat(engine, seal(dataclasses.replace(BEAT, facts=facts)), now=NOW, lease=LEASE)
+    agent(engine).facts["labels"]["zone"].encode()

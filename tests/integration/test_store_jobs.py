@@ -19,7 +19,8 @@ from farm.store.jobs import (
     retry_job,
     waiting_jobs,
 )
-from farm.store.tables import Job, JobEvent, MeasurementRow
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Job, JobEvent
 from tests.factories import (
     NOW,
     add_agent,

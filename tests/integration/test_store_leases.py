@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
+from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
-from farm.core.messages import AgentState
 from farm.core.scheduling import Placement
 from farm.errors import LeaseConflict, Unreachable
 from farm.store.engine import reading, writing
 from farm.store.leases import lease_gang
 from farm.store.tables import Agent, Job, Rank
-from tests.factories import NOW, add_agent, add_sweep, job_spec
+from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec
 
 LEASE = dt.timedelta(seconds=20)
 
@@ -30,8 +30,8 @@ def lease(engine: sa.Engine, job_id: int, *agent_ids: str) -> int:
 def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
     with writing(engine) as session:
         [job_id] = add_sweep(session, job_spec(world_size=2))
-        add_agent(session, "a")
-        add_agent(session, "b")
+        add_agent(session, "a", facts=agent_facts(machine_id="m1"))
+        add_agent(session, "b", facts=agent_facts(machine_id="m2"))
     token = lease(engine, job_id, "b", "a")
     with reading(engine) as session:
         job = session.get_one(Job, job_id)
@@ -56,9 +56,9 @@ def test_one_unfit_agent_leaves_the_whole_gang_unleased(
 ) -> None:
     with writing(engine) as session:
         [job_id] = add_sweep(session, job_spec(world_size=2))
-        add_agent(session, "a")
-        add_agent(session, "b", **unfit)
-    with pytest.raises(LeaseConflict):
+        add_agent(session, "a", facts=agent_facts(machine_id="m1"))
+        add_agent(session, "b", facts=agent_facts(machine_id="m2"), **unfit)
+    with pytest.raises(LeaseConflict, match="only 1 of them"):
         lease(engine, job_id, "a", "b")
     with reading(engine) as session:
         assert session.get_one(Job, job_id).state is JobState.WAITING
@@ -74,12 +74,25 @@ def test_a_leased_agent_cannot_be_leased_again(engine: sa.Engine) -> None:
         lease(engine, second, "a")
 
 
+def test_an_agent_cannot_be_leased_while_another_one_uses_its_cores(engine: sa.Engine) -> None:
+    """The scheduler that decided so had an older snapshot than the one that was quicker."""
+    with writing(engine) as session:
+        first, second, third = add_sweep(session, *(job_spec(seed=seed) for seed in range(3)))
+        add_agent(session, "whole machine", facts=agent_facts(cpus=(0, 1)))
+        add_agent(session, "first core", facts=agent_facts(cpus=(0,)))
+        add_agent(session, "second core", facts=agent_facts(cpus=(1,)))
+    lease(engine, first, "first core")
+    with pytest.raises(LeaseConflict, match="cores"):
+        lease(engine, second, "whole machine")
+    lease(engine, third, "second core")
+
+
 def test_racing_schedulers_lease_no_agent_twice_and_no_gang_in_part(engine: sa.Engine) -> None:
     agents = [f"a{i}" for i in range(6)]
     with writing(engine) as session:
         jobs = add_sweep(session, *(job_spec(world_size=3, seed=i) for i in range(24)))
         for agent_id in agents:
-            add_agent(session, agent_id)
+            add_agent(session, agent_id, facts=agent_facts(machine_id=agent_id))
     tokens: list[int] = []
     surprises: list[BaseException] = []
     gate = threading.Barrier(len(jobs))

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.messages import (
+from farm.core.reports import (
     REPORT_NAMES,
     PeersMeasured,
     RankEnded,
@@ -24,7 +24,8 @@ from farm.core.messages import (
 from farm.core.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.reports import Stored, store_batch
-from farm.store.tables import LateReport, Rank, SampleRow, StepChunk
+from farm.store.result_tables import SampleRow, StepChunk
+from farm.store.tables import LateReport, Rank
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec
 
 MEASURED = PeersMeasured(rtts=())

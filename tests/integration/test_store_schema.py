@@ -12,9 +12,11 @@ from sqlalchemy.exc import IntegrityError, StatementError
 
 from farm.core.lifecycle import AttemptState
 from farm.errors import Unreachable
+from farm.store.base import Table
 from farm.store.engine import make_engine, reading, writing
+from farm.store.result_tables import SampleRow
 from farm.store.schema import check_schema, downgrade, upgrade
-from farm.store.tables import Attempt, Job, SampleRow, Sweep, Table
+from farm.store.tables import Attempt, Job, Sweep
 from tests.factories import NOW, add_agent, add_attempt, add_job
 
 

@@ -7,10 +7,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.messages import Sample, StepTimes
+from farm.core.reports import Sample, StepTimes
 from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import NotFound
 from farm.store.engine import reading, writing
+from farm.store.result_tables import SampleRow, StepChunk
 from farm.store.series import (
     epochs_by_rank,
     epochs_of,
@@ -22,7 +23,6 @@ from farm.store.series import (
     steps_by_rank,
     steps_of,
 )
-from farm.store.tables import SampleRow, StepChunk
 from tests.factories import NOW, add_attempt, add_job
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.core.lifecycle import JobState
-from farm.core.messages import Sample
+from farm.core.reports import Sample
 from farm.store.engine import reading, writing
 from farm.store.series import insert_samples
 from farm.store.tables import Agent, Attempt, Job, Sweep

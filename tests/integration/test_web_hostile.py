@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from farm.store.base import Table
 from farm.store.engine import reading
-from farm.store.tables import Sweep, Table
+from farm.store.tables import Sweep
 from tests.web_client import SWEEP, client_of, seed
 
 SQL = "'; DROP TABLE jobs; --"

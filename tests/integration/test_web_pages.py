@@ -13,7 +13,8 @@ from flask.testing import FlaskClient
 
 from farm.core.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent, Attempt, Job, MeasurementRow, Sweep
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Agent, Attempt, Job, Sweep
 from tests import factories
 from tests.web_client import Seeded, client_of, csrf_of, seed
 

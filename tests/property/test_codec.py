@@ -4,17 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from farm.core.agents import Heartbeat
 from farm.core.codec import canonical_json, from_json
-from farm.core.messages import (
-    COMMANDS,
-    REPORTS,
-    Heartbeat,
-    Report,
-    ReportBatch,
-    Sample,
-    Samples,
-    unseal,
-)
+from farm.core.commands import COMMANDS
+from farm.core.messages import unseal
+from farm.core.reports import REPORTS, Report, ReportBatch, Sample, Samples
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import TrainerResult, read_event
 from farm.errors import InvalidSpec

@@ -11,8 +11,8 @@ from farm.core.admission import (
     refusal_of_report,
     renews_lease,
 )
+from farm.core.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState
-from farm.core.messages import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
 
 HARDWARE = Hardware(
     cpu_model="x",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import StartRank
+from farm.core.commands import StartRank
 from tests.factories import job_spec
 from worker_agent.config import load_config
 from worker_agent.events import AgentEvent, RankCleared

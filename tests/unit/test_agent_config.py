@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.errors import InvalidSpec
+from farm.errors import InvalidSpec, Unreachable
 from worker_agent.config import (
     load_config,
     parse_agent_id,
@@ -65,6 +65,12 @@ def test_a_bad_value_is_named_with_what_was_expected(name: str, value: str, expe
     assert "secret" not in message
     # An address that no interface holds is mended by naming the interface.
     assert message.startswith("AGENT_INTERFACE" if "holds" in expected else name)
+
+
+def test_a_broker_that_cannot_be_reached_yet_is_no_wrong_setting() -> None:
+    """The unit restarts on exit status 1, not on 2: at boot the network may come up late."""
+    with pytest.raises(Unreachable, match="set AGENT_ADVERTISE_ADDRESS"):
+        load_config({"AGENT_ID": "vm-1", "FARM_BROKER_URL": "redis://no-such-host.invalid"})
 
 
 def test_a_key_that_is_no_setting_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import Confirm
+from farm.core.commands import Confirm
 from worker_agent.delivery import LAST_PAUSE_S, SILENT_PAUSE_S, Delivery
 from worker_agent.spool import Spool
 

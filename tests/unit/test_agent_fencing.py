@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 from worker_agent.fencing import Admission, TokenFile, admit
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.messages import BeatConfirmed, BeatEcho
+from farm.core.agents import BeatEcho
+from farm.core.commands import BeatConfirmed
 from worker_agent.heartbeat import SLOW_INTERVAL_S, Pulse
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.messages import RankAddress, StepTimes
+from farm.core.commands import RankAddress
+from farm.core.reports import StepTimes
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from farm.cli.results import COLUMNS, measured_cells, table, table_rows
-from farm.store.tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow
 
 
 def _row(**values: object) -> MeasurementRow:

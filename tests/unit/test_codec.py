@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from farm.core.codec import MAX_DEPTH, canonical_json, content_hash, from_json, to_json
+from farm.core.reports import Report
 from farm.errors import InvalidSpec
 
 
@@ -181,3 +182,17 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     message = str(InvalidSpec("name", "x" * 1000, "a name"))
     assert len(message) < 120
     assert message.endswith("...")
+
+
+REPORT = {"number": 1, "token": 1, "rank": 0, "kind": "samples", "body": {}}
+
+
+def test_a_long_key_is_not_copied_with_every_item_below_it() -> None:
+    key = "K" * 100_000
+    with pytest.raises(InvalidSpec) as caught:
+        from_json(Report, {**REPORT, "body": {key: [0, float("nan")]}})
+    assert len(caught.value.field) < 300
+
+
+def test_an_error_names_a_field_of_any_length_in_one_short_line() -> None:
+    assert len(str(InvalidSpec("f" * 100_000, 1, "less"))) < 400

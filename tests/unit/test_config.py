@@ -30,6 +30,17 @@ def test_the_home_of_an_unknown_user_is_refused() -> None:
         load_settings({"FARM_HOME": "~no-such-user/f"})
 
 
+@pytest.mark.parametrize("name", ["a?b", "a#b"])
+def test_a_home_that_would_end_the_stores_url_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match="FARM_HOME"):
+        load_settings({"FARM_HOME": f"/srv/{name}"})
+
+
+def test_a_blank_token_is_no_token() -> None:
+    assert load_settings({"FARM_API_TOKEN": "  "}).api_token is None
+    assert load_settings({"FARM_API_TOKEN": " secret "}).api_token == "secret"
+
+
 def test_a_file_sets_what_the_environment_does_not(tmp_path: Path) -> None:
     file = tmp_path / "farm.toml"
     file.write_text('FARM_WEB_PORT = 9000\nFARM_RETRY_WAIT_S = 0\nFARM_API_TOKEN = "t"\n')

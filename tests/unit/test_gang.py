@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from farm.core.commands import RankAddress
 from farm.core.gang import cluster_spec
-from farm.core.messages import RankAddress
 
 
 def address(rank: int, host: str, *ports: int) -> RankAddress:

@@ -15,7 +15,7 @@ from farm.core.measurement import (
     step_statistics,
     timed_samples,
 )
-from farm.core.messages import Sample
+from farm.core.reports import Sample
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, StepProfile, TrainerResult
 

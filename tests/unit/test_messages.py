@@ -5,27 +5,28 @@ from typing import Any
 
 import pytest
 
+from farm.core.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
 from farm.core.codec import canonical_json, from_json, to_json
-from farm.core.messages import (
+from farm.core.commands import (
     COMMAND_NAMES,
     COMMANDS,
-    REPORT_NAMES,
-    REPORTS,
-    WIRE_VERSION,
-    AgentFacts,
-    AgentState,
     BeatConfirmed,
-    BeatEcho,
     Command,
     Confirm,
     Go,
-    Hardware,
-    Heartbeat,
-    PeerRtt,
     Peers,
+    RankAddress,
+    Shape,
+    StartRank,
+    StopAttempt,
+)
+from farm.core.messages import WIRE_VERSION, seal, unseal
+from farm.core.reports import (
+    REPORT_NAMES,
+    REPORTS,
+    PeerRtt,
     PeersMeasured,
     Prepared,
-    RankAddress,
     RankEnded,
     RankStarted,
     Report,
@@ -33,13 +34,8 @@ from farm.core.messages import (
     ReportBody,
     Sample,
     Samples,
-    Shape,
     Shaped,
-    StartRank,
     StepTimes,
-    StopAttempt,
-    seal,
-    unseal,
 )
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.core.trainer_lines import (
@@ -267,3 +263,18 @@ def test_another_kind_of_machine_has_another_fingerprint(change: dict[str, Any])
         dataclasses.replace(BEAT.facts.hardware, **change).fingerprint
         != BEAT.facts.hardware.fingerprint
     )
+
+
+@pytest.mark.parametrize("agent_id", ["", "a b", "a\nb", "../x", "<b>", "a" * 65, ".a"])
+def test_what_cannot_name_a_queue_or_a_page_names_no_agent(agent_id: str) -> None:
+    with pytest.raises(InvalidSpec, match="agent_id"):
+        dataclasses.replace(BEAT, agent_id=agent_id)
+    with pytest.raises(InvalidSpec, match="agent_id"):
+        ReportBatch(agent_id=agent_id, generation="g", reports=())
+
+
+@pytest.mark.parametrize("change", [{"rank": -1}, {"rank": 2**31}, {"number": 0}])
+def test_a_report_the_store_could_not_count_is_refused(change: dict[str, int]) -> None:
+    fields: dict[str, Any] = {"number": 1, "token": 1, "rank": 0, "kind": "samples", "body": {}}
+    with pytest.raises(InvalidSpec):
+        Report(**{**fields, **change})

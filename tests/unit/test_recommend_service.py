@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.service import recommend
-from farm.store.tables import Table
+from farm.store.base import Table
 from tests.factories import add_measurement
 
 
@@ -139,7 +139,7 @@ def test_origins_are_never_pooled(session: Session) -> None:
 
 def test_an_unknown_origin_is_an_error_not_an_answer(session: Session) -> None:
     measured(session, "job 1")
-    with pytest.raises(NotFound, match=r"^origin 'study': nothing is measured"):
+    with pytest.raises(NotFound, match=r"^origin 'study': nothing of it is in this store"):
         ask(session, origin="study")
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from farm.core.commands import RankAddress
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.messages import RankAddress
 from farm.core.rendezvous import Advance, End, Limits, Resend, Wait, decide
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure, FailureKind

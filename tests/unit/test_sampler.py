@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.messages import Sample
+from farm.core.reports import Sample
 from worker_agent.metrics import METRICS, cpu, disk
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farm.core.scaling import baselines, efficiency
-from farm.store.tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow
 
 
 def _row(world_size: int, throughput: float | None, **changes: Any) -> MeasurementRow:

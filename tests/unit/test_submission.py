@@ -7,7 +7,8 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import JobState
 from farm.errors import InvalidSpec
-from farm.store.tables import Job, Sweep, Table
+from farm.store.base import Table
+from farm.store.tables import Job, Sweep
 from farm.submission import MAX_FILE_BYTES, plan, read_sweep_file, submit
 from tests.factories import NOW
 

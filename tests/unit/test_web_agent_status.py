@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.messages import AgentState
+from farm.core.agents import AgentState
 from farm.store.tables import Agent
 from web.agent_status import agent_status
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.messages import StepTimes
+from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
 from web.series import thin_steps
 

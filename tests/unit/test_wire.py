@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from farm.core.messages import COMMANDS
+from farm.core.commands import COMMANDS
 from farm.errors import InvalidSpec, Unreachable
 from farm.wire import (
     SOCKET_TIMEOUT_S,

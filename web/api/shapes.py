@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from farm.core.codec import to_json
 from farm.store.dashboard import ServedRank
 from farm.store.jobs import AttemptDetail, JobDetail
+from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import SweepSummary
-from farm.store.tables import Agent, Attempt, Job, JobEvent, MeasurementRow, Rank
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 from web.agent_status import agent_status, is_live
 
 Shape = dict[str, object]

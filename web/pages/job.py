@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.core.messages import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped
+from farm.core.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch
 from farm.errors import NotFound

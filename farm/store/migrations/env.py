@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from alembic import context
 
-from farm.store.tables import Table
+import farm.store.result_tables
+import farm.store.tables  # noqa: F401 # imported to fill the metadata
+from farm.store.base import Table
 
 context.configure(
     connection=context.config.attributes["connection"],

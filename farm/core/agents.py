@@ -1,0 +1,111 @@
+"""What an agent says of itself: its facts, its state, and the heartbeat that carries both."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from dataclasses import dataclass, field
+
+from farm.core.codec import content_hash
+from farm.errors import InvalidSpec
+
+_GIB = 2**30
+_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_agent_id(text: str) -> str:
+    """Return what may name an agent, its queue, its pages and its files.
+
+    Raises:
+        InvalidSpec: it may not.
+    """
+    if not _AGENT_ID.fullmatch(text):
+        raise InvalidSpec(
+            "agent_id",
+            text,
+            "up to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a measurement was made on, and with which software."""
+
+    cpu_model: str
+    core_count: int  # of the agent's CPU set, not of the machine
+    memory_bytes: int
+    accelerators: tuple[str, ...] = ()
+    kernel: str
+    tensorflow_version: str | None
+    python_version: str
+    benchfarm_version: str
+
+    @property
+    def fingerprint(self) -> str:
+        """The kind of machine: measurements of one kind may be compared, of two not.
+
+        Machines of one kind differ by some pages of memory, and neither our version nor Python's
+        patch level changes what a TensorFlow step costs; the kernel and TensorFlow may.
+        """
+        kind = dataclasses.replace(
+            self,
+            memory_bytes=round(self.memory_bytes / _GIB) * _GIB,
+            python_version="",
+            benchfarm_version="",
+        )
+        return content_hash(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What an agent says of itself with every heartbeat."""
+
+    machine_id: str
+    address: str  # what peers and probes connect to
+    interface: str
+    first_port: int
+    last_port: int
+    cpus: tuple[int, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    hardware: Hardware
+
+
+class AgentState(enum.Enum):
+    IDLE = "idle"
+    BUSY = "busy"
+    SPOOL_FULL = "spool_full"  # takes no new rank until the collector has confirmed more
+    LEAVING = "leaving"  # told to stop; takes no new rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatEcho:
+    """Proof of freshness without comparing clocks.
+
+    The server's own clock reading from the last confirmation, and how long ago, by the agent's
+    monotonic clock, it arrived. Their sum is when the beat was made, in the server's time, late
+    by at most the confirmation's way.
+    """
+
+    server_time_s: float
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """`counter` grows with every beat of one `boot_id`; `agent_time_s` is only for display."""
+
+    agent_id: str
+    boot_id: str
+    counter: int
+    state: AgentState
+    serving_token: int | None  # the attempt whose rank runs here, until its last process is gone
+    highest_token: int  # the highest fencing token ever seen, as kept on the agent's disk
+    agent_time_s: float
+    echo: BeatEcho | None
+    facts: AgentFacts
+
+    def __post_init__(self) -> None:
+        check_agent_id(self.agent_id)

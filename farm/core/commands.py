@@ -1,0 +1,89 @@
+"""What the server tells an agent: short, idempotent, fenced by a token (the attempt id)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farm.core.spec import JobSpec, NetworkProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRank:
+    token: int
+    rank: int
+    world_size: int
+    roles: tuple[str, ...]  # the role processes of this rank, such as ("worker",)
+    spec: JobSpec
+    prepare_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankAddress:
+    rank: int
+    host: str
+    probe_port: int
+    trainer_ports: tuple[int, ...]  # one for each role process, in the order of `roles`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """All ranks are prepared: measure the untouched round-trip time to each of the others."""
+
+    token: int
+    addresses: tuple[RankAddress, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """All have measured: apply the profile and verify it. None verifies the untouched network."""
+
+    token: int
+    profile: NetworkProfile | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """Connect and train. Its receipt is tick 0 of this rank's series."""
+
+    token: int
+    cluster: dict[str, tuple[str, ...]]
+    timeout_s: float  # until the first step is done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAttempt:
+    """End the attempt's rank if it runs, and refuse every token up to this one from now on."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """Reports of `generation` up to `number` are committed; the spool may forget them."""
+
+    generation: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatConfirmed:
+    boot_id: str
+    counter: int
+    server_time_s: float
+
+
+Command = StartRank | Peers | Shape | Go | StopAttempt | Confirm | BeatConfirmed
+
+COMMANDS: dict[str, type] = {
+    "start_rank": StartRank,
+    "peers": Peers,
+    "shape": Shape,
+    "go": Go,
+    "stop_attempt": StopAttempt,
+    "confirm": Confirm,
+    "beat_confirmed": BeatConfirmed,
+}
+COMMAND_NAMES = {kind: name for name, kind in COMMANDS.items()}

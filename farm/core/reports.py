@@ -1,0 +1,172 @@
+"""What an agent tells the server of a rank: numbered without gaps, kept until confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from farm.core.agents import check_agent_id
+from farm.core.codec import from_json
+from farm.core.commands import RankAddress
+from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
+from farm.errors import InvalidSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Barrier 1: ports are held, a probe listens, a trainer waits."""
+
+    address: RankAddress
+    framework: str
+    dataset: DatasetSource
+    prepare_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRtt:
+    rank: int
+    rtt_s: float  # median
+    probe_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeersMeasured:
+    """Barrier 2: the untouched network."""
+
+    rtts: tuple[PeerRtt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaped:
+    """Barrier 3: the network as the training will find it."""
+
+    emulator: str  # "none" for the untouched network
+    rtts: tuple[PeerRtt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStarted:
+    """Barrier 4: connected, first step done."""
+
+    parameter_count: int
+    gradient_bytes: int
+    connect_s: float
+    first_step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One 1 Hz reading of tick `tick` (seconds since go). None is not measured, 0 is measured.
+
+    `cpu_*_ratio` are shares of the agent's CPU set (1.0: all its cores busy); a rate covers the
+    second that ends at the tick.
+    """
+
+    tick: int
+    machine_cpu_ratio: float | None = None
+    machine_steal_ratio: float | None = None
+    cpu_ratio: float | None = None  # the trainers' process tree
+    memory_used_bytes: int | None = None  # machine
+    resident_bytes: int | None = None  # the trainers' process tree
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+    disk_read_bytes_per_s: float | None = None
+    disk_write_bytes_per_s: float | None = None
+    disk_read_operations_per_s: float | None = None
+    disk_write_operations_per_s: float | None = None
+    extra: dict[str, float] = field(default_factory=dict)  # such as gpu0_ratio
+
+    def __post_init__(self) -> None:
+        # The store counts ticks in 32 bits; one absurd report must not block its whole batch.
+        if not 0 <= self.tick < 2**31:
+            raise InvalidSpec("tick", self.tick, "a tick from 0 to 2**31 - 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """`begun_s`: seconds after this rank's go at which the chunk's first step began."""
+
+    kind: StepKind
+    first_step: int
+    begun_s: float
+    times_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_step < 2**31:
+            raise InvalidSpec("first_step", self.first_step, "a step from 0 to 2**31 - 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnded:
+    """The rank's last report: every process of it is gone and its profile is undone.
+
+    Exactly one of `result` and `failure` is set. `timed_begun_s` is the result's begin of the
+    timed window in seconds after go.
+    """
+
+    result: TrainerResult | None
+    failure: Failure | None
+    timed_begun_s: float | None
+    log_tail: str
+
+
+ReportBody = (
+    Prepared | PeersMeasured | Shaped | RankStarted | Samples | StepTimes | Epoch | RankEnded
+)
+
+REPORTS: dict[str, type] = {
+    "prepared": Prepared,
+    "peers": PeersMeasured,
+    "shaped": Shaped,
+    "started": RankStarted,
+    "samples": Samples,
+    "steps": StepTimes,
+    "epoch": Epoch,
+    "ended": RankEnded,
+}
+REPORT_NAMES = {kind: name for name, kind in REPORTS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One numbered report. Numbers start at 1 and have no gap within a spool generation."""
+
+    number: int
+    token: int
+    rank: int
+    kind: str  # a key of REPORTS
+    body: dict[str, object]
+
+    def __post_init__(self) -> None:
+        # The store keeps what is refused, too, and counts ranks in 32 bits.
+        if self.number < 1:
+            raise InvalidSpec("number", self.number, "a number from 1")
+        if not 0 <= self.rank < 2**31:
+            raise InvalidSpec("rank", self.rank, "a rank from 0 to 2**31 - 1")
+
+    def decoded(self) -> ReportBody:
+        """Return the body as its class.
+
+        Raises:
+            InvalidSpec: unknown kind, or a body that does not fit it.
+        """
+        if self.kind not in REPORTS:
+            raise InvalidSpec("kind", self.kind, f"one of {', '.join(REPORTS)}")
+        body: ReportBody = from_json(REPORTS[self.kind], self.body, where=self.kind)
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportBatch:
+    """Consecutive reports of one spool generation, in order."""
+
+    agent_id: str
+    generation: str
+    reports: tuple[Report, ...]
+
+    def __post_init__(self) -> None:
+        check_agent_id(self.agent_id)

@@ -1,0 +1,125 @@
+"""The tables of what was measured: samples, step times, epochs, and the measurements themselves."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapped, mapped_column
+
+from farm.core.trainer_lines import StepKind
+from farm.store.base import BigId, Table, Utc, state_column
+
+
+class SampleRow(Table):
+    """One tick of one rank. `day` is the attempt's day, so a repeated report finds its row."""
+
+    __tablename__ = "samples"
+
+    day: Mapped[dt.date] = mapped_column(primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tick: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    machine_cpu_ratio: Mapped[float | None]
+    machine_steal_ratio: Mapped[float | None]
+    cpu_ratio: Mapped[float | None]
+    memory_used_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
+    resident_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
+    net_rx_bytes_per_s: Mapped[float | None]
+    net_tx_bytes_per_s: Mapped[float | None]
+    disk_read_bytes_per_s: Mapped[float | None]
+    disk_write_bytes_per_s: Mapped[float | None]
+    disk_read_operations_per_s: Mapped[float | None]
+    disk_write_operations_per_s: Mapped[float | None]
+    extra: Mapped[dict[str, float] | None] = mapped_column(sa.JSON(none_as_null=True))
+
+
+class StepChunk(Table):
+    """Consecutive step times of one kind, compressed; quantiles beside them for plain SQL."""
+
+    __tablename__ = "step_chunks"
+
+    attempt_id: Mapped[int] = mapped_column(
+        BigId, sa.ForeignKey("attempts.id"), primary_key=True, autoincrement=False
+    )
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    first_step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[StepKind] = mapped_column(state_column(StepKind, "step_kind"))
+    begun_s: Mapped[float]
+    step_count: Mapped[int]
+    median_s: Mapped[float]
+    p95_s: Mapped[float]
+    times: Mapped[bytes] = mapped_column(sa.LargeBinary)  # zlib of little-endian float64, seconds
+
+
+class EpochRow(Table):
+    __tablename__ = "epochs"
+
+    attempt_id: Mapped[int] = mapped_column(
+        BigId, sa.ForeignKey("attempts.id"), primary_key=True, autoincrement=False
+    )
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    train_s: Mapped[float]
+    step_count: Mapped[int]
+    train_loss: Mapped[float | None]
+    val_loss: Mapped[float | None]
+    val_accuracy_ratio: Mapped[float | None]
+
+
+class MeasurementRow(Table):
+    """One row per finished job or imported cell. `origin` and `source_key` name its source."""
+
+    __tablename__ = "measurements"
+    __table_args__ = (
+        sa.UniqueConstraint("origin", "source_key"),
+        sa.Index("ix_measurements_question", "origin", "model", "dataset", "global_batch_size"),
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    origin: Mapped[str] = mapped_column(sa.String(64))  # "farm", or an imported study
+    source_key: Mapped[str] = mapped_column(sa.String(64))  # "job 17", or the imported row's hash
+    job_id: Mapped[int | None] = mapped_column(sa.ForeignKey("jobs.id"), unique=True)
+    attempt_id: Mapped[int | None] = mapped_column(BigId)
+    created_at: Mapped[dt.datetime] = mapped_column(Utc)
+    status: Mapped[str] = mapped_column(sa.String(32))  # "ok", or a FailureKind
+    model: Mapped[str | None] = mapped_column(sa.Text)
+    dataset: Mapped[str | None] = mapped_column(sa.Text)
+    training_pass: Mapped[str] = mapped_column(sa.String(32))
+    framework: Mapped[str | None] = mapped_column(sa.Text)
+    strategy: Mapped[str | None] = mapped_column(sa.Text)
+    placement: Mapped[str | None] = mapped_column(sa.Text)
+    network: Mapped[str | None] = mapped_column(sa.Text)
+    instance_type: Mapped[str | None] = mapped_column(sa.Text)
+    world_size: Mapped[int]
+    server_count: Mapped[int] = mapped_column(default=0)
+    global_batch_size: Mapped[int]
+    one_way_delay_s: Mapped[float] = mapped_column(default=0.0)
+    bandwidth_bytes_per_s: Mapped[float | None]
+    packet_loss_ratio: Mapped[float] = mapped_column(default=0.0)
+    jitter_s: Mapped[float] = mapped_column(default=0.0)
+    repetition: Mapped[int] = mapped_column(default=0)
+    fingerprint: Mapped[str | None] = mapped_column(sa.String(64))
+    step_time_s: Mapped[float | None]  # median of the timed steps
+    step_time_p25_s: Mapped[float | None]
+    step_time_p75_s: Mapped[float | None]
+    step_time_spread_s: Mapped[float | None]  # p75 - p25
+    timed_step_count: Mapped[int | None]
+    steps_per_epoch: Mapped[int | None]
+    time_per_epoch_s: Mapped[float | None]
+    epochs: Mapped[int | None]
+    accuracy: Mapped[float | None]  # val_accuracy_ratio at the end
+    throughput_examples_per_s: Mapped[float | None]
+    parameter_count: Mapped[int | None] = mapped_column(sa.BigInteger)
+    gradient_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
+    compute_s: Mapped[float | None]  # per step, mean over the ranks
+    communication_s: Mapped[float | None]
+    profiled_step_time_s: Mapped[float | None]
+    cpu_ratio: Mapped[float | None]  # means over ranks and ticks of the timed window
+    resident_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # largest over ranks
+    net_rx_bytes_per_s: Mapped[float | None]
+    net_tx_bytes_per_s: Mapped[float | None]
+    sent_bytes_per_step: Mapped[float | None]  # one rank's, see farm.core.measurement
+    rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
+    details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware
