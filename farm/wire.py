@@ -269,12 +269,12 @@ def redact(url: str) -> str:
     return f"{found['scheme']}{'' if user is None else f'{user}{password}@'}{found['rest']}"
 
 
-def _client(broker_url: str, *, timeout_s: float) -> redis.Redis[bytes]:
+def _client(broker_url: str, *, timeout_s: float) -> redis.Redis:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    client: redis.Redis[bytes] = redis.Redis.from_url(
+    client: redis.Redis = redis.Redis.from_url(
         broker_url,
         socket_timeout=timeout_s,
         socket_connect_timeout=min(timeout_s, CONNECT_TIMEOUT_S),

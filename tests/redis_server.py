@@ -43,7 +43,7 @@ class RedisServer:
             else:
                 return
 
-    def client(self) -> redis.Redis[str]:
+    def client(self) -> redis.Redis:
         return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=5)
 
     def freeze(self) -> None:

@@ -72,6 +72,10 @@ class AgentPool:
 
     def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
         """Return free agents for all its ranks, or None."""
+        if others := self.others_than_avoided(job):
+            others = [agent for agent in others if agent.agent_id in self._free]
+            gang = list(itertools.islice(self.disjoint(others), job.world_size))
+            return gang if len(gang) == job.world_size else None
         wish = wish_of(job)
         if job.world_size > self._reach.get(wish, self.free_count):
             return None
@@ -85,6 +89,17 @@ class AgentPool:
             return gang
         self._reach[wish] = len(gang)
         return None
+
+    def others_than_avoided(self, job: WaitingJob) -> list[LiveAgent]:
+        """Return whom the job must make do with; empty where it need not, or could not.
+
+        An agent that refuses at once is idle again first, and would use up every attempt.
+        """
+        if not job.avoid:
+            return []
+        others = [a for a in self._serving_for(wish_of(job)) if a.agent_id not in job.avoid]
+        count = sum(1 for _ in itertools.islice(self.disjoint(others), job.world_size))
+        return others if count == job.world_size else []
 
     def take(self, gang: Iterable[LiveAgent]) -> None:
         """Give these agents away; those that share a core with them are free no more."""

@@ -53,14 +53,14 @@ def explain(
     """Say for each job that `place` would leave waiting why it waits."""
     pool = AgentPool(agents)
     reasons: dict[int, str] = {}
-    known: dict[tuple[Traits, int, int], str] = {}
+    known: dict[tuple[Traits, frozenset[str], int, int], str] = {}
     for job in sorted(jobs, key=_precedence):
         gang = pool.find_gang(job)
         if gang is not None:
             pool.take(gang)
             continue
         # Jobs that ask for the same while nothing changes wait for the same.
-        question = (wish_of(job), job.world_size, pool.change_count)
+        question = (wish_of(job), job.avoid, job.world_size, pool.change_count)
         if question not in known:
             known[question] = _reason(job, pool)
         reasons[job.job_id] = known[question]
@@ -86,6 +86,8 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     usable = [a for a in idle if pool.is_unblocked(a)]
     usable_count = sum(1 for _ in pool.disjoint(usable))
     held = [pool.holders[a.agent_id] for a in usable if a.agent_id in pool.holders]
+    if pool.others_than_avoided(job) and usable_count >= needed:
+        return f"waits for others than {', '.join(sorted(job.avoid))}, where it failed before"
     if held and usable_count >= needed:
         holder = min(held, key=_precedence)
         return (

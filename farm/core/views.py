@@ -18,6 +18,7 @@ class WaitingJob:
     world_size: int
     requires: frozenset[str] = frozenset()  # capabilities, such as "netem"
     labels: frozenset[tuple[str, str]] = frozenset()
+    avoid: frozenset[str] = frozenset()  # agents that failed it: only if there are no others
     priority: int = 0  # larger goes first
     waited_s: float = 0.0
 

@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
-from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState, move
+from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
 from farm.core.spec import NetworkProfile
+from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
 from farm.store.result_tables import MeasurementRow
@@ -20,6 +21,7 @@ from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 
 NETEM = "netem"  # the capability of an agent that can shape its network
 _ON_REQUEST = "on request"
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +96,44 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
     A job in the pause before its next attempt is not among them.
     """
     rows = session.execute(
-        select(Job.id, Job.world_size, Job.priority, Job.due_at, Job.spec)
+        select(Job.id, Job.world_size, Job.priority, Job.due_at, Job.spec, Job.attempt_count)
         .where(Job.state == JobState.WAITING, Job.cancel_requested.is_(False), Job.due_at <= now)
         .order_by(Job.priority.desc(), Job.due_at, Job.id)
         .limit(limit)
-    )
+    ).all()
+    avoid = _failed_agents(session, [row.id for row in rows if row.attempt_count > 0])
     return [
         WaitingJob(
             job_id=job_id,
             world_size=world_size,
             requires=_required_capabilities(spec),
             labels=frozenset(spec.get("labels", {}).items()),
+            avoid=frozenset(avoid.get(job_id, ())),
             priority=priority,
             waited_s=(now - due_at).total_seconds(),
         )
-        for job_id, world_size, priority, due_at, spec in rows
+        for job_id, world_size, priority, due_at, spec, _ in rows
     ]
+
+
+def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
+    """Return job to agents on which an attempt of it was lost for a reason of their own."""
+    found: dict[int, set[str]] = {}
+    for begin in range(0, len(job_ids), _IDS_A_QUERY):
+        ends = session.execute(
+            select(Attempt.job_id, Rank.agent_id, Rank.ended)
+            .join(Rank, Rank.attempt_id == Attempt.id)
+            .where(
+                Attempt.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
+                Attempt.state == AttemptState.LOST,
+                Rank.ended.is_not(None),
+            )
+        )
+        for job_id, agent_id, ended in ends:
+            failure = (ended or {}).get("failure")
+            if failure and failure.get("kind") != FailureKind.PEER_LOST.value:
+                found.setdefault(job_id, set()).add(agent_id)
+    return found
 
 
 def request_cancel_job(session: Session, job_id: int, *, now: dt.datetime) -> bool:

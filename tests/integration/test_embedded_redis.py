@@ -13,7 +13,7 @@ from farm.embedded.redis import find_redis, is_free, start_redis
 from farm.errors import FarmError
 
 
-def _connect(url: str) -> redis.Redis[str]:
+def _connect(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, decode_responses=True, socket_timeout=5)
 
 

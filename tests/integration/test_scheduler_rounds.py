@@ -313,3 +313,21 @@ def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: Gang) -> None
     gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
     gang.round()
     assert gang.job().state is JobState.SUCCEEDED
+
+
+def test_a_job_goes_to_another_machine_after_one_has_failed_it(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session, job_spec())
+        for agent_id, facts in FACTS.items():
+            add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    gang = Gang(engine)
+    [first] = gang.round()
+    assert isinstance(first.command, StartRank)
+    assert first.agent_id == "a"
+    failure = Failure(kind=FailureKind.REFUSED, message="agent is leaving")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    gang.report("a", first.command.token, 0, ended)
+    gang.round()
+    gang.beat("a", serving=None, highest=first.command.token)
+    gang.beat("b", serving=None, highest=0)
+    assert kinds(gang.round(after_s=3.0)) == [("b", StartRank)]

@@ -38,12 +38,14 @@ def job(
     priority: int = 0,
     requires: Iterable[str] = (),
     labels: Iterable[tuple[str, str]] = (),
+    avoid: Iterable[str] = (),
 ) -> WaitingJob:
     return WaitingJob(
         job_id=job_id,
         world_size=world_size,
         requires=frozenset(requires),
         labels=frozenset(labels),
+        avoid=frozenset(avoid),
         priority=priority,
         waited_s=waited_s,
     )
@@ -280,3 +282,21 @@ def test_the_job_that_agents_are_held_for_is_not_said_to_wait_for_itself() -> No
     jobs = [job(1, 2, waited_s=80)]
     agents = [agent("a"), agent("b", busy=True)]
     assert reason(jobs, agents, of=1) == "waits for 1 more idle agent (1 of 2)"
+
+
+def test_a_job_is_not_tried_again_where_it_failed_while_there_are_others() -> None:
+    agents = [agent("a"), agent("b"), agent("c")]
+    assert placed([job(1, 2, avoid=["a"])], agents) == [Placement(1, ("b", "c"))]
+
+
+def test_a_job_waits_for_a_busy_agent_rather_than_for_the_one_that_failed_it() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    again = job(1, avoid=["a"])
+    assert placed([again], agents) == []
+    assert reason([again], agents, of=1) == "waits for others than a, where it failed before"
+    assert placed_ids([again, job(2)], agents) == [2]
+
+
+def test_where_there_are_no_others_the_agent_that_failed_has_to_do() -> None:
+    agents = [agent("a"), agent("b")]
+    assert placed([job(1, 2, avoid=["a"])], agents) == [Placement(1, ("a", "b"))]
