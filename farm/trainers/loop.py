@@ -65,7 +65,6 @@ class Training:
         self._job = assignment.job
         self._rank = assignment.rank
         self._engine = engine
-        self._line = line
         self._examples_count = examples_count
         self._runner = StepRunner(engine, line, connect_s=connect_s)
         self._window = TimedWindow(assignment.interface)
@@ -138,12 +137,12 @@ class Training:
             self._window.open()
             passed = self._runner.run(steps, StepKind.TIMED)
             self._window.close()
-            self._runner.recorder.flush()
+            self._runner.recorder.close_chunk()
             trained.step_count += passed.step_count
             trained.full_step_count += passed.full_step_count
             trained.train_loss = passed.train_loss
             trained.evaluation = self._evaluate()
-            self._line.emit(_epoch(epoch, passed, trained.evaluation))
+            self._runner.recorder.add_epoch(_epoch(epoch, passed, trained.evaluation))
         return trained
 
     def _endless_steps(self) -> Iterator[Step]:

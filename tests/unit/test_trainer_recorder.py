@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.trainer_lines import Event, Progress, StepKind, Steps, read_event
+from farm.core.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
 from farm.trainers import recorder as recorder_module
 from farm.trainers.line import Line
 from farm.trainers.recorder import StepRecorder
@@ -75,3 +75,26 @@ def test_after_a_second_the_steps_and_the_progress_are_sent(
         Steps(kind=StepKind.TIMED, first_step=0, begun_monotonic_s=1.0, times_s=(0.5,)),
         Progress(step_count=1),
     ]
+
+
+def test_epochs_shorter_than_a_second_are_not_sent_one_by_one(
+    recorder: StepRecorder, sent: Sent
+) -> None:
+    for number in range(25):
+        recorder.add(StepKind.TIMED, begun_s=float(number), time_s=0.01)
+        recorder.add_epoch(epoch(number))
+    assert sent.events() == []
+    recorder.flush()
+    kinds = [type(event) for event in sent.events()]
+    assert kinds == [Steps, Epoch] * 25
+
+
+def epoch(number: int) -> Epoch:
+    return Epoch(
+        epoch=number,
+        train_s=0.01,
+        step_count=1,
+        train_loss=None,
+        val_loss=None,
+        val_accuracy_ratio=None,
+    )
