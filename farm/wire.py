@@ -17,10 +17,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from farm.core.agents import Heartbeat
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
-from farm.core.reports import ReportBatch
 from farm.errors import InvalidSpec, Unreachable
 
 if TYPE_CHECKING:
@@ -143,19 +141,9 @@ def send_command(app: Any, agent_id: str, command: Command) -> None:
     _publish(app, agent_queue(agent_id), task, seal(command))
 
 
-def send_reports(app: Any, batch: ReportBatch) -> None:
-    """Put a batch into the collector's queue. Raises Unreachable within about 10 s."""
-    publish_reports(app, seal(batch))
-
-
 def publish_reports(app: Any, envelope: dict[str, object]) -> None:
-    """Put an already sealed batch into the collector's queue, as `send_reports` does."""
+    """Put a sealed batch into the collector's queue. Raises Unreachable within about 10 s."""
     _publish(app, REPORTS_QUEUE, REPORTS_TASK, envelope)
-
-
-def send_heartbeat(app: Any, beat: Heartbeat) -> None:
-    """Put a heartbeat into its own queue. Raises Unreachable within about 10 s."""
-    publish_heartbeat(app, seal(beat))
 
 
 def publish_heartbeat(app: Any, envelope: dict[str, object]) -> None:

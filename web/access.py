@@ -124,7 +124,9 @@ def _check_api() -> None:
         if not is_signed_in():
             raise _unauthorised("Authorization: expected 'Bearer' and the token FARM_API_TOKEN")
         if not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
-            raise Refused(HTTPStatus.FORBIDDEN, f"{CSRF_HEADER}: expected this session's token")
+            raise Refused(
+                HTTPStatus.FORBIDDEN, f"{CSRF_HEADER}: expected the token of this sign-in"
+            )
     elif request.mimetype not in _GUARDED_TYPES:
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

@@ -32,7 +32,7 @@ class Job(Table):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        sa.Index("ix_jobs_state_priority", "state", "priority"),
+        sa.Index("ix_jobs_state_priority_due_at", "state", "priority", "due_at"),
         sa.CheckConstraint(
             "(state IN ('leased', 'running')) = (attempt_id IS NOT NULL)", name="leased_has_attempt"
         ),

@@ -101,7 +101,7 @@ def _create_sweeps_and_jobs() -> None:
         sa.CheckConstraint(
             "(state IN ('leased', 'running')) = (attempt_id IS NOT NULL)", name="leased_has_attempt"
         ),
-        sa.Index("ix_jobs_state_priority", "state", "priority"),
+        sa.Index("ix_jobs_state_priority_due_at", "state", "priority", "due_at"),
     )
 
 
