@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from farm.core.measurement import OK
 from farm.core.scaling import Baselines, baselines
 from farm.core.spec import TrainingPass
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
 from farm.store.dashboard import measurement_stamp
-from farm.store.measurements import OK, Filter, list_measurements
+from farm.store.measurements import Filter, list_measurements
 from farm.store.result_tables import MeasurementRow
 
 MAX_ANSWERS = 8

@@ -16,6 +16,7 @@ from farm.cli.session import ring, settings
 from farm.cli.up import stay_up, to_stderr
 from farm.cli.watch import SweepWatch, follow, make_display
 from farm.core.lifecycle import JobState, SweepState
+from farm.core.measurement import OK
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
@@ -158,9 +159,9 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
 
 
 def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:
-    found = {(row.model, row.dataset, row.fingerprint) for row in own if row.status == "ok"}
+    found = {(row.model, row.dataset, row.fingerprint) for row in own if row.status == OK}
     return [
-        Filter(origin="farm", model=model, dataset=dataset, fingerprint=fingerprint, status="ok")
+        Filter(origin="farm", model=model, dataset=dataset, fingerprint=fingerprint, status=OK)
         for model, dataset, fingerprint in sorted(found, key=str)
     ]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farm.cli import cells
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
-from farm.core.measurement import quantile, scaling_efficiency_ratio
+from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
 from farm.core.scaling import baselines, workload
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
@@ -96,7 +96,7 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
 
 def measured_cells(rows: Sequence[MeasurementRow]) -> list[MeasuredCell]:
     """Group successful measurements into cells, by batch size, strategy and world size."""
-    successes = sorted((row for row in rows if row.status == "ok"), key=_key)
+    successes = sorted((row for row in rows if row.status == OK), key=_key)
     groups = [list(group) for _, group in groupby(successes, key=_key)]
     alone = baselines(successes)
     return [_cell(group, alone.get(workload(group[0]))) for group in groups]

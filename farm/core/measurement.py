@@ -13,6 +13,8 @@ from farm.core.reports import Sample
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, TrainerResult
 
+OK = "ok"  # the status of a measurement with a time; any other names why there is none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOutcome:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from farm.core.measurement import scaling_efficiency_ratio
+from farm.core.measurement import OK, scaling_efficiency_ratio
 
 
 class Measured(Protocol):
@@ -54,7 +54,7 @@ def baselines(measurements: Iterable[Measured]) -> Baselines:
     """
     groups: dict[tuple[Workload, str | None], list[float]] = {}
     for row in measurements:
-        if row.status == "ok" and row.world_size == 1 and row.throughput_examples_per_s is not None:
+        if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
             key = (workload(row), row.strategy)
             groups.setdefault(key, []).append(row.throughput_examples_per_s)
     best: dict[Workload, float] = {}

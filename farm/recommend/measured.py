@@ -12,10 +12,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.measurement import OK
 from farm.recommend.contracts import MEASURED, Evidence, Option, Question
 from farm.recommend.intervals import prediction_interval
 
-OK = "ok"
 _SHOWN_DIGITS = 12  # of a fingerprint
 # Delays are converted from milliseconds, so equal ones may differ in their last bits.
 _EQUAL_RATIO = 1e-9

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
+from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.contracts import Evidence, Objective, Question, Recommendation
-from farm.recommend.measured import OK, MeasuredOptions, measured_options
+from farm.recommend.measured import MeasuredOptions, measured_options
 from farm.recommend.objective import pareto_front, rank
 from farm.registry import catalogue
 from farm.store.measurements import Cell, Filter, cells

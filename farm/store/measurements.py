@@ -16,8 +16,6 @@ from sqlalchemy.orm import Session
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 
-OK = "ok"  # the status of a measurement with a time; any other names why there is none
-
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 
 

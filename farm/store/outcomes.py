@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.agents import Hardware
 from farm.core.codec import content_hash, from_json
-from farm.core.measurement import RankOutcome, measure
+from farm.core.measurement import OK, RankOutcome, measure
 from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, StepKind
@@ -39,7 +39,7 @@ def record_outcome(
         .order_by(Rank.rank)
     ).all()
     values = _configuration(attempt, members, now=now)
-    values["status"] = failure.kind.value if failure else "ok"
+    values["status"] = failure.kind.value if failure else OK
     if failure is None:
         values |= _measured(session, attempt, members)
     else:

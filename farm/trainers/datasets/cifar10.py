@@ -7,8 +7,8 @@ from pathlib import Path
 
 from farm.core.catalogue import DatasetFacts
 from farm.trainers.contracts import LoadedDataset
-from farm.trainers.datasets.download import RemoteFile, fetch
-from farm.trainers.datasets.places import first_readable
+from farm.trainers.datasets.download import RemoteFile
+from farm.trainers.datasets.published import load_published
 
 ARCHIVE = RemoteFile(
     file_name="cifar-10-python.tar.gz",
@@ -30,18 +30,6 @@ class Cifar10:
 
     def load(self, places: Sequence[Path]) -> LoadedDataset:
         """Read the first place that has it, or download it into the first place."""
-        from farm.trainers.datasets.arrays import loaded, sha256_of_files
         from farm.trainers.datasets.cifar10_files import read_cifar10
 
-        found = first_readable(places, read_cifar10)
-        if found is None:
-            fetch(ARCHIVE, places[0])
-            found = first_readable(places[:1], read_cifar10)
-            assert found is not None
-        return loaded(
-            self.facts,
-            found.train,
-            found.test,
-            origin=str(found.paths[0]),
-            sha256=sha256_of_files(found.paths),
-        )
+        return load_published(self.facts, places, archive=ARCHIVE, read=read_cifar10)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from farm.core.catalogue import DatasetFacts
 from farm.trainers.contracts import LoadedDataset
-from farm.trainers.datasets.download import RemoteFile, fetch
-from farm.trainers.datasets.places import first_readable
+from farm.trainers.datasets.download import RemoteFile
+from farm.trainers.datasets.published import load_published
 
 ARCHIVE = RemoteFile(
     file_name="mnist.npz",
@@ -30,18 +30,6 @@ class Mnist:
 
     def load(self, places: Sequence[Path]) -> LoadedDataset:
         """Read the first place that has it, or download it into the first place."""
-        from farm.trainers.datasets.arrays import loaded, sha256_of_files
         from farm.trainers.datasets.mnist_files import read_mnist
 
-        found = first_readable(places, read_mnist)
-        if found is None:
-            fetch(ARCHIVE, places[0])
-            found = first_readable(places[:1], read_mnist)
-            assert found is not None
-        return loaded(
-            self.facts,
-            found.train,
-            found.test,
-            origin=str(found.paths[0]),
-            sha256=sha256_of_files(found.paths),
-        )
+        return load_published(self.facts, places, archive=ARCHIVE, read=read_mnist)

@@ -1,0 +1,40 @@
+"""Load a data set that was published as files: from a place that has them, or from the internet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from farm.core.catalogue import DatasetFacts
+from farm.trainers.contracts import LoadedDataset
+from farm.trainers.datasets.download import RemoteFile, fetch
+from farm.trainers.datasets.found import Found
+from farm.trainers.datasets.places import first_readable
+
+
+def load_published(
+    facts: DatasetFacts,
+    places: Sequence[Path],
+    *,
+    archive: RemoteFile,
+    read: Callable[[Path], Found | None],
+) -> LoadedDataset:
+    """Read the first place that has the files, or download them into the first place.
+
+    Raises:
+        DatasetMissing: no place has them, and they cannot be had from the internet.
+    """
+    from farm.trainers.datasets.arrays import loaded, sha256_of_files
+
+    found = first_readable(places, read)
+    if found is None:
+        fetch(archive, places[0])
+        found = first_readable(places[:1], read)
+        assert found is not None
+    return loaded(
+        facts,
+        found.train,
+        found.test,
+        origin=str(found.paths[0]),
+        sha256=sha256_of_files(found.paths),
+    )
