@@ -1,27 +1,41 @@
-"""`farm db`: the store's schema."""
+"""`farm db`: the store itself, its schema, its retention and its moves."""
 
 from __future__ import annotations
 
+import datetime as dt
+
 import click
 
+from farm.cli.copy import copy
+from farm.cli.prune import prune
 from farm.cli.session import settings, store
 
 
 @click.group()
 def db() -> None:
-    """Upgrade or check the store's schema."""
+    """Upgrade or check the store, prune it, or copy it to another database."""
+
+
+db.add_command(prune)
+db.add_command(copy)
 
 
 @db.command()
 def upgrade() -> None:
-    """Create the store, or bring it to this program's schema, keeping what is in it."""
+    """Create the store, or bring it to this program's schema.
+
+    What is in it stays. On PostgreSQL, samples of days without a partition are moved into one of
+    their own. Storing reports may have to wait for that.
+    """
     from farm.store.engine import make_engine, redacted
+    from farm.store.partitions import make_partitions
     from farm.store.schema import upgrade as upgrade_schema
 
     loaded = settings()
     engine = make_engine(loaded.database_url)
     try:
         upgrade_schema(engine)
+        make_partitions(engine, today=dt.datetime.now(dt.UTC).date(), longest_move_s=None)
     finally:
         engine.dispose()
     click.echo(f"{redacted(loaded.database_url)} has the schema of this program")
@@ -29,7 +43,7 @@ def upgrade() -> None:
 
 @db.command()
 def check() -> None:
-    """Fail unless the store can be reached and has this program's schema."""
+    """Fail unless the store answers and has this program's schema."""
     from farm.store.engine import redacted
 
     loaded = settings()

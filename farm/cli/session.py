@@ -51,7 +51,7 @@ def store(loaded: Settings) -> Iterator[sa.Engine]:
     from farm.store.engine import make_engine
     from farm.store.schema import check_schema
 
-    _require_file(loaded.database_url)
+    require_file(loaded.database_url)
     engine = make_engine(loaded.database_url)
     try:
         check_schema(engine)
@@ -60,14 +60,14 @@ def store(loaded: Settings) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def _require_file(database_url: str) -> None:
+def require_file(database_url: str, *, origin: str = "FARM_HOME or FARM_DATABASE_URL") -> None:
     """Raise Unreachable where SQLite would create a file that `farm db upgrade` never saw."""
     scheme, slashes, rest = database_url.partition(":///")
     file = Path(rest.partition("?")[0])
     if slashes and scheme.startswith("sqlite") and rest and not file.exists():
         raise Unreachable(
             f"there is no store in {file}: start a farm with `farm up`, run `farm db upgrade`, or "
-            "correct FARM_HOME or FARM_DATABASE_URL"
+            f"correct {origin}"
         )
 
 

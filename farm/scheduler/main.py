@@ -16,9 +16,11 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from farm.config import Settings
+from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.rendezvous import Limits
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
+from farm.scheduler.housekeeping import Housekeeping
 from farm.scheduler.rounds import Outgoing, Rules, run_round
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
@@ -36,7 +38,11 @@ def rules_of(settings: Settings) -> Rules:
     return Rules(
         lease=dt.timedelta(seconds=settings.lease_s),
         reserve_after_s=settings.reserve_after_s,
-        limits=Limits(prepare_s=settings.prepare_timeout_s, start_s=settings.start_timeout_s),
+        limits=Limits(
+            prepare_s=settings.prepare_timeout_s,
+            start_s=settings.start_timeout_s,
+            noise=NoiseLimits(policy=settings.noise_policy or NoisePolicy.VOID),
+        ),
         policy=RetryPolicy(max_attempts=settings.max_attempts, wait_s=settings.retry_wait_s),
     )
 
@@ -56,11 +62,14 @@ def run(settings: Settings) -> None:
     app = make_app(settings.broker_url, owner="scheduler")
     wake = Wake(settings.broker_url)
     rules = rules_of(settings)
+    housekeeping = Housekeeping(engine)
+    housekeeping.start()
     logger.info("scheduler started")
     while not stopping.is_set():
         _round(engine, app, rules)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
+    housekeeping.stop()
     engine.dispose()
     logger.info("scheduler stopped")
 

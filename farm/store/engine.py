@@ -26,22 +26,23 @@ _CONNECT_TIMEOUT_S = 5
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
-def make_engine(url: str) -> sa.Engine:
+def make_engine(url: str, *, name: str = "FARM_DATABASE_URL") -> sa.Engine:
     """Return an engine for the store; nothing is connected yet.
 
-    The caller owns it and disposes of it. For SQLite the file's folder is created.
+    The caller owns it and disposes of it. For SQLite the file's folder is created. `name` is what
+    a refusal calls the URL.
 
     Raises:
         InvalidSpec: not the URL of an SQLite file or of a PostgreSQL database.
         Unreachable: the file's folder cannot be created.
     """
-    parsed = _parse(url)
-    name = parsed.get_backend_name()
-    if name == SQLITE and parsed.database and parsed.database != ":memory:":
+    parsed = _parse(url, name)
+    backend = parsed.get_backend_name()
+    if backend == SQLITE and parsed.database and parsed.database != ":memory:":
         return _sqlite(parsed)
-    if name == POSTGRESQL and parsed.drivername in (POSTGRESQL, "postgresql+psycopg"):
+    if backend == POSTGRESQL and parsed.drivername in (POSTGRESQL, "postgresql+psycopg"):
         return _postgresql(parsed.set(drivername="postgresql+psycopg"))
-    raise InvalidSpec("FARM_DATABASE_URL", redacted(url), _EXPECTED)
+    raise InvalidSpec(name, redacted(url), _EXPECTED)
 
 
 @contextmanager
@@ -106,19 +107,19 @@ def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connecti
                 has_begun = True
                 yield connection
     except exc.DBAPIError as error:
-        if has_begun and not (error.connection_invalidated or _is_out_of_means(error)):
+        if has_begun and not (error.connection_invalidated or _is_for_people(error)):
             raise
         raise unreachable(engine, error.orig or error) from error
     except exc.TimeoutError as error:
         raise unreachable(engine, error) from error
 
 
-def _is_out_of_means(error: exc.DBAPIError) -> bool:
-    """Whether the disk is full or broken: nothing was written, and people can mend it."""
+def _is_for_people(error: exc.DBAPIError) -> bool:
+    """Whether the disk is full or the account may not: nothing was written, people can mend it."""
     if isinstance(error.orig, sqlite3.OperationalError):
         return any(words in str(error.orig) for words in ("is full", "disk I/O"))
-    # PostgreSQL's class 53: insufficient resources.
-    return str(getattr(error.orig, "sqlstate", None) or "").startswith("53")
+    # PostgreSQL's class 53: insufficient resources; 42501: insufficient privilege.
+    return str(getattr(error.orig, "sqlstate", None) or "").startswith(("53", "42501"))
 
 
 def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
@@ -126,16 +127,16 @@ def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return Unreachable(
         f"database {redacted(engine.url)} cannot be used: {lines[0].strip()}; "
-        "check that it runs and that FARM_DATABASE_URL is right"
+        "check that it runs, and its URL: FARM_DATABASE_URL unless an option gave it"
     )
 
 
-def _parse(url: str) -> sa.URL:
+def _parse(url: str, name: str) -> sa.URL:
     try:
         # The short scheme is what hosting providers hand out.
         return sa.make_url(re.sub(r"^postgres://", "postgresql://", url))
     except (exc.ArgumentError, ValueError):
-        raise InvalidSpec("FARM_DATABASE_URL", redacted(url), _EXPECTED) from None
+        raise InvalidSpec(name, redacted(url), _EXPECTED) from None
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:

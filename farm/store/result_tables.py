@@ -32,6 +32,10 @@ class SampleRow(Table):
     disk_write_bytes_per_s: Mapped[float | None]
     disk_read_operations_per_s: Mapped[float | None]
     disk_write_operations_per_s: Mapped[float | None]
+    swap_bytes_per_s: Mapped[float | None]
+    throttled_ratio: Mapped[float | None]
+    # How many ticks, this one the last, the row is the mean of: above 1 once it was thinned.
+    span_ticks: Mapped[int] = mapped_column(default=1, server_default="1")
     extra: Mapped[dict[str, float] | None] = mapped_column(sa.JSON(none_as_null=True))
 
 
@@ -105,7 +109,10 @@ class MeasurementRow(Table):
     step_time_p25_s: Mapped[float | None]
     step_time_p75_s: Mapped[float | None]
     step_time_spread_s: Mapped[float | None]  # p75 - p25
+    step_time_low_s: Mapped[float | None]  # 95 % interval of the median, within this attempt
+    step_time_high_s: Mapped[float | None]
     timed_step_count: Mapped[int | None]
+    outlier_step_count: Mapped[int | None]  # far from the median; counted in it all the same
     steps_per_epoch: Mapped[int | None]
     time_per_epoch_s: Mapped[float | None]
     epochs: Mapped[int | None]
@@ -122,4 +129,7 @@ class MeasurementRow(Table):
     net_tx_bytes_per_s: Mapped[float | None]
     sent_bytes_per_step: Mapped[float | None]  # one rank's, see farm.core.measurement
     rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
+    control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past
+    # What disturbed it, each {"kind", "message"}; empty: nothing was seen.
+    flags: Mapped[list[dict[str, str]]] = mapped_column(sa.JSON, default=list, server_default="[]")
     details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware

@@ -33,6 +33,7 @@ class Job(Table):
     __tablename__ = "jobs"
     __table_args__ = (
         sa.Index("ix_jobs_state_priority_due_at", "state", "priority", "due_at"),
+        sa.Index("ix_jobs_cell_hash_sweep_id", "cell_hash", "sweep_id"),
         sa.CheckConstraint(
             "(state IN ('leased', 'running')) = (attempt_id IS NOT NULL)", name="leased_has_attempt"
         ),
@@ -41,7 +42,7 @@ class Job(Table):
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     sweep_id: Mapped[int] = mapped_column(sa.ForeignKey("sweeps.id"), index=True)
     spec: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
-    cell_hash: Mapped[str] = mapped_column(sa.String(64), index=True)
+    cell_hash: Mapped[str] = mapped_column(sa.String(64))
     model: Mapped[str] = mapped_column(sa.Text)
     dataset: Mapped[str] = mapped_column(sa.Text)
     strategy: Mapped[str] = mapped_column(sa.Text)
@@ -87,6 +88,7 @@ class Agent(Table):
     lease_boot_id: Mapped[str | None] = mapped_column(sa.String(64))
     unclean_token: Mapped[int | None] = mapped_column(BigId)
     stop_sent_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    template_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # of its warm trainer
 
 
 class Attempt(Table):
@@ -116,12 +118,13 @@ class Rank(Table):
     """One member of one attempt, and what it has reported once."""
 
     __tablename__ = "ranks"
+    __table_args__ = (sa.Index("ix_ranks_agent_id_attempt_id", "agent_id", "attempt_id"),)
 
     attempt_id: Mapped[int] = mapped_column(
         BigId, sa.ForeignKey("attempts.id"), primary_key=True, autoincrement=False
     )
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    agent_id: Mapped[str] = mapped_column(sa.ForeignKey("agents.id"), index=True)
+    agent_id: Mapped[str] = mapped_column(sa.ForeignKey("agents.id"))
     phase: Mapped[RankPhase] = mapped_column(state_column(RankPhase, "rank_phase"))
     commanded_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # last command of this phase
     hardware: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # at the time of the lease
@@ -132,6 +135,8 @@ class Rank(Table):
     started: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))
     ended: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))
     ended_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    control_s: Mapped[float | None]  # its agent's control run before go
+    disturbed_by: Mapped[str | None] = mapped_column(sa.Text)  # why its machine voided the attempt
 
 
 class JobEvent(Table):

