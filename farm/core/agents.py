@@ -106,6 +106,7 @@ class Heartbeat:
     agent_time_s: float
     echo: BeatEcho | None
     facts: AgentFacts
+    template_bytes: int | None = None  # proportional memory of the warm trainer, if there is one
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)

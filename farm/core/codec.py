@@ -16,7 +16,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar, cast
 
 from farm.errors import InvalidSpec
@@ -25,6 +25,7 @@ from farm.errors import InvalidSpec
 MAX_DEPTH = 32
 
 T = TypeVar("T")
+_Reader = Callable[[object], object]
 
 # Of a key, in the path that an error names: a long one would be copied with every item below it.
 _SHOWN_CHARACTERS = 80
@@ -50,7 +51,11 @@ def from_json(kind: type[T], data: object, *, where: str = "") -> T:
     Raises:
         InvalidSpec: a field is missing, unknown, of another type, or not a finite number.
     """
-    return cast(T, _decode(kind, data, where))
+    try:
+        return cast(T, _reader(cast(Hashable, kind))(data))
+    except _Misfit as misfit:
+        path = (where + "".join(reversed(misfit.path))).removeprefix(".")
+        raise InvalidSpec(path or kind.__name__, misfit.value, misfit.expected) from None
 
 
 def canonical_json(value: object) -> str:
@@ -78,114 +83,199 @@ def storable(value: object) -> object:
     return value
 
 
+class _Misfit(Exception):
+    """What does not fit. `path`: where, the innermost step first, such as `[3]` or `.rank`."""
+
+    def __init__(self, value: object, expected: str, *path: str) -> None:
+        self.value = value
+        self.expected = expected
+        self.path = list(path)
+
+    def below(self, step: str) -> _Misfit:
+        self.path.append(step)
+        return self
+
+
 @functools.cache
-def _hints(kind: type[object]) -> dict[str, object]:
-    return typing.get_type_hints(kind)
+def _reader(kind: object) -> _Reader:
+    """Return what turns JSON into a `kind`. Made once: asking types again is what costs time.
 
-
-def _decode(kind: object, data: object, where: str) -> object:
+    A reader knows nothing of the way to its data. On an error, and only then, each level adds its
+    own step to the path.
+    """
     if kind is object:
-        _check_free(data, where, depth=0)
-        return data
+        return _read_free
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
-        return _decode_union(kind, data, where)
+        return _union_reader(kind)
     if origin is tuple:
-        if not isinstance(data, list | tuple):
-            raise InvalidSpec(where, data, "a list")
-        item_kind = typing.get_args(kind)[0]
-        return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(data))
+        return _tuple_reader(_reader(typing.get_args(kind)[0]))
     if origin is dict:
-        if not isinstance(data, dict):
-            raise InvalidSpec(where, data, "a table")
-        item_kind = typing.get_args(kind)[1]
-        return {
-            _key(key, where): _decode(item_kind, item, f"{where}.{key[:_SHOWN_CHARACTERS]}")
-            for key, item in data.items()
-        }
+        return _dict_reader(_reader(typing.get_args(kind)[1]))
     if isinstance(kind, type):
-        return _decode_class(kind, data, where)
-    raise TypeError(f"{where}: the codec does not know {kind!r}")
+        if dataclasses.is_dataclass(kind):
+            return _dataclass_reader(kind)
+        if issubclass(kind, enum.Enum):
+            return _enum_reader(kind)
+        if kind in _SCALARS:
+            return _SCALARS[kind]
+    raise TypeError(f"the codec does not know {kind!r}")
 
 
-def _check_free(data: object, where: str, *, depth: int) -> None:
-    """Refuse in free JSON what JSON has not, what no database takes, and endless nesting."""
-    if depth > MAX_DEPTH:
-        raise InvalidSpec(where, data, f"at most {MAX_DEPTH} levels")
-    if isinstance(data, dict):
-        for key, item in data.items():
-            shown = _key(key, where)[:_SHOWN_CHARACTERS]
-            _check_free(item, f"{where}.{shown}", depth=depth + 1)
-    elif isinstance(data, list | tuple):
-        for i, item in enumerate(data):
-            _check_free(item, f"{where}[{i}]", depth=depth + 1)
-    elif data is not None and not isinstance(data, str):
-        kinds = (bool, int, float)
-        _decode_class(next((k for k in kinds if isinstance(data, k)), str), data, where)
-
-
-def _key(key: object, where: str) -> str:
-    if not isinstance(key, str):
-        raise InvalidSpec(where, key, "a text as key")
-    return key
-
-
-def _decode_union(kind: object, data: object, where: str) -> object:
+def _union_reader(kind: object) -> _Reader:
     members = [m for m in typing.get_args(kind) if m is not type(None)]
-    if data is None:
-        return None
     if len(members) != 1:
-        raise TypeError(f"{where}: the codec knows only unions with None, not {kind!r}")
-    return _decode(members[0], data, where)
+        raise TypeError(f"the codec knows only unions with None, not {kind!r}")
+    read_member = _reader(members[0])
+    return lambda data: None if data is None else read_member(data)
 
 
-def _decode_class(kind: type, data: object, where: str) -> object:
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, data, where)
-    if issubclass(kind, enum.Enum):
+def _tuple_reader(read_item: _Reader) -> _Reader:
+    def read(data: object) -> object:
+        if not isinstance(data, list | tuple):
+            raise _Misfit(data, "a list")
+        items: list[object] = []
+        try:
+            for item in data:
+                items.append(read_item(item))
+        except _Misfit as misfit:
+            raise misfit.below(f"[{len(items)}]") from None
+        return tuple(items)
+
+    return read
+
+
+def _dict_reader(read_item: _Reader) -> _Reader:
+    def read(data: object) -> object:
+        if not isinstance(data, dict):
+            raise _Misfit(data, "a table")
+        items: dict[str, object] = {}
+        for key, item in data.items():
+            if not isinstance(key, str):
+                raise _Misfit(key, "a text as key")
+            try:
+                items[key] = read_item(item)
+            except _Misfit as misfit:
+                raise misfit.below(_step(key)) from None
+        return items
+
+    return read
+
+
+def _enum_reader(kind: type[enum.Enum]) -> _Reader:
+    def read(data: object) -> object:
         try:
             return kind(data)
         except ValueError:
             allowed = ", ".join(repr(m.value) for m in kind)
-            raise InvalidSpec(where, data, f"one of {allowed}") from None
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        try:
-            data = float(data)
-        except OverflowError:
-            raise InvalidSpec(where, data, "a finite number") from None
-    # bool is an int in Python, but 'true' is no count.
-    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-        raise InvalidSpec(where, data, _NAMES.get(kind, kind.__name__))
-    if isinstance(data, str) and "\0" in data:
-        raise InvalidSpec(where, data, "a text without the character NUL")
-    if isinstance(data, float) and not math.isfinite(data):
-        raise InvalidSpec(where, data, "a finite number")
-    if kind is int and isinstance(data, int) and not -(2**63) <= data < 2**63:
-        raise InvalidSpec(where, data, "a whole number of at most 64 bits")
+            raise _Misfit(data, f"one of {allowed}") from None
+
+    return read
+
+
+def _dataclass_reader(kind: type) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields}
+    required = tuple(
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    )
+
+    def read(data: object) -> object:
+        if not isinstance(data, dict):
+            raise _Misfit(data, "a table")
+        values: dict[str, object] = {}
+        for key, item in data.items():
+            if key not in readers:
+                raise _Misfit(item, f"one of the fields {', '.join(readers)}", _step(key))
+            try:
+                values[key] = readers[key](item)
+            except _Misfit as misfit:
+                raise misfit.below(_step(key)) from None
+        for name in required:
+            if name not in values:
+                raise _Misfit(None, "a value: this field is required", _step(name))
+        return kind(**values)
+
+    return read
+
+
+def _read_free(data: object, depth: int = 0) -> object:
+    """Refuse in free JSON what JSON has not, what no database takes, and endless nesting."""
+    if depth > MAX_DEPTH:
+        raise _Misfit(data, f"at most {MAX_DEPTH} levels")
+    if isinstance(data, dict):
+        for key, item in data.items():
+            if not isinstance(key, str):
+                raise _Misfit(key, "a text as key")
+            if isinstance(item, float) and math.isfinite(item):
+                continue  # series hold little else, and a call for each would double their cost
+            try:
+                _read_free(item, depth + 1)
+            except _Misfit as misfit:
+                raise misfit.below(_step(key)) from None
+    elif isinstance(data, list | tuple):
+        for i, item in enumerate(data):
+            try:
+                _read_free(item, depth + 1)
+            except _Misfit as misfit:
+                raise misfit.below(f"[{i}]") from None
+    elif isinstance(data, float):
+        _read_float(data)
+    elif isinstance(data, int):
+        _read_int(int(data))
+    elif data is not None and not isinstance(data, str):
+        raise _Misfit(data, "a text")
     return data
 
 
-def _decode_dataclass(kind: type, data: object, where: str) -> object:
-    if not isinstance(data, dict):
-        raise InvalidSpec(where or kind.__name__, data, "a table")
-    prefix = f"{where}." if where else ""
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    for key in data:
-        if key not in fields:
-            raise InvalidSpec(f"{prefix}{key}", data[key], f"one of the fields {', '.join(fields)}")
-    hints = _hints(kind)
-    values: dict[str, object] = {}
-    for name, field in fields.items():
-        if name in data:
-            values[name] = _decode(hints[name], data[name], f"{prefix}{name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise InvalidSpec(f"{prefix}{name}", None, "a value: this field is required")
-    return kind(**values)
+def _read_float(data: object) -> float:
+    if isinstance(data, float) and math.isfinite(data):  # first, since series hold little else
+        return data
+    if isinstance(data, int) and not isinstance(data, bool):
+        try:
+            data = float(data)
+        except OverflowError:
+            raise _Misfit(data, "a finite number") from None
+    if not isinstance(data, float):
+        raise _Misfit(data, "a number")
+    if not math.isfinite(data):
+        raise _Misfit(data, "a finite number")
+    return data
 
 
-_NAMES: dict[type, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
+def _read_int(data: object) -> int:
+    # bool is an int in Python, but 'true' is no count.
+    if not isinstance(data, int) or isinstance(data, bool):
+        raise _Misfit(data, "a whole number")
+    if not -(2**63) <= data < 2**63:
+        raise _Misfit(data, "a whole number of at most 64 bits")
+    return data
+
+
+def _read_str(data: object) -> str:
+    if not isinstance(data, str):
+        raise _Misfit(data, "a text")
+    if "\0" in data:
+        raise _Misfit(data, "a text without the character NUL")
+    return data
+
+
+def _read_bool(data: object) -> bool:
+    if not isinstance(data, bool):
+        raise _Misfit(data, "true or false")
+    return data
+
+
+def _step(key: object) -> str:
+    return f".{str(key)[:_SHOWN_CHARACTERS]}"
+
+
+_SCALARS: dict[type, _Reader] = {
+    float: _read_float,
+    int: _read_int,
+    str: _read_str,
+    bool: _read_bool,
 }

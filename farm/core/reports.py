@@ -30,9 +30,13 @@ class PeerRtt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeersMeasured:
-    """Barrier 2: the untouched network."""
+    """Barrier 2: the untouched network, and the machine itself.
+
+    `control_s`: how long the agent's cores took for a fixed piece of work, None if it was not run.
+    """
 
     rtts: tuple[PeerRtt, ...]
+    control_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,8 @@ class Sample:
     disk_write_bytes_per_s: float | None = None
     disk_read_operations_per_s: float | None = None
     disk_write_operations_per_s: float | None = None
+    swap_bytes_per_s: float | None = None  # to and from swap, the whole machine
+    throttled_ratio: float | None = None  # share of the second held back by a CPU quota
     extra: dict[str, float] = field(default_factory=dict)  # such as gpu0_ratio
 
     def __post_init__(self) -> None:

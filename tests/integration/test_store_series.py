@@ -173,9 +173,8 @@ def test_epochs_come_back_in_order(engine: sa.Engine, token: int) -> None:
         assert set(epochs_by_rank(session, token)) == {0, 1}
 
 
+@pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_samples_are_partitioned_by_day_on_postgresql(engine: sa.Engine, token: int) -> None:
-    if engine.dialect.name != "postgresql":
-        pytest.skip("SQLite has no partitions")
     with writing(engine) as session:
         _insert(session, token, [Sample(tick=0)])
         home = session.scalar(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farm.transport import own_message
+from farm.transport import Message, own_message
 
 ENVELOPE = {"version": 1, "message": {}}
 NOTHING_ELSE = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -69,3 +69,22 @@ def test_what_celery_would_act_upon_is_left_out() -> None:
 )
 def test_anything_else_is_not_one_of_ours(message: object) -> None:
     assert own_message(message, queue="farm.reports") is None
+
+
+def test_celery_gets_the_arguments_alone_and_has_nothing_to_parse() -> None:
+    wild = {**OURS, "body": body([ENVELOPE], {"x": 1}, {"callbacks": [5], "chord": 3})}
+    message: Any = Message(own_message(wild, queue="farm.reports"))  # type: ignore[arg-type]
+    assert message.payload == message.body == ([ENVELOPE], {}, {})
+    assert message.content_type is None
+
+
+def test_a_message_that_is_put_back_is_one_of_ours_again() -> None:
+    own = own_message(OURS, queue="farm.reports")
+    kept = json.loads(json.dumps(Message(own)._raw))  # type: ignore[arg-type] # as Kombu keeps it
+    assert own_message(kept, queue="farm.reports") == own
+
+
+@pytest.mark.parametrize("text", ["[[1], {}, {}] 5", "[[1], {}, {}", "[[1] {}, {}]", "[[1], {}]"])
+def test_what_follows_the_arguments_must_be_json_too(text: str) -> None:
+    broken = {**OURS, "body": base64.b64encode(text.encode()).decode()}
+    assert own_message(broken, queue="farm.reports") is None
