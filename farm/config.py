@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from farm.core.noise import NoisePolicy
 from farm.core.settings import Setting, one_of, read_settings, seconds, whole_number
 from farm.errors import InvalidSpec
+
+
+def _noise_policy(text: str) -> NoisePolicy:
+    try:
+        return NoisePolicy(text.lower())
+    except ValueError:
+        raise ValueError(f"one of {', '.join(NoisePolicy)}") from None
+
 
 SERVER_SETTINGS = (
     Setting(
@@ -83,6 +92,12 @@ SERVER_SETTINGS = (
         parse=seconds(1, 3600),
     ),
     Setting(
+        name="FARM_NOISE_POLICY",
+        default=None,
+        meaning="void: try a badly disturbed measurement again; flag: keep it, with the reason",
+        parse=_noise_policy,
+    ),
+    Setting(
         name="FARM_LOG_LEVEL",
         default="INFO",
         meaning="DEBUG, INFO, WARNING or ERROR",
@@ -108,6 +123,7 @@ class Settings:
     retry_wait_s: float
     prepare_timeout_s: float
     start_timeout_s: float
+    noise_policy: NoisePolicy | None  # None: void, but flag for a whole farm on one machine
     log_level: str
 
 
@@ -135,6 +151,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         retry_wait_s=cast(float, values["FARM_RETRY_WAIT_S"]),
         prepare_timeout_s=cast(float, values["FARM_PREPARE_TIMEOUT_S"]),
         start_timeout_s=cast(float, values["FARM_START_TIMEOUT_S"]),
+        noise_policy=cast(NoisePolicy | None, values["FARM_NOISE_POLICY"]),
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
     )
 

@@ -65,13 +65,17 @@ class TrainerExited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkMeasured:
-    """Either `failure` is set or `rtts` hold; `emulator` names what had shaped the network."""
+    """Either `failure` is set or `rtts` hold; `emulator` names what had shaped the network.
+
+    `control_s`: see worker_agent.control; only of an untouched network's measurement.
+    """
 
     token: int
     purpose: Purpose
     emulator: str
     rtts: tuple[PeerRtt, ...]
     failure: str | None
+    control_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +92,25 @@ class RankCleared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateReady:
+    """It has imported everything; trainers are forked from it at once."""
+
+    template: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateGone:
+    template: int
+    return_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
     signal_name: str
 
 
 RankEvent = TrainerSpoke | TrainerExited | NetworkMeasured | Sampled | RankCleared
 CourierEvent = CourierReady | CommandArrived | OrderDone | CourierGone
-AgentEvent = RankEvent | CourierEvent | StopAsked
+TemplateEvent = TemplateReady | TemplateGone
+AgentEvent = RankEvent | CourierEvent | TemplateEvent | StopAsked
 Post = Callable[[AgentEvent], None]

@@ -31,8 +31,16 @@ class EchoServer:
         self._listener.listen(128)
         self._listener.setblocking(False)
         self._closing = threading.Event()
+        self._served = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
         self._thread.start()
+
+    def await_probes(self, count: int, *, timeout_s: float) -> None:
+        """Wait until `count` more connections have come and gone, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        for _ in range(count):
+            if not self._served.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                return
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -50,6 +58,7 @@ class EchoServer:
                     elif not _echo(key.fileobj):
                         selector.unregister(key.fileobj)
                         key.fileobj.close()
+                        self._served.release()
             for key in list(selector.get_map().values()):
                 assert isinstance(key.fileobj, socket.socket)
                 key.fileobj.close()

@@ -13,8 +13,11 @@ from farm.cli.session import JOB_ID, settings, store
 from farm.core.lifecycle import JobState
 from farm.store.engine import reading
 from farm.store.jobs import JobDetail, job_detail, list_jobs
+from farm.store.measurements import flags_by_job
 from farm.store.sweeps import find_sweep
 from farm.store.tables import Job
+
+_MARK = "!"  # beside what was disturbed
 
 _JOB_COLUMNS = (
     Column("job", is_right=True),
@@ -42,8 +45,9 @@ def jobs(
 ) -> None:
     """List jobs by id.
 
-    --json prints items, one for each job with the columns of the store, and next: what to give to
-    --after for the next page, or null.
+    A measurement that was disturbed has a mark, and the reason below. --json prints items, one for
+    each job with the columns of the store and flags, what disturbed its measurement, and next: what
+    to give to --after for the next page, or null.
     """
     with store(settings()) as engine, reading(engine) as session:
         found = list_jobs(
@@ -53,12 +57,17 @@ def jobs(
             after_id=after,
             limit=limit + 1,
         )
-    shown = found[:limit]
+        shown = found[:limit]
+        flags = flags_by_job(session, [job.id for job in shown])
     next_id = shown[-1].id if len(found) > limit else None
     if as_json:
-        print_json({"items": [row_json(job) for job in shown], "next": next_id})
+        items = [{**row_json(job), "flags": flags.get(job.id, [])} for job in shown]
+        print_json({"items": items, "next": next_id})
         return
-    print_table(_JOB_COLUMNS, [_job_cells(job) for job in shown])
+    print_table(_JOB_COLUMNS, [_job_cells(job, flags.get(job.id)) for job in shown])
+    for job in shown:
+        for flag in flags.get(job.id, ()):
+            click.echo(f"{_MARK} job {job.id} was disturbed: {flag['message']}")
     if next_id is not None:
         click.echo(f"farm: there are more; go on with --after {next_id}", err=True)
 
@@ -76,7 +85,8 @@ def job(job_id: int, *, as_json: bool) -> None:
     if as_json:
         print_json(_detail_json(detail))
         return
-    print_table(_JOB_COLUMNS, [_job_cells(detail.job)])
+    flags = detail.measurement.flags if detail.measurement is not None else None
+    print_table(_JOB_COLUMNS, [_job_cells(detail.job, flags)])
     click.echo()
     print_table(
         (Column("attempt", is_right=True), Column("state"), Column("agents"), Column("reason")),
@@ -89,16 +99,20 @@ def job(job_id: int, *, as_json: bool) -> None:
         click.echo(f"{cells.instant(event.at)}{token} {event.event}{reason}")
     if detail.measurement is not None:
         click.echo()
-        for name, value in row_json(detail.measurement, without=("details",)).items():
+        for name, value in row_json(detail.measurement, without=("details", "flags")).items():
             if value is not None:
-                click.echo(f"{name} = {value}")
+                mark = f" {_MARK}" if flags and name == "step_time_s" else ""
+                click.echo(f"{name} = {value}{mark}")
+    for flag in flags or ():
+        click.echo(f"{_MARK} disturbed: {flag['message']}")
 
 
-def _job_cells(row: Job) -> list[str]:
+def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:
+    state = "cancelling" if _is_ending(row) else row.state.value
     return [
         str(row.id),
         str(row.sweep_id),
-        "cancelling" if _is_ending(row) else row.state.value,
+        f"{state} {_MARK}" if flags else state,
         str(row.attempt_count),
         row.model,
         row.dataset,

@@ -17,6 +17,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,20 @@ def list_measurements(
     if after_id is not None:
         query = query.where(MeasurementRow.id > after_id)
     return session.scalars(query).all()
+
+
+def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, str]]]:
+    """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
+    found: dict[int, list[dict[str, str]]] = {}
+    for begin in range(0, len(job_ids), _IDS_A_QUERY):
+        page = job_ids[begin : begin + _IDS_A_QUERY]
+        rows = session.execute(
+            select(MeasurementRow.job_id, MeasurementRow.flags).where(
+                MeasurementRow.job_id.in_(page)
+            )
+        )
+        found |= {job_id: flags for job_id, flags in rows if job_id is not None}
+    return found
 
 
 def cells(session: Session, which: Filter) -> list[Cell]:

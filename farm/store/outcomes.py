@@ -1,10 +1,16 @@
-"""From a finished attempt's rows to its one measurement, in the transaction that ends it."""
+"""From a finished attempt's rows to its one measurement, in the transaction that ends it.
+
+What the ranks reported is read once: first it is judged whether anything disturbed them, and only
+what is not void becomes a measurement.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -12,39 +18,92 @@ from sqlalchemy.orm import Session
 
 from farm.core.agents import Hardware
 from farm.core.codec import content_hash, from_json
+from farm.core.control_run import ControlRun
 from farm.core.measurement import OK, RankOutcome, measure
-from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
+from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
+from farm.core.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, StepKind
 from farm.core.views import AttemptView
+from farm.errors import InvalidSpec
+from farm.store.control_runs import control_runs
 from farm.store.measurements import insert_measurement
-from farm.store.series import epochs_of, samples_of, steps_of
+from farm.store.series import epochs_of, samples_by_rank, steps_of
 from farm.store.tables import Agent, Rank
 
 ORIGIN = "farm"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the ranks of a successful attempt reported, in their order, and what to make of it."""
+
+    outcomes: tuple[RankOutcome, ...]
+    timed_steps_s: tuple[float, ...]  # rank 0's
+    verdict: Verdict
+
+
+def gather_evidence(session: Session, attempt: AttemptView, *, limits: NoiseLimits) -> Evidence:
+    """Read what a successful attempt is measured by, and judge how far it was disturbed."""
+    outcomes = _outcomes(session, attempt)
+    timed_steps_s = tuple(
+        time_s
+        for chunk in steps_of(session, attempt.token, rank=0)
+        if chunk.kind is StepKind.TIMED
+        for time_s in chunk.times_s
+    )
+    runs: dict[tuple[int, int], ControlRun] = control_runs(session, [attempt.token])
+    ranks = [
+        RankEvidence(
+            agent_id=view.agent_id,
+            outcome=outcome,
+            control=runs.get((attempt.token, view.rank)),
+        )
+        for view, outcome in zip(attempt.ranks, outcomes, strict=True)
+    ]
+    verdict = judge(ranks, timed_steps_s=timed_steps_s, limits=limits)
+    return Evidence(outcomes=outcomes, timed_steps_s=timed_steps_s, verdict=verdict)
+
+
 def record_outcome(
-    session: Session, attempt: AttemptView, *, failure: Failure | None, now: dt.datetime
+    session: Session,
+    attempt: AttemptView,
+    *,
+    evidence: Evidence | None,
+    failure: Failure | None,
+    now: dt.datetime,
 ) -> None:
     """Write the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
-    The caller owns the transaction, which is the one that ends the attempt: a job has its
-    measurement exactly when it is over.
+    Exactly one of `evidence` and `failure` is given. The caller owns the transaction, which is the
+    one that ends the attempt: a job has its measurement exactly when it is over.
+
+    Raises:
+        InvalidSpec: what the ranks reported adds up to no finite number.
     """
-    members = session.execute(
-        select(Rank, Agent)
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id == attempt.token)
-        .order_by(Rank.rank)
-    ).all()
+    members = _members(session, attempt.token)
     values = _configuration(attempt, members, now=now)
     values["status"] = failure.kind.value if failure else OK
-    if failure is None:
-        values |= _measured(session, attempt, members)
-    else:
+    if evidence is not None:
+        values |= _measured(session, attempt, evidence, members)
+        values |= _judged(evidence.verdict)
+        values["details"]["largest_outlier_s"] = evidence.verdict.largest_outlier_s
+    elif failure is not None:
         values["details"]["failure"] = failure.message
+    for name, value in values.items():
+        # No JSON can tell it, so whoever asks for measurements would get none of the others either.
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidSpec(name, value, "a finite number")
     insert_measurement(session, **values)
+
+
+def _members(session: Session, token: int) -> Sequence[Row[Rank, Agent]]:
+    return session.execute(
+        select(Rank, Agent)
+        .join(Agent, Agent.id == Rank.agent_id)
+        .where(Rank.attempt_id == token)
+        .order_by(Rank.rank)
+    ).all()
 
 
 def _configuration(
@@ -87,23 +146,29 @@ def _configuration(
     }
 
 
+def _judged(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "step_time_low_s": verdict.step_time_low_s,
+        "step_time_high_s": verdict.step_time_high_s,
+        "outlier_step_count": verdict.outlier_step_count,
+        "control_ratio": verdict.control_ratio,
+        "flags": [{"kind": f.kind.value, "message": f.message} for f in verdict.flags],
+    }
+
+
 def _measured(
-    session: Session, attempt: AttemptView, members: Sequence[Row[Rank, Agent]]
+    session: Session,
+    attempt: AttemptView,
+    evidence: Evidence,
+    members: Sequence[Row[Rank, Agent]],
 ) -> dict[str, Any]:
-    outcomes = [_rank_outcome(session, rank) for rank, _ in members]
-    timed = [
-        time_s
-        for chunk in steps_of(session, attempt.token, rank=0)
-        if chunk.kind is StepKind.TIMED
-        for time_s in chunk.times_s
-    ]
     prepared = from_json(Prepared, members[0][0].prepared)
     started = from_json(RankStarted, members[0][0].started)
     shaped = [from_json(Shaped, rank.shaped) for rank, _ in members if rank.shaped]
     measured = measure(
         attempt.spec,
-        outcomes,
-        timed_steps_s=timed,
+        evidence.outcomes,
+        timed_steps_s=evidence.timed_steps_s,
         epochs=epochs_of(session, attempt.token, rank=0),
         train_examples_count=prepared.dataset.train_examples_count,
     )
@@ -116,16 +181,22 @@ def _measured(
     }
 
 
-def _rank_outcome(session: Session, rank: Rank) -> RankOutcome:
-    ended = from_json(RankEnded, rank.ended)
-    assert ended.result is not None, "the attempt succeeded"
-    samples: Sequence[Sample] = samples_of(session, rank.attempt_id, rank=rank.rank)
-    return RankOutcome(
-        rank=rank.rank,
-        result=ended.result,
-        timed_begun_s=ended.timed_begun_s,
-        samples=tuple(samples),
-    )
+def _outcomes(session: Session, attempt: AttemptView) -> tuple[RankOutcome, ...]:
+    samples = samples_by_rank(session, attempt.token, max_points=None)
+    ended = select(Rank.rank, Rank.ended).where(Rank.attempt_id == attempt.token)
+    outcomes = []
+    for rank, told in session.execute(ended.order_by(Rank.rank)):
+        end = from_json(RankEnded, told)
+        assert end.result is not None, "the attempt succeeded"
+        outcomes.append(
+            RankOutcome(
+                rank=rank,
+                result=end.result,
+                timed_begun_s=end.timed_begun_s,
+                samples=tuple(samples.get(rank, ())),
+            )
+        )
+    return tuple(outcomes)
 
 
 def _fingerprint(hardware: Sequence[dict[str, Any]]) -> str:

@@ -119,7 +119,12 @@ def test_rates_are_none_first_after_a_hole_and_after_a_reset() -> None:
 
 
 def test_only_the_agents_cores_count_and_stolen_time_is_not_busy() -> None:
-    assert cpu.parse_stat(STAT, {0, 1}) == {"busy": 175, "steal": 5, "total": 2000}
+    assert cpu.parse_stat(STAT, {0, 1}) == {
+        "busy": 175,
+        "interrupt": 15,
+        "steal": 5,
+        "total": 2000,
+    }
     assert cpu.parse_stat(STAT, {1})["total"] == 1000
 
 
@@ -130,10 +135,19 @@ def test_cpu_and_steal_are_shares_of_the_kernels_own_time(
     monkeypatch.setattr(cpu, "PROC_STAT", stat)
     metric = cpu.CpuMetric((0,))
     stat.write_text("cpu0 100 0 0 900 0 0 0 0 0 0\n")
-    assert metric.read(0) == {"machine_cpu_ratio": None, "machine_steal_ratio": None}
-    stat.write_text("cpu0 150 0 0 930 0 0 0 20 0 0\n")
-    assert metric.read(1) == {"machine_cpu_ratio": 0.5, "machine_steal_ratio": 0.2}
-    assert metric.read(2) == {"machine_cpu_ratio": None, "machine_steal_ratio": None}
+    unknown = {
+        "machine_cpu_ratio": None,
+        "machine_steal_ratio": None,
+        "machine_interrupt_ratio": None,
+    }
+    assert metric.read(0) == unknown
+    stat.write_text("cpu0 140 0 0 930 0 4 6 20 0 0\n")
+    assert metric.read(1) == {
+        "machine_cpu_ratio": 0.5,
+        "machine_steal_ratio": 0.2,
+        "machine_interrupt_ratio": 0.1,
+    }
+    assert metric.read(2) == unknown
 
 
 def test_partitions_and_loop_devices_are_not_counted_twice() -> None:
@@ -175,5 +189,5 @@ def test_every_group_reads_values_that_a_sample_takes(factory: object) -> None:
         sample = read_sample(metrics, tick)
         assert sample.tick == tick
         for name, value in sample.extra.items():
-            assert name.startswith("gpu")
+            assert name.startswith(("gpu", "cpu_", "machine_", "memory_", "thermal_"))
             assert value >= 0

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
+from farm.core.noise import foreign_load_ratio
 from farm.core.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch
@@ -62,6 +63,31 @@ class RankCard:
 class Drawing:
     title: str
     svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """A chart of one quantity of the samples; `top` is where its axis ends, if it is fixed."""
+
+    title: str
+    read: Callable[[Sample], float | None]
+    write: Callable[[float | None], str]
+    top: float | None = None
+
+
+_METRICS = (
+    _Metric("CPU of the trainers", lambda s: s.cpu_ratio, percent, 1.0),
+    _Metric("Memory of the trainers", lambda s: s.resident_bytes, byte_count),
+    _Metric("Received", lambda s: s.net_rx_bytes_per_s, byte_rate),
+    _Metric("Sent", lambda s: s.net_tx_bytes_per_s, byte_rate),
+)
+# Drawn only where there was any: on a quiet machine they would be lines at zero.
+_DISTURBANCES = (
+    _Metric("Stolen by the hypervisor", lambda s: s.machine_steal_ratio, percent, 1.0),
+    _Metric("Used by other programs", foreign_load_ratio, percent, 1.0),
+    _Metric("Held back by a CPU quota", lambda s: s.throttled_ratio, percent, 1.0),
+    _Metric("Swapped", lambda s: s.swap_bytes_per_s, byte_rate),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +195,16 @@ def _sample_drawings(
 ) -> list[Drawing]:
     if not samples:
         return []
-    metrics: tuple[tuple[str, str, Callable[[float | None], str], float | None], ...] = (
-        ("CPU of the trainers", "cpu_ratio", percent, 1.0),
-        ("Memory of the trainers", "resident_bytes", byte_count, None),
-        ("Received", "net_rx_bytes_per_s", byte_rate, None),
-        ("Sent", "net_tx_bytes_per_s", byte_rate, None),
-    )
     drawings = []
-    for title, name, write, top in metrics:
+    for metric in (*_METRICS, *_DISTURBANCES):
         series: dict[str, Points] = {
-            f"rank {rank}": [(float(s.tick), getattr(s, name)) for s in row]
+            f"rank {rank}": [(float(s.tick), metric.read(s)) for s in row]
             for rank, row in samples.items()
         }
-        chart = Chart(title, series, write, top=top, marked=marked)
-        drawings.append(Drawing(title, draw(chart, gap_s=_gap_s(samples))))
+        if metric in _DISTURBANCES and not any(v for line in series.values() for _, v in line):
+            continue
+        chart = Chart(metric.title, series, metric.write, top=metric.top, marked=marked)
+        drawings.append(Drawing(metric.title, draw(chart, gap_s=_gap_s(samples))))
     return drawings
 
 

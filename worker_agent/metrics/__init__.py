@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from worker_agent.metrics import cpu, disk, gpu, memory, network, processes
+from worker_agent.metrics import (
+    cpu,
+    disk,
+    frequency,
+    gpu,
+    memory,
+    network,
+    pressure,
+    processes,
+    swap,
+    thermal,
+    throttling,
+)
 from worker_agent.metrics.contracts import Metric, Watched
 
 METRICS: tuple[Callable[[Watched], Metric | None], ...] = (
@@ -16,5 +28,10 @@ METRICS: tuple[Callable[[Watched], Metric | None], ...] = (
     memory.create,
     network.create,
     disk.create,
+    swap.create,
+    throttling.create,
+    thermal.create,
+    frequency.create,
+    pressure.create,
     gpu.create,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from farm.core.noise import INTERRUPT_EXTRA
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates
 
@@ -26,12 +27,13 @@ class CpuMetric:
         return {
             "machine_cpu_ratio": _share(rates["busy"], rates["total"]),
             "machine_steal_ratio": _share(rates["steal"], rates["total"]),
+            INTERRUPT_EXTRA: _share(rates["interrupt"], rates["total"]),
         }
 
 
 def parse_stat(text: str, cpus: Collection[int]) -> dict[str, int]:
-    """Sum the clock ticks of `cpus` since boot: busy, stolen, and all of them."""
-    busy = steal = total = 0
+    """Sum the clock ticks of `cpus` since boot: busy, in interrupts, stolen, and all of them."""
+    busy = interrupt = steal = total = 0
     for line in text.splitlines():
         name, _, rest = line.partition(" ")
         if not (name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cpus):
@@ -40,8 +42,9 @@ def parse_stat(text: str, cpus: Collection[int]) -> dict[str, int]:
         fields = [int(field) for field in rest.split()[:8]]
         total += sum(fields)
         steal += fields[7]
+        interrupt += fields[5] + fields[6]
         busy += sum(fields) - fields[3] - fields[4] - fields[7]
-    return {"busy": busy, "steal": steal, "total": total}
+    return {"busy": busy, "interrupt": interrupt, "steal": steal, "total": total}
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

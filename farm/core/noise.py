@@ -1,0 +1,289 @@
+"""Whether a measurement was disturbed: from the samples, the control runs and the steps.
+
+Pure. What is beyond a limit is *flagged*: stored with the measurement, with a reason. What is far
+beyond it makes the measurement *void*: it says something of the disturbance, not of what was asked.
+Nothing is ever left out of a measurement because of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from farm.core.control_run import PAST_COUNT, ControlRun
+from farm.core.intervals import median_interval
+from farm.core.measurement import RankOutcome, mean, timed_samples
+from farm.core.outliers import Outliers, find_outliers
+from farm.core.reports import Sample
+
+# What the agent's thermal group calls its reading, among the extras of a sample.
+THERMAL_EXTRA = "thermal_throttles_per_s"
+# Time that the kernel spent on the network's and the disks' behalf, the trainer's own above all.
+INTERRUPT_EXTRA = "machine_interrupt_ratio"
+
+
+class NoiseKind(enum.StrEnum):
+    STEAL = "steal"
+    FOREIGN_LOAD = "foreign_load"
+    THROTTLED = "throttled"
+    THERMAL = "thermal"
+    SWAP = "swap"
+    CONTROL_RUN = "control_run"
+    HOLES = "holes"
+    OUTLIERS = "outliers"
+
+
+class NoisePolicy(enum.StrEnum):
+    """What becomes of a measurement beyond the limits."""
+
+    VOID = "void"  # far beyond: the attempt is void, and the job is tried again
+    FLAG = "flag"  # it is kept and flagged, however far beyond
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`void` None: it never makes a measurement void."""
+
+    flag: float
+    void: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseLimits:
+    """Means over the timed window of one rank, unless said otherwise. docs/measuring.md: why."""
+
+    policy: NoisePolicy = NoisePolicy.VOID
+    steal_ratio: Limit = Limit(0.02, 0.10)
+    foreign_load_ratio: Limit = Limit(0.10, 0.30)
+    throttled_ratio: Limit = Limit(0.01, 0.10)
+    thermal_throttles_per_s: Limit = Limit(0.0, None)
+    swap_bytes_per_s: Limit = Limit(1e6, 20e6)
+    control_excess_ratio: Limit = Limit(0.10, 0.30)  # how much slower than its own past
+    hole_ratio: Limit = Limit(0.10, None)  # of the window's ticks
+    outlier_ratio: Limit = Limit(0.10, None)  # of the timed steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One thing that disturbed, in words for a user; `rank` None: it concerns the whole gang."""
+
+    kind: NoiseKind
+    message: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEvidence:
+    """What is known of one rank."""
+
+    agent_id: str
+    outcome: RankOutcome
+    control: ControlRun | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`voids`: what makes it void, the worst first; all of them are among `flags` too.
+
+    `step_time_low_s` and `_high_s`: 95 % interval of the median of the timed steps, within this
+    attempt. `control_ratio`: the slowest rank's. `largest_outlier_s`: see farm.core.outliers.
+    """
+
+    flags: tuple[Flag, ...] = ()
+    voids: tuple[Flag, ...] = ()
+    control_ratio: float | None = None
+    outlier_step_count: int | None = None
+    largest_outlier_s: float | None = None
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measure:
+    """One quantity that may exceed its limit. `phrase` has a place for the written value."""
+
+    kind: NoiseKind
+    value: float | None
+    limit: Limit
+    phrase: str
+    write: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    flag: Flag
+    severity: float | None  # value over the limit that voids; None: it does not void
+
+
+def judge(
+    ranks: Sequence[RankEvidence], *, timed_steps_s: Sequence[float], limits: NoiseLimits
+) -> Verdict:
+    """Judge a successful attempt. `timed_steps_s` are rank 0's, in their order."""
+    findings = []
+    for evidence in ranks:
+        rank, agent_id = evidence.outcome.rank, evidence.agent_id
+        measures = [
+            *_of_samples(timed_samples(evidence.outcome), limits),
+            _of_control(evidence.control, limits),
+            _of_holes(evidence.outcome, limits),
+        ]
+        findings += _findings(measures, rank=rank, where=_place(rank, agent_id))
+    outliers = find_outliers(timed_steps_s)
+    of_steps = _of_outliers(outliers, step_count=len(timed_steps_s), limits=limits)
+    findings += _findings([of_steps], rank=None, where="rank 0")
+    low_s, high_s = median_interval(timed_steps_s) or (None, None)
+    ratios = [e.control.ratio for e in ranks if e.control is not None]
+    return Verdict(
+        flags=tuple(finding.flag for finding in findings),
+        voids=_voids(findings, limits),
+        control_ratio=max((ratio for ratio in ratios if ratio is not None), default=None),
+        outlier_step_count=outliers.count if timed_steps_s else None,
+        largest_outlier_s=outliers.largest_s,
+        step_time_low_s=low_s,
+        step_time_high_s=high_s,
+    )
+
+
+def control_voids(
+    runs: Iterable[tuple[int, str, ControlRun | None]], limits: NoiseLimits
+) -> tuple[Flag, ...]:
+    """Return which of the (rank, agent id, run) forbid to measure at all, the slowest first."""
+    findings = []
+    for rank, agent_id, run in runs:
+        where = _place(rank, agent_id)
+        findings += _findings([_of_control(run, limits)], rank=rank, where=where)
+    return _voids(findings, limits)
+
+
+def foreign_load_ratio(sample: Sample) -> float | None:
+    """Return the share of the agent's cores that neither the trainers nor interrupts used.
+
+    0 where the trainers' own share exceeds the machine's: the two are not read in one instant.
+    """
+    if sample.machine_cpu_ratio is None or sample.cpu_ratio is None:
+        return None
+    interrupts = sample.extra.get(INTERRUPT_EXTRA, 0.0)
+    return max(0.0, sample.machine_cpu_ratio - interrupts - sample.cpu_ratio)
+
+
+def _of_samples(samples: Sequence[Sample], limits: NoiseLimits) -> list[_Measure]:
+    return [
+        _Measure(
+            kind=NoiseKind.STEAL,
+            value=mean(s.machine_steal_ratio for s in samples),
+            limit=limits.steal_ratio,
+            phrase="{} of its cores was stolen by the hypervisor",
+            write=_percent,
+        ),
+        _Measure(
+            kind=NoiseKind.FOREIGN_LOAD,
+            value=mean(foreign_load_ratio(s) for s in samples),
+            limit=limits.foreign_load_ratio,
+            phrase="{} of its cores was used by other programs",
+            write=_percent,
+        ),
+        _Measure(
+            kind=NoiseKind.THROTTLED,
+            value=mean(s.throttled_ratio for s in samples),
+            limit=limits.throttled_ratio,
+            phrase="{} of its cores was held back by a CPU quota",
+            write=_percent,
+        ),
+        _Measure(
+            kind=NoiseKind.THERMAL,
+            value=mean(s.extra.get(THERMAL_EXTRA) for s in samples),
+            limit=limits.thermal_throttles_per_s,
+            phrase="its cores were slowed down for their heat {}",
+            write=lambda value: f"{value:.2g} times a second",
+        ),
+        _Measure(
+            kind=NoiseKind.SWAP,
+            value=mean(s.swap_bytes_per_s for s in samples),
+            limit=limits.swap_bytes_per_s,
+            phrase="{} went to and from swap",
+            write=lambda value: f"{value / 1e6:.3g} MB/s",
+        ),
+    ]
+
+
+def _of_control(run: ControlRun | None, limits: NoiseLimits) -> _Measure:
+    """Flag by the whole past; void only what is slower than the latest runs alone, too.
+
+    Otherwise a machine that has changed for good would have no measurement for ten attempts.
+    """
+    limit = limits.control_excess_ratio
+    ratio = run.ratio if run is not None else None
+    recent_ratio = run.recent_ratio if run is not None else None
+    if limit.void is not None and recent_ratio is not None and recent_ratio - 1 <= limit.void:
+        limit = Limit(limit.flag, None)
+    count = min(len(run.past_s), PAST_COUNT) if run is not None else 0
+    return _Measure(
+        kind=NoiseKind.CONTROL_RUN,
+        value=None if ratio is None else ratio - 1,
+        limit=limit,
+        phrase=f"its control run took {{}} longer than the median of its last {count}",
+        write=_percent,
+    )
+
+
+def _of_holes(outcome: RankOutcome, limits: NoiseLimits) -> _Measure:
+    """Compare the ticks that lie wholly within the timed window with those that were read.
+
+    One lost tick of a short window says nothing, so it takes two.
+    """
+    value = None
+    if outcome.timed_begun_s is not None:
+        first = math.ceil(outcome.timed_begun_s) + 1
+        last = math.floor(outcome.timed_begun_s + outcome.result.timed_window_s)
+        expected = max(0, last - first + 1)
+        missing = expected - sum(first <= s.tick <= last for s in outcome.samples)
+        value = missing / expected if missing >= 2 else None
+    return _Measure(
+        kind=NoiseKind.HOLES,
+        value=value,
+        limit=limits.hole_ratio,
+        phrase="{} of the timed seconds were not sampled",
+        write=_percent,
+    )
+
+
+def _of_outliers(outliers: Outliers, *, step_count: int, limits: NoiseLimits) -> _Measure:
+    longest = "" if outliers.largest_s is None else f", the longest of {outliers.largest_s:.3g} s"
+    return _Measure(
+        kind=NoiseKind.OUTLIERS,
+        value=outliers.count / step_count if step_count else None,
+        limit=limits.outlier_ratio,
+        phrase=f"{{}} of its timed steps are far from the median{longest}",
+        write=_percent,
+    )
+
+
+def _findings(measures: Iterable[_Measure], *, rank: int | None, where: str) -> list[_Finding]:
+    findings = []
+    for measure in measures:
+        value, limit = measure.value, measure.limit
+        if value is None or value <= limit.flag:
+            continue
+        over = limit.void if limit.void is not None and value > limit.void else None
+        shown = measure.write(limit.flag if over is None else over)
+        told = measure.phrase.format(measure.write(value))
+        flag = Flag(kind=measure.kind, message=f"{where}: {told} (limit {shown})", rank=rank)
+        findings.append(_Finding(flag, None if over is None else value / over))
+    return findings
+
+
+def _voids(findings: Iterable[_Finding], limits: NoiseLimits) -> tuple[Flag, ...]:
+    if limits.policy is NoisePolicy.FLAG:
+        return ()
+    voiding = [(f.severity, f.flag) for f in findings if f.severity is not None]
+    return tuple(flag for _, flag in sorted(voiding, key=lambda pair: pair[0], reverse=True))
+
+
+def _place(rank: int, agent_id: str) -> str:
+    return f"agent {agent_id}, rank {rank}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100:.0f} %" if ratio >= 0.0995 else f"{ratio * 100:.2g} %"

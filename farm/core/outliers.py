@@ -1,0 +1,43 @@
+"""Times far longer, or far shorter, than the others. They are counted, never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farm.core.measurement import quantile
+
+_FAR = 3.5  # Iglewicz and Hoaglin's (1993) limit for the modified z-score
+_NORMAL = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
+# Steps of some models differ by less than a thousandth. What lies within 3.5 % of the median is no
+# outlier to anyone, however calm the rest is.
+_LEAST_SCALE_RATIO = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outliers:
+    """`largest_s`: the longest outlier, None where none is longer than the median."""
+
+    count: int
+    largest_s: float | None
+
+
+def find_outliers(times_s: Sequence[float]) -> Outliers:
+    """Count the outliers among step times; see `outlier_positions`."""
+    far = [times_s[i] for i in outlier_positions(times_s)]
+    median_s = quantile(sorted(times_s), 0.5) if far else 0.0
+    return Outliers(count=len(far), largest_s=max((t for t in far if t > median_s), default=None))
+
+
+def outlier_positions(times_s: Sequence[float]) -> tuple[int, ...]:
+    """Return where the times are whose distance from the median exceeds 3.5 scales.
+
+    The scale is 1.4826 x the median absolute deviation, which half of the values may distort
+    before it breaks, and at least 1 % of the median.
+    """
+    if not times_s:
+        return ()
+    median_s = quantile(sorted(times_s), 0.5)
+    deviation_s = quantile(sorted(abs(t - median_s) for t in times_s), 0.5)
+    limit_s = _FAR * max(_NORMAL * deviation_s, _LEAST_SCALE_RATIO * median_s)
+    return tuple(i for i, t in enumerate(times_s) if abs(t - median_s) > limit_s)

@@ -1,0 +1,107 @@
+"""The control runs of agents, each with what the same agent took before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, func, select
+from sqlalchemy.orm import Session, aliased
+
+from farm.core.agents import Hardware
+from farm.core.codec import from_json
+from farm.core.control_run import PAST_COUNT, ControlRun
+from farm.errors import InvalidSpec
+from farm.store.tables import Agent, Rank
+
+# Of so many runs of an agent the comparable ones are its past. Without an end to it, an agent of
+# many thousand runs would have all of them compared each time.
+_LOOKED_AT = 3 * PAST_COUNT
+
+
+def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, int], ControlRun]:
+    """Return (token, rank) to the control run of every rank of these attempts that has one.
+
+    The attempts are active ones: the latest of their agents. A run's past are the agent's runs
+    before it, however their attempts ended, as far as they were on the same hardware and beside as
+    many ranks of their gang on the same machine: cores that share a cache, or are halves of one
+    core, slow each other down.
+    """
+    if not tokens:
+        return {}
+    rows = _latest_runs(session, tokens)
+    found: dict[tuple[int, int], ControlRun] = {}
+    for _, of_agent in groupby(rows, key=lambda row: row.agent_id):
+        runs = list(of_agent)
+        for index, run in enumerate(runs):
+            if run.attempt_id in tokens:
+                past_s = _comparable_s(run, runs[index + 1 :])
+                found[run.attempt_id, run.rank] = ControlRun(control_s=run.control_s, past_s=past_s)
+    return found
+
+
+def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]]:
+    """Return the latest runs of every agent of these attempts, by agent, the last first."""
+    # Of each agent the oldest that is looked at, found by the index, so that the age of an agent
+    # does not count: numbering all its runs took longer with each.
+    run = aliased(Rank)
+    oldest = (
+        select(run.attempt_id)
+        .where(run.agent_id == Agent.id, run.control_s.is_not(None))
+        .order_by(run.attempt_id.desc())
+        .offset(_LOOKED_AT - 1)
+        .limit(1)
+        .scalar_subquery()
+    )
+    agents = (
+        select(Agent.id, func.coalesce(oldest, 0).label("since"))
+        .where(Agent.id.in_(select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))))
+        .subquery()
+    )
+    return session.execute(
+        select(
+            Rank.agent_id,
+            Rank.attempt_id,
+            Rank.rank,
+            Rank.control_s,
+            Rank.hardware,
+            _neighbour_count().label("neighbour_count"),
+        )
+        .join(agents, (agents.c.id == Rank.agent_id) & (Rank.attempt_id >= agents.c.since))
+        .where(Rank.control_s.is_not(None))
+        .order_by(Rank.agent_id, Rank.attempt_id.desc())
+    ).all()
+
+
+def _comparable_s(run: Row[Any], earlier: Sequence[Row[Any]]) -> tuple[float, ...]:
+    kind = _kind(run.hardware)
+    alike = [
+        other.control_s
+        for other in earlier
+        if other.neighbour_count == run.neighbour_count
+        # Nearly always it is the very same, which is told without a hash.
+        and (other.hardware == run.hardware or _kind(other.hardware) == kind)
+    ]
+    return tuple(alike[:PAST_COUNT]) if kind is not None else ()
+
+
+def _kind(hardware: dict[str, Any]) -> str | None:
+    try:
+        return from_json(Hardware, hardware).fingerprint
+    except InvalidSpec:
+        return None  # of an attempt that says so itself; here it would stop all others
+
+
+def _neighbour_count() -> ColumnElement[int]:
+    """Count the ranks of a rank's attempt on its machine, itself included."""
+    other, agent, other_agent = aliased(Rank), aliased(Agent), aliased(Agent)
+    return (
+        select(func.count())
+        .select_from(other)
+        .join(other_agent, other_agent.id == other.agent_id)
+        .join(agent, agent.machine_id == other_agent.machine_id)
+        .where(other.attempt_id == Rank.attempt_id, agent.id == Rank.agent_id)
+        .correlate(Rank)
+        .scalar_subquery()
+    )
