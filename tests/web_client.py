@@ -155,6 +155,8 @@ def _measurement(
         global_batch_size=spec.global_batch_size,
         step_time_s=step_time_s,
         step_time_spread_s=step_time_s / 2,
+        step_time_p25_s=step_time_s * 0.75,
+        step_time_p75_s=step_time_s * 1.25,
         time_per_epoch_s=23 * step_time_s,
         throughput_examples_per_s=spec.global_batch_size / step_time_s,
         cpu_ratio=0.5,

@@ -21,7 +21,8 @@ def install(app: Flask) -> None:
     for function in (
         duration,
         roughly,
-        spread,
+        between,
+        plus_minus,
         byte_count,
         byte_rate,
         percent,
@@ -64,16 +65,21 @@ def roughly(seconds: float | None) -> str:
     return duration(round(seconds / 60) * 60.0)
 
 
-def spread(seconds: float | None, around: float | None) -> str:
-    """Write a spread in the unit and with the digits that `duration` gives its median."""
-    if seconds is None or around is None:
+def between(low_s: float | None, high_s: float | None, around_s: float | None) -> str:
+    """Write from where to where, in the unit and with the digits that `duration` gives a time."""
+    if low_s is None or high_s is None or around_s is None:
         return ""
-    text, unit = duration(around).rsplit(" ", 1)
+    text, unit = duration(around_s).rsplit(" ", 1)
     scale = {"µs": 1e6, "ms": 1e3, "s": 1.0}.get(unit)
     if scale is None or " " in text:
-        return f"± {duration(seconds)}"
+        return f"{duration(low_s)} to {duration(high_s)}"
     digits = len(text.partition(".")[2])
-    return f"± {seconds * scale:.{digits}f}"
+    return f"{low_s * scale:.{digits}f} to {high_s * scale:.{digits}f}"
+
+
+def plus_minus(ratio: float | None) -> str:
+    """Write half of an interval, in percent of the value it stands behind."""
+    return "" if ratio is None else f"± {ratio * 100:.1f} %"
 
 
 def byte_count(count_bytes: float | None) -> str:

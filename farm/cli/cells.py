@@ -54,12 +54,19 @@ def percent(ratio: float | None, *, decimals: int = 0) -> str:
     return MISSING if ratio is None else f"{ratio * 100:.{decimals}f} %"
 
 
-def spread(median_s: float | None, spread_s: float | None) -> str:
-    """Write a step time with its interquartile range, both in the median's unit."""
-    if median_s is None or spread_s is None or median_s >= 60:
+def precise(median_s: float | None, half_width_ratio: float | None) -> str:
+    """Write a step time with half of its interval, in percent of it."""
+    if median_s is None or half_width_ratio is None:
         return duration(median_s)
-    factor, unit = _unit(median_s)
-    return f"{_digits(median_s * factor)} ± {_digits(spread_s * factor)} {unit}"
+    return f"{duration(median_s)} ± {half_width_ratio * 100:.1f} %"
+
+
+def between(median_s: float | None, low_s: float | None, high_s: float | None, what: str) -> str:
+    """Write a step time and in parentheses from where to where `what` goes, in the same unit."""
+    if median_s is None or low_s is None or high_s is None or median_s >= 60:
+        return duration(median_s)
+    factor, _ = _unit(median_s)
+    return f"{duration(median_s)} ({what}{_digits(low_s * factor)} to {_digits(high_s * factor)})"
 
 
 def instant(value: dt.datetime | None) -> str:

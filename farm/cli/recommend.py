@@ -110,7 +110,7 @@ def _option_cells(option: Option) -> list[str]:
         cells.text(option.strategy),
         str(option.world_size),
         cells.text(option.instance_type),
-        cells.spread(option.step_time_s, option.step_time_spread_s),
+        cells.duration(option.step_time_s),
         cells.duration(option.time_per_epoch_s),
         cells.duration(option.time_s),
         "-" if option.cost_usd is None else f"{option.cost_usd:.4f} USD",

@@ -1,24 +1,15 @@
-"""The table of what was measured: one line a cell, over all its repetitions."""
+"""The table of what was measured: one line a cell, and below it what its signs mean."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING
+
+import click
 
 from farm.cli import cells
+from farm.cli.measured import MeasuredCell
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
-from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
-from farm.core.scaling import baselines, workload
-from farm.core.spec import TrainingPass
-from farm.errors import InvalidSpec
-from farm.registry import strategy
-
-if TYPE_CHECKING:
-    from farm.store.result_tables import MeasurementRow
 
 COLUMNS = (
     Column("batch", is_right=True),
@@ -37,42 +28,6 @@ COLUMNS = (
     Column("vs theory", is_right=True),
 )
 _FINGERPRINT_SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCell:
-    """Medians over the successful repetitions of one configuration on one kind of hardware.
-
-    `step_time_spread_s` is the median of the repetitions' interquartile ranges: how much steps
-    differ within a run. `expected_bytes_per_step` is what the strategy's theory says one rank
-    sends. `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
-    """
-
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    strategy: str | None
-    world_size: int
-    server_count: int
-    global_batch_size: int
-    epochs: int | None
-    one_way_delay_s: float
-    jitter_s: float
-    packet_loss_ratio: float
-    bandwidth_bytes_per_s: float | None
-    fingerprint: str | None
-    run_count: int
-    step_time_s: float | None
-    step_time_spread_s: float | None
-    throughput_examples_per_s: float | None
-    scaling_efficiency_ratio: float | None
-    cpu_ratio: float | None
-    resident_bytes: float | None
-    net_rx_bytes_per_s: float | None
-    net_tx_bytes_per_s: float | None
-    accuracy: float | None
-    sent_bytes_per_step: float | None
-    expected_bytes_per_step: float | None
 
 
 def _bandwidth(cell: MeasuredCell) -> str:
@@ -94,14 +49,6 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
 )
 
 
-def measured_cells(rows: Sequence[MeasurementRow]) -> list[MeasuredCell]:
-    """Group successful measurements into cells, by batch size, strategy and world size."""
-    successes = sorted((row for row in rows if row.status == OK), key=_key)
-    groups = [list(group) for _, group in groupby(successes, key=_key)]
-    alone = baselines(successes)
-    return [_cell(group, alone.get(workload(group[0]))) for group in groups]
-
-
 def print_cells(measured: Sequence[MeasuredCell]) -> None:
     """Print the table; turned by a quarter where the terminal is too narrow for it."""
     columns, rows = table(measured)
@@ -113,6 +60,21 @@ def print_cells(measured: Sequence[MeasuredCell]) -> None:
         rows = [name + line for name, line in zip(names, turned[1:], strict=True)]
         columns = [Column(columns[0].title), *titles]
     print_table(columns, rows)
+    for line in notes(measured):
+        click.echo(line)
+
+
+def notes(measured: Sequence[MeasuredCell]) -> list[str]:
+    """Say below the table what its signs mean, as far as they occur in it."""
+    lines = []
+    if any(cell.half_width_ratio is not None for cell in measured):
+        lines.append("±: 95 % interval of the median step time, over the runs")
+    if any(_shows_steps(cell) for cell in measured):
+        lines.append("in parentheses: the middle half of the steps within a run")
+    if job_ids := sorted(job_id for cell in measured for job_id in cell.outlier_job_ids):
+        named = ", ".join(str(job_id) for job_id in job_ids)
+        lines.append(f"*: runs far from the others, counted all the same: job {named}")
+    return lines
 
 
 def table(measured: Sequence[MeasuredCell]) -> tuple[list[Column], list[list[str]]]:
@@ -133,8 +95,8 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
             str(cell.global_batch_size),
             cells.text(cell.strategy),
             str(cell.world_size),
-            str(cell.run_count),
-            cells.spread(cell.step_time_s, cell.step_time_spread_s),
+            _runs(cell),
+            _step_time(cell),
             cells.number(cell.throughput_examples_per_s),
             cells.percent(cell.scaling_efficiency_ratio),
             cells.percent(cell.cpu_ratio),
@@ -149,83 +111,22 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
     ]
 
 
-def _key(row: MeasurementRow) -> tuple[object, ...]:
-    return (
-        row.model or "",
-        row.dataset or "",
-        row.training_pass,
-        row.one_way_delay_s,
-        row.jitter_s,
-        row.packet_loss_ratio,
-        row.bandwidth_bytes_per_s or math.inf,
-        row.fingerprint or "",
-        row.epochs or 0,
-        row.global_batch_size,
-        row.world_size,
-        row.server_count,
-        row.strategy or "",
-    )
+def _runs(cell: MeasuredCell) -> str:
+    target = "" if cell.target is None else f" {cell.target.value}"
+    return f"{cell.run_count}{'*' if cell.outlier_job_ids else ''}{target}"
 
 
-def _cell(group: Sequence[MeasurementRow], single_examples_per_s: float | None) -> MeasuredCell:
-    first = group[0]
-    throughput = _median(group, "throughput_examples_per_s")
-    return MeasuredCell(
-        model=first.model,
-        dataset=first.dataset,
-        training_pass=first.training_pass,
-        strategy=first.strategy,
-        world_size=first.world_size,
-        server_count=first.server_count,
-        global_batch_size=first.global_batch_size,
-        epochs=first.epochs,
-        one_way_delay_s=first.one_way_delay_s,
-        jitter_s=first.jitter_s,
-        packet_loss_ratio=first.packet_loss_ratio,
-        bandwidth_bytes_per_s=first.bandwidth_bytes_per_s,
-        fingerprint=first.fingerprint,
-        run_count=len(group),
-        step_time_s=_median(group, "step_time_s"),
-        step_time_spread_s=_median(group, "step_time_spread_s"),
-        throughput_examples_per_s=throughput,
-        scaling_efficiency_ratio=_efficiency(throughput, first.world_size, single_examples_per_s),
-        cpu_ratio=_median(group, "cpu_ratio"),
-        resident_bytes=_median(group, "resident_bytes"),
-        net_rx_bytes_per_s=_median(group, "net_rx_bytes_per_s"),
-        net_tx_bytes_per_s=_median(group, "net_tx_bytes_per_s"),
-        accuracy=_median(group, "accuracy"),
-        sent_bytes_per_step=_median(group, "sent_bytes_per_step"),
-        expected_bytes_per_step=_expected_bytes_per_step(first),
-    )
+def _shows_steps(cell: MeasuredCell) -> bool:
+    return cell.half_width_ratio is None and cell.step_time_p25_s is not None
 
 
-def _efficiency(
-    throughput_examples_per_s: float | None, world_size: int, single_examples_per_s: float | None
-) -> float | None:
-    if throughput_examples_per_s is None or not single_examples_per_s:
-        return None
-    return scaling_efficiency_ratio(
-        throughput_examples_per_s=throughput_examples_per_s,
-        world_size=world_size,
-        single_examples_per_s=single_examples_per_s,
-    )
-
-
-def _expected_bytes_per_step(row: MeasurementRow) -> float | None:
-    """Ask the strategy; None where nothing is exchanged or this program does not know it."""
-    is_training = row.training_pass == TrainingPass.FORWARD_BACKWARD.value
-    if row.strategy is None or row.gradient_bytes is None or not is_training:
-        return None
-    try:
-        described = strategy(row.strategy)
-    except InvalidSpec:
-        return None
-    return described.traffic(row.world_size, row.gradient_bytes).bytes
-
-
-def _median(group: Sequence[MeasurementRow], column: str) -> float | None:
-    known = sorted(value for row in group if (value := getattr(row, column)) is not None)
-    return quantile(known, 0.5) if known else None
+def _step_time(cell: MeasuredCell) -> str:
+    """Two runs have no interval to speak of: then it is said how steps differ within one."""
+    if not _shows_steps(cell):
+        return cells.precise(cell.step_time_s, cell.half_width_ratio)
+    runs = "1 run" if cell.run_count == 1 else f"{cell.run_count} runs"
+    low_s, high_s = cell.step_time_p25_s, cell.step_time_p75_s
+    return cells.between(cell.step_time_s, low_s, high_s, f"{runs}: ")
 
 
 def _deviation(cell: MeasuredCell) -> str:

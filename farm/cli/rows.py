@@ -21,6 +21,7 @@ def sweep_json(summary: SweepSummary) -> dict[str, object]:
         "created_at": summary.created_at,
         "state": summary.state.value,
         "job_count": summary.job_count,
+        "max_job_count": summary.max_job_count,
         "skipped_count": summary.skipped_count,
         "counts": {state.value: summary.counts[state] for state in JobState},
     }

@@ -9,18 +9,22 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cli import cells
+from farm.cli.measured import measured_cells
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.results import measured_cells, print_cells
+from farm.cli.results import print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, store
 from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
+from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
+from farm.core.precision import Target
 from farm.core.scheduling import explain
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import list_jobs, waiting_jobs
 from farm.store.measurements import Filter, list_measurements
+from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
 
 _SWEEPS_SHOWN = 20
@@ -36,8 +40,8 @@ def status(sweep: str | None, *, as_json: bool) -> None:
     """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
 
     --json prints sweeps, alive_agent_count and waiting (job_id and reason of the first jobs that
-    cannot start now); for one sweep instead: sweep, remaining_s, waiting (of its jobs) and
-    measured, one entry a cell.
+    cannot start now); for one sweep instead: sweep, remaining_s, waiting (of its jobs), measured,
+    one entry a cell and kind of hardware, and cells, machine_s and machine_hours_saved.
     """
     loaded = settings()
     with store(loaded) as engine:
@@ -49,8 +53,9 @@ def status(sweep: str | None, *, as_json: bool) -> None:
             sweep_id = find_sweep(session, sweep).id
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
             rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
+            found = sweep_cells(session, sweep_id)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
-    measured = measured_cells(rows)
+    measured = measured_cells(rows, _targets(found))
     if as_json:
         print_json(
             {
@@ -58,6 +63,7 @@ def status(sweep: str | None, *, as_json: bool) -> None:
                 "remaining_s": snapshot.remaining_s,
                 "waiting": reasons[:_REASONS_SHOWN],
                 "measured": measured,
+                **found.to_json(),
             }
         )
         return
@@ -66,6 +72,28 @@ def status(sweep: str | None, *, as_json: bool) -> None:
         _print_reasons(reasons)
     if measured:
         print_cells(measured)
+    if found.machine_s:
+        click.echo(_machine_time(found))
+
+
+def _targets(found: SweepCells) -> dict[int, Target]:
+    return {
+        repetition.job_id: cell.statistics.target
+        for cell in found.cells
+        for repetition in cell.repetitions
+        if cell.statistics.target is not None
+    }
+
+
+def _machine_time(found: SweepCells) -> str:
+    text = f"machine time: {cells.duration(found.machine_s)}"
+    saved = found.saving
+    if saved is None:
+        return text
+    return (
+        f"{text}; {saved.fixed_repetitions} repetitions of every cell would have taken "
+        f"{cells.duration(saved.fixed_machine_s)} for the same precision"
+    )
 
 
 def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:

@@ -44,8 +44,8 @@ def submit(
     """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
 
     With --wait the exit status is 0 only if every job succeeded. --json prints sweep_id, name,
-    job_count and skipped; with --wait also counts (jobs by state); with --dry-run jobs instead
-    of sweep_id.
+    job_count, max_job_count (with all repetitions that precision may take) and skipped; with
+    --wait also counts (jobs by state); with --dry-run jobs instead of sweep_id.
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
@@ -65,10 +65,12 @@ def submit(
             "sweep_id": submitted.sweep_id,
             "name": planned.sweep.name,
             "job_count": submitted.job_count,
+            "max_job_count": planned.expansion.max_job_count,
             "skipped": submitted.skipped,
         }
         if not as_json:
-            click.echo(f"sweep {submitted.sweep_id}: {submitted.job_count} jobs enqueued")
+            count = submitted.job_count
+            click.echo(f"sweep {submitted.sweep_id}: {count} jobs enqueued{_more(planned)}")
             _print_skipped(submitted.skipped)
         counts = _wait(engine, loaded, submitted.sweep_id) if wait else None
     if as_json:
@@ -103,6 +105,7 @@ def _print_plan(planned: Plan, *, as_json: bool) -> None:
             {
                 "name": planned.sweep.name,
                 "job_count": len(jobs),
+                "max_job_count": planned.expansion.max_job_count,
                 "skipped": skipped,
                 "jobs": [to_json(job) for job in jobs],
             }
@@ -121,8 +124,21 @@ def _print_plan(planned: Plan, *, as_json: bool) -> None:
         ]
         for job in jobs
     ]
-    print_table(_PLAN_COLUMNS, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs")
+    print_table(
+        _PLAN_COLUMNS, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs{_more(planned)}"
+    )
     _print_skipped(skipped)
+
+
+def _more(planned: Plan) -> str:
+    """Say how many jobs may follow, and what for; nothing where none will."""
+    precision = planned.sweep.precision
+    if precision is None:
+        return ""
+    return (
+        f", up to {planned.expansion.max_job_count} until every step time is known to "
+        f"± {precision.target_ratio * 100:g} %"
+    )
 
 
 def _print_skipped(skipped: tuple[str, ...]) -> None:

@@ -133,7 +133,11 @@ def follow(
 def summary_line(snapshot: Snapshot) -> str:
     """Say in one line how far the sweep is."""
     summary = snapshot.summary
-    parts = [f"{summary.final_count} of {summary.job_count} jobs done"]
+    most, at_least = "", ""
+    if summary.max_job_count > summary.job_count:
+        # Cells that are not precise yet get more repetitions.
+        most, at_least = f", up to {summary.max_job_count} in all", "at least "
+    parts = [f"{summary.final_count} of {summary.job_count} jobs done{most}"]
     if snapshot.active_count:
         parts.append(f"{snapshot.active_count} running")
     for state in (JobState.FAILED, JobState.CANCELLED):
@@ -143,7 +147,7 @@ def summary_line(snapshot: Snapshot) -> str:
         if snapshot.reason is not None:
             parts.append(snapshot.reason)
         elif snapshot.remaining_s is not None:
-            parts.append(f"about {cells.estimate(snapshot.remaining_s)} left")
+            parts.append(f"{at_least or 'about '}{cells.estimate(snapshot.remaining_s)} left")
     return ", ".join(parts)
 
 

@@ -1,7 +1,8 @@
 """The agents of a farm during one scheduling decision: what they can do, which cores they use.
 
-Agents are indexed by class, that is by equal capabilities and labels, and looked up by wish, that
-is by what a job asks of an agent; what suits a wish is worked out once for all jobs that have it.
+Agents are indexed by class, that is by equal capabilities, labels and framework version, and
+looked up by wish, that is by what a job asks of an agent; what suits a wish is worked out once for
+all jobs that have it. A gang whose agents must have one version has a wish for each version.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from typing import TypeAlias
 
 from farm.core.views import LiveAgent, WaitingJob
 
-# Capabilities and labels: those an agent has, and those a job wishes.
-Traits: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]]]
+# What is asked of an agent: capabilities, labels, and its version of the framework. None is a
+# version as well, namely of those that have none; an empty set leaves the version open.
+Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
+_Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None]
 
 
-def wish_of(job: WaitingJob) -> Traits:
-    """Return what a job asks of each of its agents."""
-    return job.requires, job.labels
+def wish_of(job: WaitingJob) -> Wish:
+    """Return what a job asks of each of its agents, whatever the others of its gang are."""
+    return job.requires, job.labels, frozenset()
 
 
-def suits(agent: LiveAgent, wish: Traits) -> bool:
+def suits(agent: LiveAgent, wish: Wish) -> bool:
     """Whether the agent has what the wish asks for."""
-    return wish[0] <= agent.capabilities and wish[1] <= agent.labels
+    capabilities, labels, versions = wish
+    return (
+        capabilities <= agent.capabilities
+        and labels <= agent.labels
+        and (not versions or agent.framework_version in versions)
+    )
 
 
 class AgentPool:
@@ -44,17 +52,23 @@ class AgentPool:
             agents, key=lambda a: (len(self.overlaps(a)), len(a.capabilities), a.agent_id)
         )
         self._order = {agent.agent_id: i for i, agent in enumerate(self.agents)}
-        self._serving: dict[Traits, list[LiveAgent]] = {}
+        self._serving: dict[_Class, list[LiveAgent]] = {}
         for agent in self.agents:
             if agent.is_idle or agent.is_occupying:
-                self._serving.setdefault((agent.capabilities, agent.labels), []).append(agent)
+                kind = (agent.capabilities, agent.labels, agent.framework_version)
+                self._serving.setdefault(kind, []).append(agent)
+        # The newest first, as far as their texts tell.
+        self._versions = sorted(
+            {kind[2] for kind in self._serving}, key=lambda v: v or "", reverse=True
+        )
+        self._wishes: dict[Wish, tuple[Wish, ...]] = {}
         self._free = {a.agent_id for a in self.agents if self.is_unblocked(a)}
         # By wish, in order: who was free when last looked at.
-        self._candidates: dict[Traits, dict[str, LiveAgent]] = {}
-        self._capacity: dict[Traits, int] = {}
+        self._candidates: dict[Wish, dict[str, LiveAgent]] = {}
+        self._capacity: dict[Wish, int] = {}
         # Disjoint free agents found for a wish when they last did not suffice. Agents only become
         # fewer during a decision, so wider jobs need not look again.
-        self._reach: dict[Traits, int] = {}
+        self._reach: dict[Wish, int] = {}
 
     @property
     def free_count(self) -> int:
@@ -70,15 +84,36 @@ class AgentPool:
             a.is_occupying or a.agent_id in self.taken for a in (agent, *self.overlaps(agent))
         )
 
+    def wishes(self, job: WaitingJob) -> tuple[Wish, ...]:
+        """Return what its gang may be made of, each alone: the version of most agents first.
+
+        Ranks of different versions would be refused before *go*, so that they are not put together.
+        """
+        wish = wish_of(job)
+        if job.world_size == 1 or len(self._versions) <= 1:
+            return (wish,)
+        if wish not in self._wishes:
+            of_one = [(wish[0], wish[1], frozenset({v})) for v in self._versions]
+            self._wishes[wish] = tuple(sorted(of_one, key=self.capacity, reverse=True))
+        return self._wishes[wish]
+
     def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
         """Return free agents for all its ranks, or None."""
-        if others := self.others_than_avoided(job):
-            others = [agent for agent in others if agent.agent_id in self._free]
-            gang = list(itertools.islice(self.disjoint(others), job.world_size))
-            return gang if len(gang) == job.world_size else None
-        wish = wish_of(job)
-        if job.world_size > self._reach.get(wish, self.free_count):
+        if job.avoid and (groups := self.others_than_avoided(job)):
+            for others in groups:
+                free = [agent for agent in others if agent.agent_id in self._free]
+                gang = list(itertools.islice(self.disjoint(free), job.world_size))
+                if len(gang) == job.world_size:
+                    return self._spread(job, free, gang)
             return None
+        for wish in self.wishes(job):
+            if job.world_size <= self._reach.get(wish, self.free_count):
+                found = self._find(job, wish)
+                if found is not None:
+                    return found
+        return None
+
+    def _find(self, job: WaitingJob, wish: Wish) -> list[LiveAgent] | None:
         candidates = self._candidates_for(wish)
         gone: list[str] = []
         free = self._still_free(candidates, gone)
@@ -86,20 +121,63 @@ class AgentPool:
         for agent_id in gone:
             del candidates[agent_id]
         if len(gang) == job.world_size:
-            return gang
+            return self._spread(job, candidates.values(), gang)
         self._reach[wish] = len(gang)
         return None
 
-    def others_than_avoided(self, job: WaitingJob) -> list[LiveAgent]:
-        """Return whom the job must make do with; empty where it need not, or could not.
+    def _spread(
+        self, job: WaitingJob, candidates: Iterable[LiveAgent], gang: list[LiveAgent]
+    ) -> list[LiveAgent]:
+        """Return a gang of those that have measured the job's cell least, or else this one.
+
+        It is chosen only once there is some gang, so that nobody waits because of it.
+        """
+        if not job.measured_by:
+            return gang
+        free = (agent for agent in candidates if agent.agent_id in self._free)
+        spread = self.disjoint(self._least_measured_first(job, free))
+        chosen = list(itertools.islice(spread, job.world_size))
+        return chosen if len(chosen) == job.world_size else gang
+
+    def _least_measured_first(
+        self, job: WaitingJob, agents: Iterable[LiveAgent]
+    ) -> Iterator[LiveAgent]:
+        """Reorder agents that block equally many others and can do equally much.
+
+        Hardware of a kind that has measured the cell goes first, since other kinds are not pooled
+        with it. Lazy, for only a few of a thousand agents are looked at.
+        """
+
+        def drawbacks(agent: LiveAgent) -> tuple[bool, int]:
+            is_foreign = agent.fingerprint not in job.measured_on
+            return is_foreign, job.measured_by.get(agent.agent_id, 0)
+
+        def rank(agent: LiveAgent) -> tuple[int, int]:
+            return len(self.overlaps(agent)), len(agent.capabilities)
+
+        for _, equals in itertools.groupby(agents, key=rank):
+            later: list[LiveAgent] = []
+            for agent in equals:
+                if drawbacks(agent) == (False, 0):
+                    yield agent
+                else:
+                    later.append(agent)
+            yield from sorted(later, key=drawbacks)
+
+    def others_than_avoided(self, job: WaitingJob) -> list[list[LiveAgent]]:
+        """Return whom the job must make do with, by wish; empty where it need not, or could not.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
         """
         if not job.avoid:
             return []
-        others = [a for a in self._serving_for(wish_of(job)) if a.agent_id not in job.avoid]
-        count = sum(1 for _ in itertools.islice(self.disjoint(others), job.world_size))
-        return others if count == job.world_size else []
+        found = []
+        for wish in self.wishes(job):
+            others = [a for a in self._serving_for(wish) if a.agent_id not in job.avoid]
+            count = sum(1 for _ in itertools.islice(self.disjoint(others), job.world_size))
+            if count == job.world_size:
+                found.append(others)
+        return found
 
     def take(self, gang: Iterable[LiveAgent]) -> None:
         """Give these agents away; those that share a core with them are free no more."""
@@ -111,11 +189,13 @@ class AgentPool:
 
     def hold_if_overdue(self, job: WaitingJob, *, reserve_after_s: float) -> None:
         """Keep what the job could use from all jobs after it, if it has waited long enough."""
-        wish = wish_of(job)
-        if job.waited_s < reserve_after_s or self._reach.get(wish) == 0:
+        if job.waited_s < reserve_after_s:
             return
-        if self.capacity(wish) < job.world_size:
-            return
+        for wish in self.wishes(job):
+            if self._reach.get(wish) != 0 and self.capacity(wish) >= job.world_size:
+                self._hold(job, wish)
+
+    def _hold(self, job: WaitingJob, wish: Wish) -> None:
         for agent in self._candidates_for(wish).values():
             if agent.agent_id not in self._free:
                 continue
@@ -126,7 +206,7 @@ class AgentPool:
         self._reach[wish] = 0
         self.change_count += 1
 
-    def capacity(self, wish: Traits) -> int:
+    def capacity(self, wish: Wish) -> int:
         """Return how many ranks of one gang the farm could serve if all its agents were idle."""
         if wish not in self._capacity:
             self._capacity[wish] = sum(1 for _ in self.disjoint(self._serving_for(wish)))
@@ -150,7 +230,7 @@ class AgentPool:
             else:
                 gone.append(agent_id)
 
-    def _candidates_for(self, wish: Traits) -> dict[str, LiveAgent]:
+    def _candidates_for(self, wish: Wish) -> dict[str, LiveAgent]:
         if wish not in self._candidates:
             self._candidates[wish] = {
                 agent.agent_id: agent
@@ -159,12 +239,8 @@ class AgentPool:
             }
         return self._candidates[wish]
 
-    def _serving_for(self, wish: Traits) -> list[LiveAgent]:
-        suiting = [
-            agents
-            for (capabilities, labels), agents in self._serving.items()
-            if wish[0] <= capabilities and wish[1] <= labels
-        ]
+    def _serving_for(self, wish: Wish) -> list[LiveAgent]:
+        suiting = [agents for agents in self._serving.values() if suits(agents[0], wish)]
         if len(suiting) == 1:
             return suiting[0]
         return sorted(itertools.chain(*suiting), key=lambda a: self._order[a.agent_id])

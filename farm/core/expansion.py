@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 
 from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.fields import did_you_mean
 from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
-from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec, did_you_mean
+from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.errors import InvalidSpec
 
 MAX_JOBS = 100_000
@@ -25,9 +28,15 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
-    """`jobs`: first repetition of every cell, then the second, so that an early stop has all."""
+    """`jobs`: first repetition of every cell, then the second, so that an early stop has all.
+
+    Each round has the cells in an order of its own (a randomised block design), or a machine that
+    slowly gets warmer would make the cells at the end of every round slower. `max_job_count`: with
+    all the repetitions that a sweep until precision may add.
+    """
 
     jobs: tuple[JobSpec, ...]
+    max_job_count: int
     impossible: tuple[Impossible, ...]
     duplicate_count: int  # jobs dropped since an equal one is there already
 
@@ -62,10 +71,9 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
             cannot run and the sweep does not say `skip_impossible`; or no cell can run.
     """
     cell_count = sum(_cell_count(case) for case in sweep.cases)
-    if cell_count * sweep.repetitions > max_jobs:
-        raise InvalidSpec(
-            "sweep", cell_count * sweep.repetitions, f"at most {max_jobs} jobs in one sweep"
-        )
+    most_jobs = cell_count * _max_repetitions(sweep)
+    if most_jobs > max_jobs:
+        raise InvalidSpec("sweep", most_jobs, f"at most {max_jobs} jobs in one sweep")
     _check_seeds(sweep)
     possible: list[_Cell] = []
     impossible: dict[str, Impossible] = {}
@@ -82,8 +90,23 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
         raise InvalidSpec("sweep", first.reason, f"a cell that can run; all {cell_count} cannot")
     jobs, duplicate_count = _jobs(sweep, catalogue, possible)
     return Expansion(
-        jobs=jobs, impossible=tuple(impossible.values()), duplicate_count=duplicate_count
+        jobs=jobs,
+        max_job_count=_max_job_count(sweep, jobs),
+        impossible=tuple(impossible.values()),
+        duplicate_count=duplicate_count,
     )
+
+
+def _max_repetitions(sweep: SweepSpec) -> int:
+    return sweep.repetitions if sweep.precision is None else sweep.precision.max_repetitions
+
+
+def _max_job_count(sweep: SweepSpec, jobs: tuple[JobSpec, ...]) -> int:
+    if sweep.precision is None:
+        return len(jobs)
+    # Cells that differ in their seeds alone are one, and may have more jobs to begin with.
+    counts = Counter(_cell_identity(job) for job in jobs)
+    return sum(max(count, sweep.precision.max_repetitions) for count in counts.values())
 
 
 def _cell_count(case: CaseSpec) -> int:
@@ -105,8 +128,8 @@ def _cell_count(case: CaseSpec) -> int:
 
 def _check_seeds(sweep: SweepSpec) -> None:
     for i, case in enumerate(sweep.cases):
-        if case.seed + sweep.repetitions - 1 > MAX_SEED:
-            highest = MAX_SEED - sweep.repetitions + 1
+        highest = MAX_SEED - _max_repetitions(sweep) + 1
+        if case.seed > highest:
             raise InvalidSpec(
                 f"case[{i}].seed", case.seed, f"at most {highest}, since repetition r adds r to it"
             )
@@ -217,7 +240,7 @@ def _jobs(
     """Build the jobs of possible cells, without duplicates; return them and how many went."""
     jobs: dict[object, JobSpec] = {}
     for repetition in range(sweep.repetitions):
-        for cell in cells:
+        for cell in random.Random(repetition).sample(cells, len(cells)):
             job = _job(sweep, catalogue, cell, repetition)
             # A tuple of the fields, since hashing 100,000 JSON texts would take seconds.
             jobs.setdefault(_identity(job), job)
@@ -249,6 +272,10 @@ def _job(sweep: SweepSpec, catalogue: Catalogue, cell: _Cell, repetition: int) -
 
 
 def _identity(job: JobSpec) -> tuple[object, ...]:
+    return (*_cell_identity(job), job.seed, job.repetition)
+
+
+def _cell_identity(job: JobSpec) -> tuple[object, ...]:
     return (
         job.model,
         job.dataset,
@@ -261,8 +288,6 @@ def _identity(job: JobSpec) -> tuple[object, ...]:
         job.steps,
         job.epochs,
         job.warmup_step_count,
-        job.seed,
-        job.repetition,
         frozenset(job.labels.items()),
         job.time_limit_s,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from farm.core.agent_pool import AgentPool, Traits, suits, wish_of
+from farm.core.agent_pool import AgentPool, Wish, suits, wish_of
 from farm.core.views import LiveAgent, WaitingJob
 
 
@@ -23,11 +23,14 @@ def place(
 ) -> list[Placement]:
     """Give whole gangs to waiting jobs: higher priority first, then longer wait, then lower id.
 
-    Agents that work at the same time never share a core of a machine. A job that does not fit yet
-    is passed over, so narrow jobs behind it still run (backfill). Once it has waited
-    `reserve_after_s`, the idle agents it could use are held for it, or narrow jobs would starve
-    it for ever. A job that the farm could not serve even if all its agents were idle holds
-    nothing: it can wait for more agents without stopping everyone else.
+    Agents that work at the same time never share a core of a machine, and those of a gang have
+    the same version of the framework. Among agents that suit a job equally well, those that have
+    measured its cell least are taken, so that repetitions are spread over machines.
+
+    A job that does not fit yet is passed over, so narrow jobs behind it still run (backfill). Once
+    it has waited `reserve_after_s`, the idle agents it could use are held for it, or narrow jobs
+    would starve it for ever. A job that the farm could not serve even if all its agents were idle
+    holds nothing: it can wait for more agents without stopping everyone else.
 
     Where cores overlap, agents that block fewest others go first. That is greedy: an unusual
     overlap may leave a gang unplaced that a search would have found.
@@ -53,7 +56,7 @@ def explain(
     """Say for each job that `place` would leave waiting why it waits."""
     pool = AgentPool(agents)
     reasons: dict[int, str] = {}
-    known: dict[tuple[Traits, frozenset[str], int, int], str] = {}
+    known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
     for job in sorted(jobs, key=_precedence):
         gang = pool.find_gang(job)
         if gang is not None:
@@ -74,15 +77,18 @@ def _precedence(job: WaitingJob) -> tuple[int, float, int]:
 
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
     """Say why `find_gang` has none for the job, as the pool is now."""
-    wish = wish_of(job)
-    able = [agent for agent in pool.agents if suits(agent, wish)]
+    able = [agent for agent in pool.agents if suits(agent, wish_of(job))]
     if not able:
         return _nobody_suits(job, pool.agents)
     needed = job.world_size
-    capacity = pool.capacity(wish)
-    if capacity < needed:
-        return f"needs {_agents(needed)}{_with(job)}; the farm has {_shortage(able, capacity)}"
-    idle = [a for a in able if a.is_idle and not a.is_occupying and a.agent_id not in pool.taken]
+    wishes = [wish for wish in pool.wishes(job) if pool.capacity(wish) >= needed]
+    if not wishes:
+        return _too_narrow(job, pool, able)
+    ready = [agent for agent in able if _is_at_hand(agent, pool)]
+    at_hand = [
+        [agent for agent in ready if suits(agent, wish)] if wish[2] else ready for wish in wishes
+    ]
+    idle = max(at_hand, key=len)
     usable = [a for a in idle if pool.is_unblocked(a)]
     usable_count = sum(1 for _ in pool.disjoint(usable))
     held = [pool.holders[a.agent_id] for a in usable if a.agent_id in pool.holders]
@@ -99,9 +105,29 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
             "the cores of its idle agents are taken by other agents of the same machine "
             f"({usable_count} of {needed} can be used)"
         )
-    return f"waits for {needed - len(idle)} more idle {_noun(needed - len(idle))}" + (
+    of_version = _of_version(wishes[at_hand.index(idle)])
+    return f"waits for {needed - len(idle)} more idle {_noun(needed - len(idle))}{of_version}" + (
         f" ({len(idle)} of {needed})"
     )
+
+
+def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
+    return agent.is_idle and not agent.is_occupying and agent.agent_id not in pool.taken
+
+
+def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
+    needed = f"needs {_agents(job.world_size)}{_with(job)}"
+    capacity = pool.capacity(wish_of(job))
+    if capacity < job.world_size:
+        return f"{needed}; the farm has {_shortage(able, capacity)}"
+    counts = [(pool.capacity(wish), wish) for wish in pool.wishes(job)]
+    parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
+    return f"{needed} of one TensorFlow version; the farm has {' and '.join(parts)}"
+
+
+def _of_version(wish: Wish) -> str:
+    """Say which version a wish is for; nothing where it is left open."""
+    return "".join(f" with {v}" if v else " without TensorFlow" for v in wish[2])
 
 
 def _nobody_suits(job: WaitingJob, agents: Collection[LiveAgent]) -> str:

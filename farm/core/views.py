@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from farm.core.commands import RankAddress
+from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
@@ -12,13 +14,19 @@ from farm.core.trainer_lines import Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJob:
-    """`waited_s`: since it became due, so a job waiting out a retry's pause has not waited."""
+    """`waited_s`: since it became due, so a job waiting out a retry's pause has not waited.
+
+    `measured_by`: agent to number of ranks that it served in repetitions of the same cell;
+    `measured_on`: the fingerprints of their hardware. Both only choose among equals.
+    """
 
     job_id: int
     world_size: int
     requires: frozenset[str] = frozenset()  # capabilities, such as "netem"
     labels: frozenset[tuple[str, str]] = frozenset()
     avoid: frozenset[str] = frozenset()  # agents that failed it: only if there are no others
+    measured_by: Mapping[str, int] = field(default_factory=dict)
+    measured_on: frozenset[str] = frozenset()
     priority: int = 0  # larger goes first
     waited_s: float = 0.0
 
@@ -32,6 +40,8 @@ class LiveAgent:
     cpus: frozenset[int]
     capabilities: frozenset[str] = frozenset()
     labels: frozenset[tuple[str, str]] = frozenset()
+    fingerprint: str = ""  # of its hardware
+    framework_version: str | None = None  # TensorFlow's; the ranks of a gang have the same one
     is_idle: bool
     is_occupying: bool  # leased or not yet clean: its cores are taken
 
@@ -49,6 +59,8 @@ class RankView:
     succeeded: bool = False  # ended with a result
     failure: Failure | None = None  # ended with a failure
     ended_age_s: float | None = None  # since its end was stored
+    framework: str | None = None  # name and version, once it is prepared
+    control: ControlRun | None = None  # only while its attempt waits at the barrier after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

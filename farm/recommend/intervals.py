@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.core.student import student_quantile
+
 # With two, the spread itself is hardly known: the interval would be six times as wide as it.
 MIN_REPETITIONS = 3
 
@@ -32,19 +34,3 @@ def prediction_interval(times_s: Sequence[float], *, coverage_ratio: float) -> I
     mean, deviation = statistics.fmean(logs), statistics.stdev(logs)
     half = student_quantile((1 + coverage_ratio) / 2, n - 1) * deviation * math.sqrt(1 + 1 / n)
     return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
-
-
-def student_quantile(ratio: float, degrees: int) -> float:
-    """Approximate the quantile of Student's t distribution.
-
-    Abramowitz and Stegun 1964, 26.7.5: an expansion in 1 / degrees around the normal quantile x.
-    For ratios from 0.05 to 0.95 within 0.4 % from 2 degrees of freedom on.
-    """
-    x = statistics.NormalDist().inv_cdf(ratio)
-    terms = (
-        (x**3 + x) / 4,
-        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
-    )
-    return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))

@@ -62,6 +62,8 @@ def _live(agent: Agent) -> LiveAgent:
         cpus=frozenset(agent.facts["cpus"]),
         capabilities=frozenset(agent.facts["capabilities"]),
         labels=frozenset(agent.facts["labels"].items()),
+        fingerprint=agent.fingerprint,
+        framework_version=agent.facts["hardware"]["tensorflow_version"],
         is_idle=takes_ranks and not is_occupying,
         is_occupying=is_occupying,
     )

@@ -16,12 +16,17 @@ from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
+from farm.store.repetitions import CellServers, cell_servers
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 
 NETEM = "netem"  # the capability of an agent that can shape its network
 _ON_REQUEST = "on request"
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+# Of so many jobs at the head of the queue it is looked up who has measured their cells.
+_SPREAD_COUNT = 500
+# The ranks that said nothing are then the ones at fault.
+_WAS_STALLED = Attempt.failure_kind == FailureKind.STALLED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,42 +101,61 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
     A job in the pause before its next attempt is not among them.
     """
     rows = session.execute(
-        select(Job.id, Job.world_size, Job.priority, Job.due_at, Job.spec, Job.attempt_count)
+        select(
+            Job.id,
+            Job.sweep_id,
+            Job.cell_hash,
+            Job.repetition,
+            Job.world_size,
+            Job.priority,
+            Job.due_at,
+            Job.spec,
+            Job.attempt_count,
+        )
         .where(Job.state == JobState.WAITING, Job.cancel_requested.is_(False), Job.due_at <= now)
         .order_by(Job.priority.desc(), Job.due_at, Job.id)
         .limit(limit)
     ).all()
     avoid = _failed_agents(session, [row.id for row in rows if row.attempt_count > 0])
+    again = [(row.sweep_id, row.cell_hash) for row in rows[:_SPREAD_COUNT] if row.repetition > 0]
+    servers = cell_servers(session, again)
+    nobody = CellServers()
     return [
         WaitingJob(
-            job_id=job_id,
-            world_size=world_size,
-            requires=_required_capabilities(spec),
-            labels=frozenset(spec.get("labels", {}).items()),
-            avoid=frozenset(avoid.get(job_id, ())),
-            priority=priority,
-            waited_s=(now - due_at).total_seconds(),
+            job_id=row.id,
+            world_size=row.world_size,
+            requires=_required_capabilities(row.spec),
+            labels=frozenset(row.spec.get("labels", {}).items()),
+            avoid=frozenset(avoid.get(row.id, ())),
+            measured_by=servers.get((row.sweep_id, row.cell_hash), nobody).rank_counts,
+            measured_on=frozenset(servers.get((row.sweep_id, row.cell_hash), nobody).fingerprints),
+            priority=row.priority,
+            waited_s=(now - row.due_at).total_seconds(),
         )
-        for job_id, world_size, priority, due_at, spec, _ in rows
+        for row in rows
     ]
 
 
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
-    """Return job to agents on which an attempt of it was lost for a reason of their own."""
+    """Return job to agents on which an attempt of it was lost or void for a reason of their own."""
     found: dict[int, set[str]] = {}
     for begin in range(0, len(job_ids), _IDS_A_QUERY):
         ends = session.execute(
-            select(Attempt.job_id, Rank.agent_id, Rank.ended)
+            select(Attempt.job_id, Rank.agent_id, Rank.ended, Rank.disturbed_by)
             .join(Rank, Rank.attempt_id == Attempt.id)
             .where(
                 Attempt.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
-                Attempt.state == AttemptState.LOST,
-                Rank.ended.is_not(None),
+                or_(
+                    and_(Attempt.state == AttemptState.LOST, Rank.ended.is_not(None)),
+                    and_(_WAS_STALLED, Rank.ended.is_(None)),
+                    Rank.disturbed_by.is_not(None),
+                ),
             )
         )
-        for job_id, agent_id, ended in ends:
+        for job_id, agent_id, ended, disturbed_by in ends:
             failure = (ended or {}).get("failure")
-            if failure and failure.get("kind") != FailureKind.PEER_LOST.value:
+            is_own = failure and failure.get("kind") != FailureKind.PEER_LOST.value
+            if disturbed_by is not None or is_own or ended is None:
                 found.setdefault(job_id, set()).add(agent_id)
     return found
 
@@ -190,18 +214,23 @@ def _cancel(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -
         Job.state == JobState.WAITING,
         and_(Job.state.in_(ACTIVE_JOB_STATES), Job.cancel_requested.is_(False)),
     )
-    jobs = _locked(session, which, unfinished)
-    for job in jobs:
-        if job.state is JobState.WAITING:
-            job.state = move(job.state, JobState.CANCELLED)
-            job.reason, job.finished_at = f"cancelled {_ON_REQUEST}", now
-            event = f"job: {job.state.value}"
-        else:
-            job.cancel_requested = True
-            event = "job: cancel requested"
-        session.add(_event(job, event, reason=_ON_REQUEST, now=now))
-    session.flush()
-    return len(jobs)
+    count, is_first = 0, True
+    # Looked for again, since a scheduler that held a lock until now may have ended the job behind
+    # it and added repetitions, which the first look cannot have seen.
+    while (jobs := _locked(session, which, unfinished)) or is_first:
+        is_first = False
+        for job in jobs:
+            if job.state is JobState.WAITING:
+                job.state = move(job.state, JobState.CANCELLED)
+                job.reason, job.finished_at = f"cancelled {_ON_REQUEST}", now
+                event = f"job: {job.state.value}"
+            else:
+                job.cancel_requested = True
+                event = "job: cancel requested"
+            session.add(_event(job, event, reason=_ON_REQUEST, now=now))
+        session.flush()
+        count += len(jobs)
+    return count
 
 
 def _retry(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -> int:

@@ -6,13 +6,15 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, insert, literal, select
+from sqlalchemy import case, func, insert, literal, select
 from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState, SweepState
+from farm.core.precision import Precision
 from farm.core.spec import JobSpec
-from farm.errors import NotFound
+from farm.core.sweep import parse_precision
+from farm.errors import InvalidSpec, NotFound
 from farm.store.base import Utc
 from farm.store.tables import Attempt, Job, JobEvent, Sweep
 
@@ -21,13 +23,17 @@ _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSummary:
-    """A sweep and how far it is. `counts` has every job state, those without a job too."""
+    """A sweep and how far it is. `counts` has every job state, those without a job too.
+
+    `max_job_count`: with all the repetitions that may still be added until its cells are precise.
+    """
 
     sweep_id: int
     name: str
     created_at: dt.datetime
     skipped_count: int
     counts: Mapping[JobState, int]
+    max_job_count: int
 
     @property
     def job_count(self) -> int:
@@ -73,19 +79,28 @@ def insert_sweep(
     sweep = Sweep(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
     session.add(sweep)
     session.flush()
-    if jobs:
-        rows = [_job_row(sweep.id, job, priority=priority, now=now) for job in jobs]
-        session.execute(insert(Job), rows)
+    add_jobs(session, sweep.id, jobs, priority=priority, now=now)
+    return sweep.id
+
+
+def add_jobs(
+    session: Session, sweep_id: int, jobs: Sequence[JobSpec], *, priority: int, now: dt.datetime
+) -> None:
+    """Add waiting jobs to a sweep that nobody else adds to meanwhile, in this order."""
+    if not jobs:
+        return
+    last_id = session.scalar(select(func.max(Job.id)).where(Job.sweep_id == sweep_id)) or 0
+    rows = [_job_row(sweep_id, job, priority=priority, now=now) for job in jobs]
+    session.execute(insert(Job), rows)
     event = JobState.WAITING.value
     session.execute(
         insert(JobEvent).from_select(
             ["job_id", "at", "event"],
             select(Job.id, literal(now, Utc), literal(f"job: {event}")).where(
-                Job.sweep_id == sweep.id
+                Job.sweep_id == sweep_id, Job.id > last_id
             ),
         )
     )
-    return sweep.id
 
 
 def find_sweep(session: Session, id_or_name: str) -> Sweep:
@@ -176,6 +191,7 @@ def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
     )
     for sweep_id, state, count in rows:
         counts[sweep_id][state] = count
+    to_come = _to_come(session, listed)
     return [
         SweepSummary(
             sweep_id=sweep.id,
@@ -183,6 +199,36 @@ def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
             created_at=sweep.created_at,
             skipped_count=len(sweep.skipped),
             counts=counts[sweep.id],
+            max_job_count=sum(counts[sweep.id].values()) + to_come.get(sweep.id, 0),
         )
         for sweep in listed
     ]
+
+
+def _to_come(session: Session, sweeps: Iterable[Sweep]) -> dict[int, int]:
+    """Return how many jobs each sweep may still get: up to the cap for every undecided cell."""
+    caps = {
+        sweep.id: precision.max_repetitions
+        for sweep in sweeps
+        if (precision := stored_precision(sweep)) is not None
+    }
+    to_come = dict.fromkeys(caps, 0)
+    if caps:
+        is_final = Job.state.in_(FINAL_JOB_STATES)
+        cells = session.execute(
+            select(Job.sweep_id, func.count())
+            .where(Job.sweep_id.in_(caps))
+            .group_by(Job.sweep_id, Job.cell_hash)
+            .having(func.count() > func.sum(case((is_final, 1), else_=0)))
+        )
+        for sweep_id, count in cells:
+            to_come[sweep_id] += max(0, caps[sweep_id] - count)
+    return to_come
+
+
+def stored_precision(sweep: Sweep) -> Precision | None:
+    """Return how precise the cells of a stored sweep are to be; None: as they are."""
+    try:
+        return parse_precision(sweep.spec)
+    except InvalidSpec:
+        return None  # another version wrote it, and its repetitions are as many as there are

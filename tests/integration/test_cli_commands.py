@@ -111,6 +111,21 @@ def test_agents_are_alive_or_silent(farm: FarmCommand, engine: sa.Engine) -> Non
     assert [line.split()[1] for line in farm.text("agents").splitlines()[1:]] == ["idle", "silent"]
 
 
+def test_agents_show_what_their_warm_trainers_cost(farm: FarmCommand, engine: sa.Engine) -> None:
+    now = dt.datetime.now(dt.UTC)
+    with writing(engine) as session:
+        add_agent(session, "warm", heartbeat_at=now)
+        add_agent(session, "cold", heartbeat_at=now)
+        session.get_one(Agent, "warm").template_bytes = 357_000_000
+    assert {a["id"]: a["template_bytes"] for a in farm.json("agents")} == {
+        "warm": 357_000_000,
+        "cold": None,
+    }
+    head, cold, warm = farm.text("agents").splitlines()
+    end = head.index("template") + len("template")
+    assert (cold[:end].split()[-1], warm[:end].split()[-2:]) == ("-", ["357", "MB"])
+
+
 def test_a_drained_agent_takes_jobs_again_only_when_told(
     farm: FarmCommand, engine: sa.Engine
 ) -> None:

@@ -54,6 +54,7 @@ def test_submit_prints_its_documented_keys(farm: FarmCommand, sweep_file: Path) 
         "sweep_id": 1,
         "name": "try",
         "job_count": 4,
+        "max_job_count": 4,
         "skipped": [],
     }
 
@@ -65,9 +66,11 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
     assert lines[0] == "try: 4 jobs"
     titles = "model dataset strategy world size batch delay length repetition"
     assert " ".join(lines[1].split()) == titles
-    assert lines[2].split() == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]
+    shown = sorted(line.split() for line in lines[2:])
+    assert shown[0] == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]
     planned = farm.json("submit", str(sweep_file), "--dry-run")
-    assert [job["global_batch_size"] for job in planned["jobs"]] == [32, 64, 32, 64]
+    sizes = [job["global_batch_size"] for job in planned["jobs"]]
+    assert [set(sizes[:2]), set(sizes[2:])] == [{32, 64}] * 2
     with reading(engine) as session:
         assert session.scalar(select(func.count()).select_from(Sweep)) == 0
 
@@ -94,13 +97,12 @@ def test_a_sweep_file_that_is_not_there_is_wrong_input(farm: FarmCommand, tmp_pa
     assert "nowhere.toml" in farm.refusal("submit", str(tmp_path / "nowhere.toml"), status=2)
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_waiting_for_a_sweep_ends_with_1_unless_every_job_succeeded(
     farm: FarmCommand, engine: sa.Engine, sweep_file: Path
 ) -> None:
     # The jobs are cancelled as soon as the command has written them, from a trigger, so that the
     # test needs neither a farm nor a second process.
-    if engine.dialect.name != "sqlite":
-        pytest.skip("the trigger is written for SQLite")
     with writing(engine) as session:
         session.connection().exec_driver_sql(
             "CREATE TRIGGER done AFTER INSERT ON jobs BEGIN "

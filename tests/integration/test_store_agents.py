@@ -31,6 +31,8 @@ def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> 
         cpus=frozenset({2, 3}),
         capabilities=frozenset({"netem"}),
         labels=frozenset({("zone", "a")}),
+        fingerprint=facts.hardware.fingerprint,
+        framework_version="2.21.0",
         is_idle=True,
         is_occupying=False,
     )

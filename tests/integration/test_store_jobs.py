@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 import sqlalchemy as sa
@@ -31,6 +30,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
+from tests.postgres_server import wait_until_blocked
 
 LATER = NOW + seconds(60)
 
@@ -182,12 +182,11 @@ def test_cancelling_a_sweep_counts_what_it_stops_and_leaves_others_alone(
     assert _job(engine, other).state is JobState.WAITING
 
 
+@pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_cancelling_sees_a_lease_made_meanwhile(engine: sa.Engine) -> None:
     """What a session has read before may be old when it comes to the lock."""
     with writing(engine) as session:
         job_id = add_job(session)
-    if engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one writer at a time, so nothing can happen meanwhile")
     with writing(engine) as session:
         seen = session.get_one(Job, job_id)  # held, or the session would forget it by itself
         assert seen.state is JobState.WAITING
@@ -281,21 +280,6 @@ def test_two_that_cancel_one_sweep_at_once_count_each_job_once(engine: sa.Engine
     with writing(engine) as session:
         counts.append(request_cancel_sweep(session, sweep_id, now=LATER))
         second.start()
-        _wait_until_blocked(engine)
+        wait_until_blocked(engine)
     second.join(timeout=30)
     assert counts == [5, 0]
-
-
-def _wait_until_blocked(engine: sa.Engine) -> None:
-    """Wait until PostgreSQL says that somebody waits for a lock; SQLite's writers always do."""
-    if engine.dialect.name == "sqlite":
-        return
-    waiting = sa.text(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    deadline = time.monotonic() + 10
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while not connection.scalar(waiting):
-            assert time.monotonic() < deadline, "nobody waits for a lock"
-            time.sleep(0.01)

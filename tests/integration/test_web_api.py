@@ -50,7 +50,7 @@ def test_a_posted_sweep_becomes_waiting_jobs_and_says_where_it_is(
 ) -> None:
     answer = client.post("/api/v1/sweeps", json=SWEEP)
     assert answer.status_code == 201
-    assert answer.json == {"id": 1, "job_count": 2, "skipped": []}
+    assert answer.json == {"id": 1, "job_count": 2, "max_job_count": 2, "skipped": []}
     assert answer.headers["Location"] == "/api/v1/sweeps/1"
     found = client.get(answer.headers["Location"]).json
     assert found is not None

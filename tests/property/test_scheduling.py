@@ -1,4 +1,6 @@
+import dataclasses
 import random
+from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from farm.core.views import LiveAgent, WaitingJob
 RESERVE_AFTER_S = 60.0
 CAPABILITIES = st.frozensets(st.sampled_from(["netem", "gpu"]))
 LABELS = st.frozensets(st.sampled_from([("type", "small"), ("type", "large"), ("zone", "1")]))
+VERSIONS = st.sampled_from(["2.21.0", "2.21.0", "2.20.0", None])
+FINGERPRINTS = st.sampled_from(["x", "y"])
 
 
 @st.composite
@@ -24,6 +28,8 @@ def farms(draw: st.DrawFn) -> list[LiveAgent]:
                 cpus=draw(st.frozensets(st.integers(0, 5), min_size=1, max_size=3)),
                 capabilities=draw(CAPABILITIES),
                 labels=draw(LABELS),
+                fingerprint=draw(FINGERPRINTS),
+                framework_version=draw(VERSIONS),
                 is_idle=state == "idle",
                 is_occupying=state == "busy",
             )
@@ -31,6 +37,7 @@ def farms(draw: st.DrawFn) -> list[LiveAgent]:
     return agents
 
 
+AGENT_IDS = st.sampled_from([f"agent-{i}" for i in range(8)])
 QUEUES = st.lists(
     st.builds(
         WaitingJob,
@@ -38,6 +45,9 @@ QUEUES = st.lists(
         world_size=st.integers(1, 5),
         requires=CAPABILITIES,
         labels=LABELS,
+        avoid=st.frozensets(AGENT_IDS, max_size=1),
+        measured_by=st.dictionaries(AGENT_IDS, st.integers(1, 3), max_size=3),
+        measured_on=st.frozensets(FINGERPRINTS),
         priority=st.integers(-1, 1),
         waited_s=st.sampled_from([0.0, 10.0, 59.9, 60.0, 500.0]),
     ),
@@ -52,6 +62,15 @@ def decide(jobs: list[WaitingJob], agents: list[LiveAgent]) -> list[Placement]:
 
 def suits(agent: LiveAgent, job: WaitingJob) -> bool:
     return job.requires <= agent.capabilities and job.labels <= agent.labels
+
+
+def usable(job: WaitingJob, agents: list[LiveAgent]) -> list[LiveAgent]:
+    """Those that suit and, if the job has several ranks, have enough others of their version."""
+    suiting = [agent for agent in agents if suits(agent, job)]
+    counts = Counter(agent.framework_version for agent in suiting)
+    if job.world_size == 1:
+        return suiting
+    return [a for a in suiting if counts[a.framework_version] >= job.world_size]
 
 
 def overlap(a: LiveAgent, b: LiveAgent) -> bool:
@@ -76,6 +95,7 @@ def test_gangs_are_whole_idle_capable_and_disjoint(
         job = by_job[placement.job_id]
         assert len(placement.agent_ids) == job.world_size
         assert all(suits(by_agent[agent_id], job) for agent_id in placement.agent_ids)
+        assert len({by_agent[agent_id].framework_version for agent_id in placement.agent_ids}) == 1
     assert all(agent.is_idle for agent in used)
     working = used + [agent for agent in agents if agent.is_occupying]
     assert not any(overlap(a, b) for a in used for b in working)
@@ -115,14 +135,14 @@ def test_nobody_behind_an_overdue_job_takes_an_agent_that_it_could_use(
     placements = {p.job_id: p for p in decide(jobs, agents)}
     by_agent = {agent.agent_id: agent for agent in agents}
     for job in jobs:
-        serving = [a for a in agents if suits(a, job) and (a.is_idle or a.is_occupying)]
-        is_possible = len(serving) >= job.world_size
+        kept = usable(job, [a for a in agents if a.is_idle or a.is_occupying])
+        is_possible = len(kept) >= job.world_size
         if job.job_id in placements or job.waited_s < RESERVE_AFTER_S or not is_possible:
             continue
         for later in jobs:
             if precedence(later) > precedence(job) and later.job_id in placements:
                 gang = placements[later.job_id].agent_ids
-                assert not any(suits(by_agent[agent_id], job) for agent_id in gang)
+                assert not any(by_agent[agent_id] in kept for agent_id in gang)
 
 
 @given(QUEUES, farms())
@@ -140,14 +160,24 @@ def test_an_idle_agent_is_left_over_only_for_a_reason(
     jobs: list[WaitingJob], agents: list[LiveAgent]
 ) -> None:
     """Where no job is overdue and nobody shares cores, what still fits is not left waiting."""
-    jobs = [job for job in jobs if job.waited_s < RESERVE_AFTER_S]
+    jobs = [job for job in jobs if job.waited_s < RESERVE_AFTER_S and not job.avoid]
     agents = [a for a in agents if not any(overlap(a, b) for b in agents)]
     placements = decide(jobs, agents)
     used = {agent_id for p in placements for agent_id in p.agent_ids}
     placed = {p.job_id for p in placements}
     for job in jobs:
-        left = [a for a in agents if a.is_idle and a.agent_id not in used and suits(a, job)]
+        left = usable(job, [a for a in agents if a.is_idle and a.agent_id not in used])
         assert job.job_id in placed or len(left) < job.world_size
+
+
+@given(QUEUES, farms())
+def test_who_has_measured_a_cell_decides_who_is_taken_but_never_whether(
+    jobs: list[WaitingJob], agents: list[LiveAgent]
+) -> None:
+    """For one job at a time: which agents it takes may matter to those behind it."""
+    for job in jobs:
+        indifferent = dataclasses.replace(job, measured_by={}, measured_on=frozenset())
+        assert len(decide([job], agents)) == len(decide([indifferent], agents))
 
 
 @settings(max_examples=50)

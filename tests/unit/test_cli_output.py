@@ -108,12 +108,17 @@ def test_missing_is_a_dash_and_zero_is_a_measurement() -> None:
     assert cells.percent(None) == cells.number(None) == cells.text(None) == "-"
     assert cells.percent(0.0) == "0 %"
     assert cells.number(0.0) == "0"
-    assert cells.spread(0.01, None) == "10.0 ms"
+    assert cells.precise(0.01, None) == "10.0 ms"
+    assert cells.between(0.01, None, None, "") == "10.0 ms"
 
 
-def test_a_spread_is_in_the_unit_of_its_median() -> None:
-    assert cells.spread(0.00781, 0.00406) == "7.81 ± 4.06 ms"
-    assert cells.spread(1.5, 0.0004) == "1.50 ± 0.00 s"
+def test_a_range_is_in_the_unit_of_its_median() -> None:
+    assert cells.between(0.00781, 0.0069, 0.00806, "1 run: ") == "7.81 ms (1 run: 6.90 to 8.06)"
+    assert cells.between(1.5, 0.9996, 1.5004, "") == "1.50 s (1.00 to 1.50)"
+
+
+def test_an_interval_is_in_percent_of_its_median() -> None:
+    assert cells.precise(0.00781, 0.0123) == "7.81 ms ± 1.2 %"
 
 
 def test_an_estimate_pretends_no_precision() -> None:

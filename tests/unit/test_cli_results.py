@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
-from farm.cli.results import COLUMNS, measured_cells, table, table_rows
+from farm.cli.measured import measured_cells
+from farm.cli.results import COLUMNS, notes, table, table_rows
+from farm.core.precision import Target
 from farm.store.result_tables import MeasurementRow
 
 
@@ -26,7 +28,8 @@ def _row(**values: object) -> MeasurementRow:
         "gradient_bytes": 1000,
         "throughput_examples_per_s": 100.0,
         "step_time_s": 0.01,
-        "step_time_spread_s": 0.001,
+        "step_time_p25_s": 0.0098,
+        "step_time_p75_s": 0.0103,
     }
     return MeasurementRow(**(known | values))
 
@@ -118,3 +121,35 @@ def test_rows_have_a_text_for_every_column_even_with_nothing_measured() -> None:
     (texts,) = table_rows(measured_cells([row]))
     assert len(texts) == len(COLUMNS)
     assert all(texts)
+
+
+def _runs(*times_s: float) -> list[MeasurementRow]:
+    return [_row(step_time_s=time_s, job_id=17 + i) for i, time_s in enumerate(times_s)]
+
+
+def _shown(*times_s: float, target: Target | None = None) -> dict[str, str]:
+    targets = {} if target is None else {17: target}
+    columns, (line,) = table(measured_cells(_runs(*times_s), targets))
+    return dict(zip([column.title for column in columns], line, strict=True))
+
+
+def test_three_runs_have_an_interval_and_fewer_say_how_steps_differ_within_one() -> None:
+    assert _shown(0.0101, 0.0100, 0.0099)["step time"] == "10.0 ms ± 2.5 %"
+    assert _shown(0.01, 0.01)["step time"] == "10.0 ms (2 runs: 9.80 to 10.3)"
+    assert _shown(0.01)["step time"] == "10.0 ms (1 run: 9.80 to 10.3)"
+
+
+def test_a_cell_until_precision_says_how_it_stands_and_has_the_wider_interval() -> None:
+    shown = _shown(0.0101, 0.0100, 0.0099, target=Target.RUNNING)
+    assert (shown["runs"], shown["step time"]) == ("3 running", "10.0 ms ± 3.3 %")
+
+
+def test_an_outlier_is_marked_and_named_below_the_table() -> None:
+    assert _shown(0.01, 0.01, 0.013, 0.01)["runs"] == "4*"
+    assert notes(measured_cells(_runs(0.01, 0.01, 0.013, 0.01))) == [
+        "±: 95 % interval of the median step time, over the runs",
+        "*: runs far from the others, counted all the same: job 19",
+    ]
+    assert notes(measured_cells(_runs(0.01))) == [
+        "in parentheses: the middle half of the steps within a run"
+    ]

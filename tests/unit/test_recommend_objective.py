@@ -5,7 +5,7 @@ import pytest
 
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Option, Question
-from farm.recommend.intervals import prediction_interval, student_quantile
+from farm.recommend.intervals import prediction_interval
 from farm.recommend.objective import pareto_front, rank
 
 
@@ -167,20 +167,3 @@ def test_repetitions_that_agree_leave_no_doubt() -> None:
     assert interval is not None
     assert interval.low_s == pytest.approx(2.0)
     assert interval.high_s == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "degrees", "tabulated"),
-    [
-        (0.95, 2, 2.91999),
-        (0.95, 3, 2.35336),
-        (0.95, 10, 1.81246),
-        (0.95, 100, 1.66023),
-        (0.9, 2, 1.88562),
-        (0.9, 5, 1.47588),
-    ],
-)
-def test_the_quantile_agrees_with_the_tables_of_students_distribution(
-    ratio: float, degrees: int, tabulated: float
-) -> None:
-    assert student_quantile(ratio, degrees) == pytest.approx(tabulated, rel=0.004)

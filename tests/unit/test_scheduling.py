@@ -1,4 +1,4 @@
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
@@ -15,6 +15,8 @@ def agent(
     cpus: Iterable[int] = (0,),
     can: Iterable[str] = (),
     labels: Iterable[tuple[str, str]] = (),
+    kind: str = "",
+    version: str | None = "2.21.0",
     busy: bool = False,
     drained: bool = False,
 ) -> LiveAgent:
@@ -25,6 +27,8 @@ def agent(
         cpus=frozenset(cpus),
         capabilities=frozenset(can),
         labels=frozenset(labels),
+        fingerprint=kind,
+        framework_version=version,
         is_idle=not busy and not drained,
         is_occupying=busy,
     )
@@ -39,6 +43,8 @@ def job(
     requires: Iterable[str] = (),
     labels: Iterable[tuple[str, str]] = (),
     avoid: Iterable[str] = (),
+    measured_by: Mapping[str, int] | None = None,
+    measured_on: Iterable[str] = ("",),
 ) -> WaitingJob:
     return WaitingJob(
         job_id=job_id,
@@ -46,6 +52,8 @@ def job(
         requires=frozenset(requires),
         labels=frozenset(labels),
         avoid=frozenset(avoid),
+        measured_by=measured_by or {},
+        measured_on=frozenset(measured_on),
         priority=priority,
         waited_s=waited_s,
     )
@@ -259,6 +267,25 @@ WAITS = {
         [agent("a"), agent("b", busy=True)],
         "held agents are kept for job 17, which has waited 80 s",
     ),
+    "no two agents have one version": (
+        [job(1, 2)],
+        [agent("a"), agent("b", version="2.20.0")],
+        "needs 2 agents of one TensorFlow version; the farm has 1 with 2.21.0 and 1 with 2.20.0",
+    ),
+    "no version is a version too": (
+        [job(1, 3, requires=["netem"])],
+        [
+            agent("a", can=["netem"], version=None),
+            *(agent(name, can=["netem"]) for name in "bc"),
+        ],
+        "needs 3 agents with netem of one TensorFlow version; "
+        "the farm has 2 with 2.21.0 and 1 without TensorFlow",
+    ),
+    "those of the version that has enough are at work": (
+        [job(1, 2)],
+        [agent("a"), agent("b", busy=True), agent("c", version="2.20.0")],
+        "waits for 1 more idle agent with 2.21.0 (1 of 2)",
+    ),
     "cores are taken": (
         [job(1, 1, labels=[("kind", "x")])],
         [
@@ -300,3 +327,62 @@ def test_a_job_waits_for_a_busy_agent_rather_than_for_the_one_that_failed_it() -
 def test_where_there_are_no_others_the_agent_that_failed_has_to_do() -> None:
     agents = [agent("a"), agent("b")]
     assert placed([job(1, 2, avoid=["a"])], agents) == [Placement(1, ("a", "b"))]
+
+
+def test_a_gang_has_one_framework_version_and_a_job_of_one_rank_any() -> None:
+    agents = [agent("a"), agent("b", version="2.20.0"), agent("c")]
+    jobs = [job(1, 2, waited_s=2), job(2, waited_s=1)]
+    assert placed(jobs, agents) == [Placement(1, ("a", "c")), Placement(2, ("b",))]
+
+
+def test_agents_without_the_framework_are_of_one_version() -> None:
+    agents = [agent("a", version=None), agent("b"), agent("c", version=None)]
+    assert placed([job(1, 2)], agents) == [Placement(1, ("a", "c"))]
+
+
+def test_a_gang_is_made_of_the_smaller_version_where_the_larger_is_at_work() -> None:
+    old = [agent(name, version="2.20.0") for name in "ab"]
+    new = [agent(name, busy=name == "c") for name in "cde"]
+    assert placed([job(1, 3)], old + new) == []
+    assert placed([job(1, 2), job(2, 2)], old + new) == [
+        Placement(1, ("d", "e")),
+        Placement(2, ("a", "b")),
+    ]
+
+
+def test_an_overdue_gang_holds_agents_of_every_version_that_has_enough() -> None:
+    agents = [
+        agent("a"),
+        agent("b", busy=True),
+        agent("c", version="2.20.0"),
+        agent("d", version="2.20.0", busy=True),
+        agent("e", version="2.19.0"),
+    ]
+    jobs = [job(1, 2, waited_s=99), *(job(i) for i in range(2, 6))]
+    assert placed(jobs, agents) == [Placement(2, ("e",))]
+
+
+def test_the_agents_that_have_measured_the_cell_least_are_taken() -> None:
+    agents = [agent(name) for name in "abcd"]
+    again = job(1, 2, measured_by={"a": 1, "b": 2, "c": 1})
+    assert placed([again], agents) == [Placement(1, ("d", "a"))]
+
+
+def test_hardware_that_has_measured_the_cell_goes_before_what_is_not_pooled_with_it() -> None:
+    agents = [agent("a", kind="new"), agent("b", kind="old"), agent("c", kind="old")]
+    again = job(1, measured_by={"b": 1}, measured_on=["old"])
+    assert placed([again], agents) == [Placement(1, ("c",))]
+    assert placed([again, job(2), job(3)], agents)[1:] == [
+        Placement(2, ("a",)),
+        Placement(3, ("b",)),
+    ]
+
+
+def test_nobody_waits_for_an_agent_that_has_not_measured_its_cell() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    assert placed([job(1, measured_by={"a": 5})], agents) == [Placement(1, ("a",))]
+
+
+def test_an_agent_with_rare_capabilities_is_spared_even_if_it_measured_less() -> None:
+    agents = [agent("a", can=["gpu"]), agent("b")]
+    assert placed([job(1, measured_by={"b": 3})], agents) == [Placement(1, ("b",))]

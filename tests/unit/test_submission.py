@@ -56,11 +56,11 @@ def row_count(session: Session) -> int:
     )
 
 
-def test_a_sweep_file_becomes_waiting_jobs_in_order(tmp_path: Path, session: Session) -> None:
+def test_a_sweep_file_becomes_waiting_jobs(tmp_path: Path, session: Session) -> None:
     submitted = submit(session, plan(read_sweep_file(write(tmp_path, SWEEP))), now=NOW)
     jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
     assert submitted.job_count == len(jobs) == 6
-    assert [(j.strategy, j.world_size, j.global_batch_size) for j in jobs] == [
+    assert sorted((j.strategy, j.world_size, j.global_batch_size) for j in jobs) == [
         ("mwms_ring", 2, 32),
         ("mwms_ring", 2, 64),
         ("mwms_ring", 3, 32),

@@ -10,15 +10,16 @@ from farm.core.lifecycle import JobState
 from web.display import (
     MISSING,
     ago,
+    between,
     byte_count,
     byte_rate,
     count,
     decimal,
     duration,
     percent,
+    plus_minus,
     roughly,
     shares,
-    spread,
 )
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -58,20 +59,24 @@ def test_estimates_claim_no_more_than_they_know(seconds: float | None, text: str
 
 
 @pytest.mark.parametrize(
-    ("seconds", "around", "text"),
+    ("low_s", "high_s", "around_s", "text"),
     [
-        (0.0017, 0.0124, "± 1.7"),
-        (0.002, 0.2, "± 2"),
-        (0.5, 4.56, "± 0.50"),
-        (3.0, 200.0, "± 3.00 s"),
-        (None, 1.0, ""),
-        (1.0, None, ""),
+        (0.0117, 0.0131, 0.0124, "11.7 to 13.1"),
+        (0.198, 0.202, 0.2, "198 to 202"),
+        (4.5, 4.6, 4.56, "4.50 to 4.60"),
+        (190.0, 210.0, 200.0, "3 min 10 s to 3 min 30 s"),
+        (None, 1.0, 1.0, ""),
+        (1.0, 1.0, None, ""),
     ],
 )
-def test_a_spread_has_the_unit_and_the_digits_of_its_median(
-    seconds: float | None, around: float | None, text: str
+def test_a_range_has_the_unit_and_the_digits_of_its_median(
+    low_s: float | None, high_s: float | None, around_s: float | None, text: str
 ) -> None:
-    assert spread(seconds, around) == text
+    assert between(low_s, high_s, around_s) == text
+
+
+def test_half_of_an_interval_is_in_percent() -> None:
+    assert (plus_minus(0.0123), plus_minus(None)) == ("± 1.2 %", "")
 
 
 def test_what_was_not_measured_is_a_dash_and_zero_is_zero() -> None:

@@ -38,6 +38,7 @@ def sweep(summary: SweepSummary) -> Shape:
         "state": summary.state.value,
         "created_at": instant(summary.created_at),
         "job_count": summary.job_count,
+        "max_job_count": summary.max_job_count,
         "finished_count": summary.final_count,
         "skipped_count": summary.skipped_count,
         "jobs_by_state": {state.value: count for state, count in summary.counts.items()},
@@ -110,6 +111,8 @@ def _rank(row: Rank) -> Shape:
         "shaped": row.shaped,
         "started": row.started,
         "ended": row.ended,
+        "control_s": row.control_s,
+        "disturbed_by": row.disturbed_by,
     }
 
 
@@ -128,6 +131,7 @@ def agent(row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: f
         "job_id": served.job_id if served else None,
         "rank": served.rank if served else None,
         "fingerprint": row.fingerprint,
+        "template_bytes": row.template_bytes,
         "facts": row.facts,
     }
 

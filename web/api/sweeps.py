@@ -9,6 +9,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.store.agents import live_agents
 from farm.store.jobs import request_cancel_sweep
+from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps, sweep_summary
 from farm.submission import plan, submit
 from web import params
@@ -17,6 +18,8 @@ from web.backend import backend, now, read_session, ring_after, write_session
 from web.progress import sweep_remaining_s
 
 bp = Blueprint("api_sweeps", __name__, url_prefix="/api/v1")
+
+_MAX_CELL_JOBS = 5000  # of a sweep, read to sum up its cells
 
 
 @bp.post("/sweeps")
@@ -30,7 +33,10 @@ def post_sweep() -> ResponseReturnValue:
     with write_session() as session:
         submitted = submit(session, planned, now=now())
     response = jsonify(
-        id=submitted.sweep_id, job_count=submitted.job_count, skipped=list(submitted.skipped)
+        id=submitted.sweep_id,
+        job_count=submitted.job_count,
+        max_job_count=planned.expansion.max_job_count,
+        skipped=list(submitted.skipped),
     )
     response.status_code = HTTPStatus.CREATED
     response.headers["Location"] = url_for(".get_sweep", sweep_id=submitted.sweep_id)
@@ -49,10 +55,10 @@ def get_sweeps() -> ResponseReturnValue:
 
 @bp.get("/sweeps/<sweep_id>")
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
-    """Return one sweep as submitted, how far it is, and what was left out of it.
+    """Return one sweep as submitted, how far it is, what was left out, and its cells.
 
     `remaining_s` is null as long as no job of it has finished, or where a job is wider than the
-    farm.
+    farm. Of a sweep of many thousand jobs `cells` are only the first: `has_more_cells`.
     """
     number, instant = params.row_id("sweep", sweep_id), now()
     with read_session() as session:
@@ -60,8 +66,15 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         row = find_sweep(session, str(number))
         agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
+        found = sweep_cells(session, number, max_jobs=_MAX_CELL_JOBS)
     return jsonify(
-        {**shapes.sweep(summary), "remaining_s": left_s, "spec": row.spec, "skipped": row.skipped}
+        {
+            **shapes.sweep(summary),
+            "remaining_s": left_s,
+            "spec": row.spec,
+            "skipped": row.skipped,
+            **found.to_json(),
+        }
     )
 
 

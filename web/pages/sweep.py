@@ -9,13 +9,15 @@ from http import HTTPStatus
 from flask import Blueprint, flash, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
 
+from farm.core.cells import SweepCell
 from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
 from farm.core.scaling import efficiency
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
 from farm.store.agents import live_agents
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
+from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
 from web.advice import Findings
@@ -25,6 +27,7 @@ from web.progress import sweep_remaining_s
 bp = Blueprint("sweep", __name__)
 
 _ROWS_SHOWN = 200
+_MAX_CELL_JOBS = 5000  # of a sweep, read to sum up its cells
 _MOST_PAGES = 1_000_000
 
 
@@ -40,8 +43,20 @@ class Row:
     @property
     def network(self) -> NetworkProfile | None:
         """What was asked for; None is the untouched network."""
-        network = self.spec.network
-        return None if network is None or network.is_untouched else network
+        return _asked_network(self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """A line of the table of cells."""
+
+    item: SweepCell
+    spec: JobSpec
+
+    @property
+    def network(self) -> NetworkProfile | None:
+        """What was asked for; None is the untouched network."""
+        return _asked_network(self.spec)
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -56,7 +71,10 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
         jobs = sweep_jobs(session, number, offset=(page - 1) * _ROWS_SHOWN, limit=_ROWS_SHOWN)
         findings = backend().findings.of_sweep(session, number)
+        found = sweep_cells(session, number, max_jobs=_MAX_CELL_JOBS)
     rows = _rows(jobs, findings)
+    cells = [CellRow(cell, from_json(JobSpec, cell.spec)) for cell in found.cells[:_ROWS_SHOWN]]
+    specs = [row.spec for row in rows] + [cell.spec for cell in cells]
     return render_template(
         "sweep.html",
         sweep=sweep,
@@ -65,9 +83,15 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         remaining_s=left_s,
         is_busy=summary.state is not SweepState.FINISHED,
         advice=findings.advice,
+        precision=found.precision,
+        cells=cells,
+        has_more_cells=not found.is_complete or len(found.cells) > _ROWS_SHOWN,
+        machine_s=found.machine_s if found.is_complete else None,
+        saving=found.saving,
         rows=rows,
-        has_workloads=len({(r.spec.model, r.spec.dataset, r.spec.training_pass) for r in rows}) > 1,
-        has_networks=any(r.network is not None for r in rows),
+        has_workloads=len({_workload(spec) for spec in specs}) > 1,
+        has_networks=any(_asked_network(spec) is not None for spec in specs),
+        has_flags=any(r.item.measurement and r.item.measurement.flags for r in rows),
         has_repetitions=any(r.spec.repetition for r in rows),
         page=page,
         page_count=-(-summary.job_count // _ROWS_SHOWN),
@@ -94,6 +118,15 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
         count = retry_failed(session, number, now=now())
     flash(f"{_jobs(count)} back in the queue.")
     return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
+
+
+def _workload(spec: JobSpec) -> tuple[str, str, TrainingPass]:
+    return spec.model, spec.dataset, spec.training_pass
+
+
+def _asked_network(spec: JobSpec) -> NetworkProfile | None:
+    network = spec.network
+    return None if network is None or network.is_untouched else network
 
 
 def _jobs(count: int) -> str:

@@ -1,0 +1,177 @@
+"""What was measured, one value a cell, over all its repetitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
+from farm.core.outliers import outlier_positions
+from farm.core.precision import Target, time_interval
+from farm.core.scaling import baselines, workload
+from farm.core.spec import TrainingPass
+from farm.errors import InvalidSpec
+from farm.registry import strategy
+
+if TYPE_CHECKING:
+    from farm.store.result_tables import MeasurementRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCell:
+    """Medians over the successful repetitions of one configuration on one kind of hardware.
+
+    `step_time_low_s` and `_high_s` are the 95 % interval of the median step time over the
+    repetitions, None with fewer than 3. `step_time_p25_s` and `_p75_s` are medians of the
+    repetitions' quartiles: how much steps differ within a run. `target` is how the cell of a sweep
+    until precision stands; `outlier_job_ids` are repetitions far from the others.
+    `expected_bytes_per_step` is what the strategy's theory says one rank sends.
+    `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
+    """
+
+    model: str | None
+    dataset: str | None
+    training_pass: str
+    strategy: str | None
+    world_size: int
+    server_count: int
+    global_batch_size: int
+    epochs: int | None
+    one_way_delay_s: float
+    jitter_s: float
+    packet_loss_ratio: float
+    bandwidth_bytes_per_s: float | None
+    fingerprint: str | None
+    run_count: int
+    target: Target | None
+    outlier_job_ids: tuple[int, ...]
+    step_time_s: float | None
+    step_time_low_s: float | None
+    step_time_high_s: float | None
+    step_time_p25_s: float | None
+    step_time_p75_s: float | None
+    throughput_examples_per_s: float | None
+    scaling_efficiency_ratio: float | None
+    cpu_ratio: float | None
+    resident_bytes: float | None
+    net_rx_bytes_per_s: float | None
+    net_tx_bytes_per_s: float | None
+    accuracy: float | None
+    sent_bytes_per_step: float | None
+    expected_bytes_per_step: float | None
+
+    @property
+    def half_width_ratio(self) -> float | None:
+        """Half of the interval of the step time, over it."""
+        if not self.step_time_s or self.step_time_low_s is None or self.step_time_high_s is None:
+            return None
+        return (self.step_time_high_s - self.step_time_low_s) / 2 / self.step_time_s
+
+
+def measured_cells(
+    rows: Sequence[MeasurementRow], targets: Mapping[int, Target] | None = None
+) -> list[MeasuredCell]:
+    """Group successful measurements into cells, by batch size, strategy and world size.
+
+    `targets`: job to how its cell stands, where the sweep goes on until it is precise.
+    """
+    successes = sorted((row for row in rows if row.status == OK), key=_key)
+    groups = [list(group) for _, group in groupby(successes, key=_key)]
+    alone = baselines(successes)
+    return [_cell(group, alone.get(workload(group[0])), targets or {}) for group in groups]
+
+
+def _key(row: MeasurementRow) -> tuple[object, ...]:
+    return (
+        row.model or "",
+        row.dataset or "",
+        row.training_pass,
+        row.one_way_delay_s,
+        row.jitter_s,
+        row.packet_loss_ratio,
+        row.bandwidth_bytes_per_s or math.inf,
+        row.fingerprint or "",
+        row.epochs or 0,
+        row.global_batch_size,
+        row.world_size,
+        row.server_count,
+        row.strategy or "",
+    )
+
+
+def _cell(
+    group: Sequence[MeasurementRow],
+    single_examples_per_s: float | None,
+    targets: Mapping[int, Target],
+) -> MeasuredCell:
+    first = group[0]
+    timed = [(row.job_id, row.step_time_s) for row in group if row.step_time_s]
+    times_s = [time_s for _, time_s in timed]
+    target = targets.get(first.job_id) if first.job_id is not None else None
+    interval = time_interval(times_s, is_sequential=target is not None)
+    far = [timed[position][0] for position in outlier_positions(times_s)]
+    throughput = _median(group, "throughput_examples_per_s")
+    return MeasuredCell(
+        model=first.model,
+        dataset=first.dataset,
+        training_pass=first.training_pass,
+        strategy=first.strategy,
+        world_size=first.world_size,
+        server_count=first.server_count,
+        global_batch_size=first.global_batch_size,
+        epochs=first.epochs,
+        one_way_delay_s=first.one_way_delay_s,
+        jitter_s=first.jitter_s,
+        packet_loss_ratio=first.packet_loss_ratio,
+        bandwidth_bytes_per_s=first.bandwidth_bytes_per_s,
+        fingerprint=first.fingerprint,
+        run_count=len(group),
+        target=target,
+        outlier_job_ids=tuple(job_id for job_id in far if job_id is not None),
+        step_time_s=_median(group, "step_time_s"),
+        step_time_low_s=interval.low_s if interval else None,
+        step_time_high_s=interval.high_s if interval else None,
+        step_time_p25_s=_median(group, "step_time_p25_s"),
+        step_time_p75_s=_median(group, "step_time_p75_s"),
+        throughput_examples_per_s=throughput,
+        scaling_efficiency_ratio=_efficiency(throughput, first.world_size, single_examples_per_s),
+        cpu_ratio=_median(group, "cpu_ratio"),
+        resident_bytes=_median(group, "resident_bytes"),
+        net_rx_bytes_per_s=_median(group, "net_rx_bytes_per_s"),
+        net_tx_bytes_per_s=_median(group, "net_tx_bytes_per_s"),
+        accuracy=_median(group, "accuracy"),
+        sent_bytes_per_step=_median(group, "sent_bytes_per_step"),
+        expected_bytes_per_step=_expected_bytes_per_step(first),
+    )
+
+
+def _efficiency(
+    throughput_examples_per_s: float | None, world_size: int, single_examples_per_s: float | None
+) -> float | None:
+    if throughput_examples_per_s is None or not single_examples_per_s:
+        return None
+    return scaling_efficiency_ratio(
+        throughput_examples_per_s=throughput_examples_per_s,
+        world_size=world_size,
+        single_examples_per_s=single_examples_per_s,
+    )
+
+
+def _expected_bytes_per_step(row: MeasurementRow) -> float | None:
+    """Ask the strategy; None where nothing is exchanged or this program does not know it."""
+    is_training = row.training_pass == TrainingPass.FORWARD_BACKWARD.value
+    if row.strategy is None or row.gradient_bytes is None or not is_training:
+        return None
+    try:
+        described = strategy(row.strategy)
+    except InvalidSpec:
+        return None
+    return described.traffic(row.world_size, row.gradient_bytes).bytes
+
+
+def _median(group: Sequence[MeasurementRow], column: str) -> float | None:
+    known = sorted(value for row in group if (value := getattr(row, column)) is not None)
+    return quantile(known, 0.5) if known else None

@@ -1,0 +1,213 @@
+"""The cells of a sweep: their repetitions, how precise they are, and the next ones to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from farm.core.cells import SweepCell, SweepCells
+from farm.core.codec import from_json
+from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
+from farm.core.measurement import OK
+from farm.core.precision import (
+    Outcome,
+    Precision,
+    Repetition,
+    cell_statistics,
+    next_repetitions,
+)
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import CONFIGURATION_FAILURES
+from farm.errors import InvalidSpec
+from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps import add_jobs, find_sweep, stored_precision
+from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
+
+_CONFIGURATION_FAILED = frozenset(kind.value for kind in CONFIGURATION_FAILURES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellServers:
+    """Who has measured a cell: agent to number of ranks, and the kinds of their hardware."""
+
+    rank_counts: dict[str, int] = field(default_factory=dict)
+    fingerprints: set[str] = field(default_factory=set)
+
+
+def extend_cells(session: Session, tokens: Collection[int], *, now: dt.datetime) -> int:
+    """Add the next repetitions to the cells whose jobs these attempts ended; return how many.
+
+    To be called last in the transaction that ends them, so that a sweep is finished only when all
+    its cells are precise or given up. Sweeps are locked in the order of their ids: who comes
+    second sees what the first has ended and added, so that a cell whose last two repetitions end
+    at once is extended once.
+    """
+    if not tokens:
+        return 0
+    ended = session.execute(
+        select(Job.sweep_id, Job.cell_hash)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(Attempt.id.in_(tokens), Job.state.in_(FINAL_JOB_STATES))
+        .distinct()
+        .order_by(Job.sweep_id, Job.cell_hash)
+    ).all()
+    count = 0
+    for sweep_id, cells in itertools.groupby(ended, key=lambda row: row.sweep_id):
+        precision = stored_precision(session.get_one(Sweep, sweep_id))
+        if precision is None:
+            continue
+        session.execute(select(Sweep.id).where(Sweep.id == sweep_id).with_for_update())
+        for cell in cells:
+            count += _extend(session, sweep_id, cell.cell_hash, precision, now=now)
+    return count
+
+
+def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None) -> SweepCells:
+    """Return every cell of a sweep, like next to like, with what is known of it.
+
+    `max_jobs`: of more jobs than that only the first are read, and whole cells of them returned.
+    """
+    precision = stored_precision(find_sweep(session, str(sweep_id)))
+    query = _repetitions(sweep_id).order_by(None)
+    query = query.order_by(
+        Job.model,
+        Job.dataset,
+        Job.global_batch_size,
+        Job.world_size,
+        Job.strategy,
+        Job.cell_hash,
+        Job.repetition,
+        Job.id,
+    )
+    query = query.limit(None if max_jobs is None else max_jobs + 1)
+    rows = session.execute(query).all()
+    is_complete = max_jobs is None or len(rows) <= max_jobs
+    if not is_complete:
+        rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
+    machine_s = _machine_s(session, query)
+    cells = []
+    for cell_hash, group in itertools.groupby(rows, key=lambda row: row.cell_hash):
+        jobs = list(group)
+        repetitions = tuple(_repetition(job) for job in jobs)
+        cells.append(
+            SweepCell(
+                spec=jobs[0].spec,
+                repetitions=repetitions,
+                statistics=cell_statistics(repetitions, precision),
+                machine_s=machine_s.get(cell_hash, 0.0),
+            )
+        )
+    return SweepCells(precision=precision, cells=tuple(cells), is_complete=is_complete)
+
+
+def cell_servers(
+    session: Session, cells: Collection[tuple[int, str]]
+) -> dict[tuple[int, str], CellServers]:
+    """Return by (sweep id, cell hash) who has measured these cells; nobody has the others."""
+    if not cells:
+        return {}
+    rows = session.execute(
+        select(Job.sweep_id, Job.cell_hash, Rank.agent_id, Agent.fingerprint, func.count())
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(Rank, Rank.attempt_id == Attempt.id)
+        .join(Agent, Agent.id == Rank.agent_id)
+        .where(
+            Job.sweep_id.in_({sweep_id for sweep_id, _ in cells}),
+            Job.cell_hash.in_({cell_hash for _, cell_hash in cells}),
+            Attempt.state == AttemptState.SUCCEEDED,
+        )
+        .group_by(Job.sweep_id, Job.cell_hash, Rank.agent_id, Agent.fingerprint)
+    )
+    found: dict[tuple[int, str], CellServers] = {}
+    for sweep_id, cell_hash, agent_id, fingerprint, count in rows:
+        servers = found.setdefault((sweep_id, cell_hash), CellServers())
+        servers.rank_counts[agent_id] = count
+        servers.fingerprints.add(fingerprint)
+    return found
+
+
+def _extend(
+    session: Session, sweep_id: int, cell_hash: str, precision: Precision, *, now: dt.datetime
+) -> int:
+    jobs = session.execute(_repetitions(sweep_id).where(Job.cell_hash == cell_hash)).all()
+    count = next_repetitions([_repetition(job) for job in jobs], precision)
+    if count == 0:
+        return 0
+    last = jobs[-1]
+    try:
+        spec = from_json(JobSpec, last.spec)
+        # Cells of two cases that differ in nothing but their seeds are one: no seed comes twice.
+        seed = max(from_json(JobSpec, job.spec).seed for job in jobs)
+        more = [
+            dataclasses.replace(spec, repetition=last.repetition + i, seed=seed + i)
+            for i in range(1, count + 1)
+        ]
+    except InvalidSpec:
+        return 0  # another version wrote it, and what is there has to do
+    add_jobs(session, sweep_id, more, priority=last.priority, now=now)
+    return count
+
+
+def _repetitions(sweep_id: int) -> Select[Any]:
+    """Columns and no entities: what this session may hold of them is older than the lock."""
+    return (
+        select(
+            Job.id,
+            Job.spec,
+            Job.cell_hash,
+            Job.repetition,
+            Job.priority,
+            Job.state,
+            Job.failure_kind,
+            Job.cancel_requested,
+            MeasurementRow.status,
+            MeasurementRow.step_time_s,
+            MeasurementRow.fingerprint,
+        )
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .where(Job.sweep_id == sweep_id)
+        .order_by(Job.repetition, Job.id)
+    )
+
+
+def _repetition(row: Any) -> Repetition:
+    is_measured = row.state is JobState.SUCCEEDED and row.status == OK
+    return Repetition(
+        job_id=row.id,
+        outcome=_outcome(row),
+        step_time_s=row.step_time_s if is_measured else None,
+        fingerprint=row.fingerprint if is_measured else None,
+    )
+
+
+def _outcome(row: Any) -> Outcome:
+    if row.state is JobState.CANCELLED or row.cancel_requested:
+        return Outcome.STOPPED
+    if row.state is JobState.FAILED:
+        is_its_own = row.failure_kind in _CONFIGURATION_FAILED
+        return Outcome.STOPPED if is_its_own else Outcome.LOST
+    return Outcome.MEASURED if row.state is JobState.SUCCEEDED else Outcome.PENDING
+
+
+def _machine_s(session: Session, jobs: Select[Any]) -> dict[str, float]:
+    """Return by cell how long the attempts of the jobs asked for kept their agents."""
+    read = jobs.with_only_columns(Job.id).subquery()
+    rows = session.execute(
+        select(Job.cell_hash, Job.world_size, Attempt.leased_at, Attempt.ended_at)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(read, read.c.id == Job.id)
+        .where(Attempt.ended_at.is_not(None))
+    )
+    spent_s: dict[str, float] = {}
+    for cell_hash, world_size, leased_at, ended_at in rows:
+        assert ended_at is not None, "the query leaves those out"
+        duration_s = (ended_at - leased_at).total_seconds()
+        spent_s[cell_hash] = spent_s.get(cell_hash, 0.0) + world_size * duration_s
+    return spent_s

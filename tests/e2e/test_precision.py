@@ -1,0 +1,34 @@
+"""A sweep until precision on a farm of real processes, with a trainer of known noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from farm.core.lifecycle import JobState
+from farm.core.precision import Target
+from farm.store.engine import reading
+from farm.store.repetitions import sweep_cells
+from tests.e2e.live_farm import live_farm
+
+CALM = {"FAKE_TRAINER": "steps_s:0.002,jitter:0.001", "AGENT_LABELS": "noise=calm"}
+NOISY = {"FAKE_TRAINER": "steps_s:0.002,jitter:0.3", "AGENT_LABELS": "noise=loud"}
+
+
+def test_a_noisy_cell_is_repeated_up_to_the_cap_and_a_calm_one_until_it_is_precise(
+    tmp_path: Path,
+) -> None:
+    with live_farm(tmp_path, agent_count=1, trainer=CALM) as farm:
+        farm.start_agent(2, trainer=NOISY)
+        farm.wait_for_idle_agents(2)
+        single = {"strategy": "single", "world_size": 1, "repetitions": "auto"}
+        calm = farm.submit(**single, labels={"noise": "calm"})
+        noisy = farm.submit(**single, labels={"noise": "loud"})
+        for sweep_id in (calm, noisy):
+            jobs = farm.wait_for_end(sweep_id)
+            assert {job.state for job in jobs} == {JobState.SUCCEEDED}, farm.story(sweep_id)
+        with reading(farm.engine) as session:
+            found = {s: sweep_cells(session, s).cells[0] for s in (calm, noisy)}
+    assert found[calm].statistics.target is Target.REACHED
+    assert found[calm].statistics.count == 3
+    assert found[noisy].statistics.target is Target.CAP
+    assert found[noisy].statistics.count == 10
