@@ -22,6 +22,15 @@ TRAINER = ROOT / "tests" / "fakes" / "trainer.py"
 FIRST_PORT = 24000 + os.getpid() % 60 * 100
 
 
+def is_template(pid: int) -> bool:
+    """Whether it listens to a socket and leads a group; trainers and half-made forks do not."""
+    try:
+        listens = str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("socket:")
+        return listens and os.getpgid(pid) == pid
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended meanwhile
+
+
 class AgentProcess:
     """One agent; its state survives from one `start` to the next."""
 
@@ -38,14 +47,20 @@ class AgentProcess:
             "AGENT_HEARTBEAT_S": "0.5",
         }
 
-    def start(self, behaviour: str = "") -> None:
-        """Start it; `behaviour` is what its trainers do wrong."""
+    def start(self, behaviour: str = "", *, template: str | None = None) -> None:
+        """Start it; `behaviour` is what its trainers do wrong, and `template` what theirs does.
+
+        Without a template trainers start cold.
+        """
         env = {key: value for key, value in os.environ.items() if not key.startswith("AGENT_")}
         trainer = f"{sys.executable} {TRAINER} {behaviour}"
         env |= {"AGENT_TRAINER": trainer, "PYTHONPATH": str(ROOT), **self.settings}
+        command = ["-m", "worker_agent"]
+        if template is not None:
+            command = ["-m", "tests.fakes.agent", *template.split()]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker_agent"], cwd=ROOT, env=env, stderr=log
+                [sys.executable, *command], cwd=ROOT, env=env, stderr=log
             )
 
     def signal(self, number: int) -> None:
@@ -64,7 +79,12 @@ class AgentProcess:
 
     def trainers(self) -> list[int]:
         """Return every process that the agent started for ranks and that still lives."""
-        return find_marked(self.state_dir)
+        template = self.template()
+        return [pid for pid in find_marked(self.state_dir) if pid != template]
+
+    def template(self) -> int | None:
+        """Return the process that its warm trainers are forked from; None without one."""
+        return next((pid for pid in find_marked(self.state_dir) if is_template(pid)), None)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -98,7 +118,9 @@ class AgentFarm:
         self.server.stop()
         self.redis.kill()
 
-    def agent(self, behaviour: str = "", **settings: str) -> AgentProcess:
+    def agent(
+        self, behaviour: str = "", *, template: str | None = None, **settings: str
+    ) -> AgentProcess:
         """Start an agent and wait until the server has heard that it is idle."""
         number = len(self.agents)
         agent = AgentProcess(
@@ -106,7 +128,7 @@ class AgentFarm:
         )
         agent.settings |= settings
         self.agents.append(agent)
-        agent.start(behaviour)
+        agent.start(behaviour, template=template)
         self.await_state(agent, AgentState.IDLE)
         return agent
 

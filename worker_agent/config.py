@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import re
 import shlex
 import socket
@@ -13,16 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
-
-import psutil
 
 from farm.core.agents import check_agent_id
 from farm.core.settings import Setting, read_settings, seconds, whole_number
-from farm.errors import InvalidSpec, Unreachable
+from farm.errors import InvalidSpec
 from farm.wire import require_redis
-
-LOOPBACK = "lo"
+from worker_agent.machine import address_towards, interface_of, own_cpus
 
 
 def parse_agent_id(text: str) -> str:
@@ -73,6 +67,13 @@ def parse_command(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError("a command")
     return words
+
+
+def parse_switch(text: str) -> bool:
+    """Read "true" or "false"."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
 
 
 def parse_log_level(text: str) -> str:
@@ -130,6 +131,13 @@ AGENT_SETTINGS = (
         parse=parse_command,
     ),
     Setting(
+        name="AGENT_WARM_TRAINERS",
+        default="true",
+        meaning="keep a process that has imported TensorFlow, some 600 MB, to fork trainers from; "
+        "AGENT_TRAINER is always started anew",
+        parse=parse_switch,
+    ),
+    Setting(
         name="AGENT_HEARTBEAT_S",
         default="5",
         meaning="interval of heartbeats; less than half of FARM_LEASE_S",
@@ -185,6 +193,7 @@ class AgentConfig:
     labels: dict[str, str]
     state_dir: Path
     trainer: tuple[str, ...]
+    template: tuple[str, ...] | None  # its command; None: every trainer starts cold
     heartbeat_s: float
     progress_timeout_s: float
     spool_max_bytes: int
@@ -205,23 +214,27 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
     values = read_settings(AGENT_SETTINGS, environ, file=_read_file(file) if file else {})
     broker_url = cast(str, values["FARM_BROKER_URL"])
     require_redis(broker_url)
-    address = cast(str | None, values["AGENT_ADVERTISE_ADDRESS"]) or _address_towards(broker_url)
+    address = cast(str | None, values["AGENT_ADVERTISE_ADDRESS"]) or address_towards(broker_url)
     first_port, last_port = cast(tuple[int, int], values["AGENT_PORT_RANGE"])
     heartbeat_s = cast(float, values["AGENT_HEARTBEAT_S"])
     lease_s = cast(float, values["FARM_LEASE_S"])
     if not heartbeat_s < lease_s / 2:
         raise InvalidSpec("AGENT_HEARTBEAT_S", heartbeat_s, f"less than {lease_s / 2:g} s")
+    cpus = own_cpus(cast(tuple[int, ...] | None, values["AGENT_CPUS"]))
+    trainer = cast(tuple[str, ...] | None, values["AGENT_TRAINER"])
+    cores = ",".join(map(str, cpus))
+    is_warm = trainer is None and cast(bool, values["AGENT_WARM_TRAINERS"])
     return AgentConfig(
         agent_id=cast(str | None, values["AGENT_ID"]) or _host_name(),
         address=address,
-        interface=_interface(cast(str | None, values["AGENT_INTERFACE"]), address),
+        interface=interface_of(cast(str | None, values["AGENT_INTERFACE"]), address),
         first_port=first_port,
         last_port=last_port,
-        cpus=_own_cpus(cast(tuple[int, ...] | None, values["AGENT_CPUS"])),
+        cpus=cpus,
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
         state_dir=Path(cast(str, values["AGENT_STATE_DIR"])).expanduser().absolute(),
-        trainer=cast(tuple[str, ...] | None, values["AGENT_TRAINER"])
-        or (sys.executable, "-P", "-m", "farm.trainers"),
+        trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
+        template=(sys.executable, "-P", "-m", "farm.trainers.template", cores) if is_warm else None,
         heartbeat_s=heartbeat_s,
         progress_timeout_s=cast(float, values["AGENT_PROGRESS_TIMEOUT_S"]),
         spool_max_bytes=cast(int, values["AGENT_SPOOL_MAX_BYTES"]),
@@ -245,50 +258,3 @@ def _host_name() -> str:
         return parse_agent_id(name)
     except ValueError as error:
         raise InvalidSpec("AGENT_ID", name, f"{error}; the host's name does not serve") from None
-
-
-def _address_towards(broker_url: str) -> str:
-    parts = urlsplit(broker_url)
-    try:
-        # Connecting a datagram socket sends nothing; it only asks the routing table.
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((parts.hostname, parts.port or 6379))
-            address: str = probe.getsockname()[0]
-            return address
-    except OSError as error:
-        # At boot the network may not be up yet: a condition that passes, and no wrong setting.
-        raise Unreachable(
-            f"no address of this machine leads to the broker at {parts.hostname} ({error}): "
-            "check network and DNS, or set AGENT_ADVERTISE_ADDRESS"
-        ) from None
-
-
-def _interface(given: str | None, address: str) -> str:
-    interfaces = psutil.net_if_addrs()
-    if given is not None:
-        if given not in interfaces:
-            raise InvalidSpec("AGENT_INTERFACE", given, f"one of {', '.join(interfaces)}")
-        return given
-    try:
-        ip = socket.gethostbyname(address)
-    except OSError as error:
-        raise InvalidSpec(
-            "AGENT_ADVERTISE_ADDRESS", address, f"an address or a known name ({error})"
-        ) from None
-    if ipaddress.ip_address(ip).is_loopback:
-        return LOOPBACK
-    for name, addresses in interfaces.items():
-        if any(known.address == ip for known in addresses):
-            return name
-    # Behind address translation no interface holds the advertised address.
-    raise InvalidSpec("AGENT_INTERFACE", None, f"a name, since no interface here holds {ip}")
-
-
-def _own_cpus(given: tuple[int, ...] | None) -> tuple[int, ...]:
-    allowed = os.sched_getaffinity(0)
-    if given is None:
-        return tuple(sorted(allowed))
-    if not set(given) <= allowed:
-        expected = f"cores among {', '.join(map(str, sorted(allowed)))}"
-        raise InvalidSpec("AGENT_CPUS", ",".join(map(str, given)), expected)
-    return given

@@ -52,6 +52,11 @@ class Keeper:
         """Whether there is a courier and it has reached the broker."""
         return self._is_ready
 
+    @property
+    def pids(self) -> frozenset[int]:
+        """The courier's own process."""
+        return frozenset({self._courier.pid}) if self._courier is not None else frozenset()
+
     def can_publish(self, what: str) -> bool:
         """Whether the courier is ready and has carried out the last order of this sort."""
         return self._is_ready and what not in self._under_way

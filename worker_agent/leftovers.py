@@ -1,7 +1,8 @@
 """Find and end every process that an agent of this state directory ever started for a rank.
 
 Trainers carry the directory's name in their environment, and hand it on to whatever they start,
-so they are found even when they left their process group or outlived their agent.
+so they are found even when they left their process group or outlived their agent. A template
+carries it too, and its forks show the kernel the environment that it was started with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,10 @@ def find_marked(state_dir: Path) -> list[int]:
     return pids
 
 
-def kill_marked(state_dir: Path, *, limit_s: float = float("inf")) -> int:
-    """Kill all marked processes and return their number once the last is gone.
+def kill_marked(
+    state_dir: Path, *, spare: Collection[int] = (), limit_s: float = float("inf")
+) -> int:
+    """Kill all marked processes but `spare`; return their number once the last is gone.
 
     A process in an uninterruptible wait dies only when that ends. As long as it lives the rank's
     cores and ports are not free, so without a limit this goes on, and complains now and then.
@@ -44,7 +48,7 @@ def kill_marked(state_dir: Path, *, limit_s: float = float("inf")) -> int:
     killed: set[int] = set()
     pause_s, begun = 0.005, time.monotonic()
     warned = begun
-    while pids := find_marked(state_dir):
+    while pids := [pid for pid in find_marked(state_dir) if pid not in spare]:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)

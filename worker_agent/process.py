@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import logging
 import os
@@ -12,17 +13,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 from farm.core.codec import to_json
-from farm.core.trainer_lines import Assignment, Event, GoLine, read_event
+from farm.core.trainer_lines import (
+    Assignment,
+    Event,
+    Failure,
+    FailureKind,
+    GoLine,
+    read_event,
+)
 from farm.errors import InvalidSpec, TrainerFailed
+from worker_agent.child import Child
 from worker_agent.leftovers import MARK
+from worker_agent.template import TemplateProcess
 
 logger = logging.getLogger(__name__)
 
 _LINE_LIMIT = 4 * 1024 * 1024
 _TAIL_BYTES = 8 * 1024
+_NOT_STARTED = 127  # as a shell says it
 # The go line of a large gang is longer than a pipe's default of 64 KiB, and nothing must wait
 # for a trainer to read.
 _PIPE_BYTES = 1024 * 1024
@@ -64,38 +74,50 @@ class TrainerProcess:
         folder: Path,
         on_event: Callable[[Event], None],
         on_exit: Callable[[int], None],
+        template: TemplateProcess | None = None,
     ) -> None:
-        """Start it and write the assignment. Raises TrainerFailed if it does not even start."""
+        """Start it and write the assignment.
+
+        With a `template` it is forked from that, and started by `command` only if that fails, as
+        soon as it has failed; this takes place in a thread.
+
+        Raises:
+            TrainerFailed: without a template, it did not even start.
+        """
+        self._command = command
+        self._environment = environment
+        self._folder = folder
         self._on_event = on_event
         self._on_exit = on_exit
+        self._template = template
         self._tail_lock = threading.Lock()  # both readers add to the tail
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment,
-                cwd=folder,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TrainerFailed(f"trainer {command[0]} could not be started: {error}") from error
-        assert self._process.stdin
-        assert self._process.stdout
-        assert self._process.stderr
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._start_lock = threading.Lock()  # nothing is started once it has been killed
+        self._is_killed = False
+        self._is_settled = threading.Event()  # it has started, or never will
+        self._has_ended = threading.Event()
+        self._child: Child | None = None
+        its_input, self._stdin = _pipe()
+        self._stdout, its_output = _pipe()
+        self._stderr, its_errors = _pipe()
+        self._ends = (its_input, its_output, its_errors)
+        if template is None:
+            try:
+                self._start_cold()
+            except TrainerFailed:
+                for pipe in (self._stdin, self._stdout, self._stderr, *self._ends):
+                    pipe.close()
+                raise
         self._readers = [
             threading.Thread(target=self._read_events, name="trainer-events", daemon=True),
-            threading.Thread(
-                target=self._read_log, args=(self._process.stderr,), name="trainer-log", daemon=True
-            ),
+            threading.Thread(target=self._read_log, name="trainer-log", daemon=True),
         ]
         for reader in self._readers:
             reader.start()
-        threading.Thread(target=self._await_exit, name="trainer-exit", daemon=True).start()
+        # The kernel kills a trainer when the thread that has started it ends, and this one may be
+        # that thread: it stays until the trainer has ended.
+        threading.Thread(target=self._live, name="trainer", daemon=True).start()
         os.set_blocking(self._stdin.fileno(), False)
         try:
             fcntl.fcntl(self._stdin.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -105,7 +127,9 @@ class TrainerProcess:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Known before its first event is."""
+        assert self._child is not None
+        return self._child.pid
 
     @property
     def log_tail(self) -> str:
@@ -131,32 +155,85 @@ class TrainerProcess:
             raise TrainerFailed(f"trainer took {written} of {len(data)} bytes of its input")
 
     def kill(self) -> None:
-        """Kill its whole process group; harmless when it has ended."""
-        # The group may outlive its leader, but once that has been waited for its number may be
-        # another's; what is left then is found by its mark.
-        if self._process.poll() is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                logger.debug("trainer had ended already", extra={"pid": self._process.pid})
+        """Kill its whole process group; harmless when it has ended.
+
+        One that is still to be forked never will be: the template goes with it, since it may have
+        begun already.
+        """
+        with self._start_lock:
+            self._is_killed = True
+            child = self._child
+        if child is not None:
+            child.kill_group()
+        elif self._template is not None and not self._has_ended.is_set():
+            self._template.kill()
 
     def close(self) -> None:
-        """Wait for its end, briefly, and release the pipes. Kill it first."""
-        self._process.wait(timeout=10)
+        """Wait for its end, briefly, and release the pipes. Kill it first.
+
+        Raises:
+            TrainerFailed: it lives on.
+        """
+        if not self._has_ended.wait(timeout=10):
+            raise TrainerFailed("killed trainer has not ended")
         for reader in self._readers:
             reader.join(timeout=5)
         self._stdin.close()
 
-    def _await_exit(self) -> None:
-        return_code = self._process.wait()
+    def _live(self) -> None:
+        try:
+            return_code = self._start_and_wait()
+        except TrainerFailed as error:
+            self._on_event(Failure(kind=FailureKind.REFUSED, message=str(error)))
+            return_code = _NOT_STARTED
+        self._has_ended.set()
         for reader in self._readers:
             # A child of the trainer may hold the pipes open for as long as it lives.
             reader.join(timeout=2)
         self._on_exit(return_code)
 
+    def _start_and_wait(self) -> int:
+        try:
+            if self._template is not None:
+                self._start_warm(self._template)
+        finally:
+            self._is_settled.set()
+            for end in self._ends:
+                end.close()
+        return -signal.SIGKILL if self._child is None else self._child.wait()
+
+    def _start_warm(self, template: TemplateProcess) -> None:
+        pid = template.fork([end.fileno() for end in self._ends])
+        with self._start_lock:
+            if pid is not None:
+                self._child = Child.adopted(pid)
+            elif not self._is_killed:
+                logger.warning("template does not serve; trainer starts cold")
+                self._start_cold()
+            if self._is_killed and self._child is not None:
+                self._child.kill_group()
+
+    def _start_cold(self) -> None:
+        its_input, its_output, its_errors = self._ends
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=its_input,
+                stdout=its_output,
+                stderr=its_errors,
+                env=self._environment,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        except OSError as error:
+            command = self._command[0]
+            raise TrainerFailed(f"trainer {command} could not be started: {error}") from error
+        self._child = Child.started(process)
+
     def _read_events(self) -> None:
         has_warned = False
-        with self._stdout as lines:
+        self._is_settled.wait()
+        with io.BufferedReader(self._stdout) as lines:
             while line := lines.readline(_LINE_LIMIT):
                 try:
                     event = read_event(line.decode(errors="replace"))
@@ -170,9 +247,9 @@ class TrainerProcess:
                     continue
                 self._on_event(event)
 
-    def _read_log(self, stream: IO[bytes]) -> None:
-        with stream:
-            while chunk := os.read(stream.fileno(), 4096):
+    def _read_log(self) -> None:
+        with self._stderr as stream:
+            while chunk := stream.read(4096):
                 self._keep(chunk)
 
     def _keep(self, chunk: bytes) -> None:
@@ -182,3 +259,8 @@ class TrainerProcess:
             self._tail_bytes += len(chunk)
             while self._tail_bytes - len(self._tail[0]) >= _TAIL_BYTES:
                 self._tail_bytes -= len(self._tail.popleft())
+
+
+def _pipe() -> tuple[io.FileIO, io.FileIO]:
+    reading, writing = os.pipe()
+    return io.FileIO(reading, "rb"), io.FileIO(writing, "wb")

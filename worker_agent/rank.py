@@ -221,7 +221,7 @@ class Rank:
         if event.failure is not None:
             self.fail(FailureKind.NETWORK, event.failure)
         elif event.purpose is Purpose.UNTOUCHED:
-            self._report(PeersMeasured(rtts=event.rtts))
+            self._report(PeersMeasured(rtts=event.rtts, control_s=event.control_s))
             self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
         else:
             self._report(Shaped(emulator=event.emulator, rtts=event.rtts))
@@ -240,7 +240,8 @@ class Rank:
         if not self.is_ending and event.process not in self._results:
             failure = explain_exit(
                 event.return_code,
-                oom_kills=self._resources.oom_kills(),
+                memory=self._resources.memory_evidence(event.process),
+                log_tail=self._resources.log_tail(),
                 is_connecting=self._phase is Phase.STARTING,
             )
             self.fail(failure.kind, failure.message)

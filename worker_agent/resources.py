@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,6 +16,7 @@ from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Assignment, Event, GoLine
 from farm.errors import EmulationFailed
 from worker_agent.config import AgentConfig
+from worker_agent.control import run_control
 from worker_agent.emulators import find_emulator
 from worker_agent.emulators.contracts import NetworkEmulator
 from worker_agent.events import (
@@ -27,35 +29,48 @@ from worker_agent.events import (
     TrainerSpoke,
 )
 from worker_agent.leftovers import kill_marked
+from worker_agent.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.ports import PortRange, port_of
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.process import TrainerProcess, trainer_environment
 from worker_agent.sampler import Sampler, create_metrics
-from worker_agent.verdict import read_oom_kills
+from worker_agent.template import TemplateProcess
 
 logger = logging.getLogger(__name__)
+
+# Of the time left for the peers' barrier: for peers that probe this rank, before its cores become
+# busy with the control run, and as much for the run itself.
+_PROBES_SHARE = _CONTROL_SHARE = 0.3
 
 
 class RankResources:
     """Owned by one rank; everything that takes time happens in threads and ends in an event."""
 
     def __init__(
-        self, command: StartRank, *, config: AgentConfig, ports: PortRange, post: Post
+        self,
+        command: StartRank,
+        *,
+        config: AgentConfig,
+        ports: PortRange,
+        post: Post,
+        template: TemplateProcess | None = None,
     ) -> None:
+        """With a `template` trainers are forked from it; it outlives the rank."""
         self._command = command
         self._config = config
         self._ports = ports
         self._post = post
+        self._template = template
         self._held: list[socket.socket] = []
         self._echo: EchoServer | None = None
         self._trainers: list[TrainerProcess] = []
+        self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
         self._emulator: NetworkEmulator | None = None
         self._shaping = threading.Lock()  # nothing may be applied once clearing has begun
         self._is_clearing = False
-        self._oom_kills = read_oom_kills()
 
     def prepare(self) -> RankAddress:
         """Hold ports, listen for probes, start the trainers; return where peers find them.
@@ -100,18 +115,15 @@ class RankResources:
         self._release_ports()
         for trainer, line in zip(self._trainers, lines, strict=True):
             trainer.write(line)
-        watched = Watched(
-            cpus=self._config.cpus,
-            interface=self._config.interface,
-            pids=tuple(trainer.pid for trainer in self._trainers),
-        )
+        pids = tuple(trainer.pid for trainer in self._trainers)
+        self._memory.look(pids)
+        watched = Watched(cpus=self._config.cpus, interface=self._config.interface, pids=pids)
         self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
         self._sampler.start()
 
-    def oom_kills(self) -> int | None:
-        """Return how many processes the kernel killed for want of memory since the start."""
-        now = read_oom_kills()
-        return None if now is None or self._oom_kills is None else now - self._oom_kills
+    def memory_evidence(self, process: int) -> MemoryEvidence:
+        """Return what is known of this trainer and of memory that ran out."""
+        return self._memory.evidence(self._trainers[process].pid)
 
     def log_tail(self) -> str:
         """Return the last words of all trainers, by role."""
@@ -141,6 +153,7 @@ class RankResources:
             folder=self._config.state_dir,
             on_event=partial(self._on_event, index),
             on_exit=partial(self._on_exit, index),
+            template=self._template,
         )
 
     def _on_event(self, index: int, event: Event) -> None:
@@ -175,15 +188,27 @@ class RankResources:
         self, purpose: Purpose, addresses: tuple[RankAddress, ...], timeout_s: float
     ) -> None:
         rank = self._command.rank
+        deadline = time.monotonic() + timeout_s
         try:
             rtts = measure_peers(addresses, own_rank=rank, timeout_s=timeout_s)
         except EmulationFailed as error:
             self._post_measured(purpose, (), failure=str(error))
-        else:
-            self._post_measured(purpose, rtts, failure=None)
+            return
+        control_s = None
+        if purpose is Purpose.UNTOUCHED:
+            left_s = deadline - time.monotonic()
+            if self._echo is not None:
+                self._echo.await_probes(len(rtts), timeout_s=_PROBES_SHARE * left_s)
+            control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
+        self._post_measured(purpose, rtts, failure=None, control_s=control_s)
 
     def _post_measured(
-        self, purpose: Purpose, rtts: tuple[PeerRtt, ...], *, failure: str | None
+        self,
+        purpose: Purpose,
+        rtts: tuple[PeerRtt, ...],
+        *,
+        failure: str | None,
+        control_s: float | None = None,
     ) -> None:
         self._post(
             NetworkMeasured(
@@ -192,25 +217,32 @@ class RankResources:
                 emulator=self._emulator.name if self._emulator else "none",
                 rtts=rtts,
                 failure=failure,
+                control_s=control_s,
             )
         )
 
     def _clear(self) -> None:
         """Let go of everything. A step that fails keeps neither the others nor the agent back."""
         steps: list[Callable[[], object]] = [trainer.kill for trainer in self._trainers]
-        steps.append(partial(kill_marked, self._config.state_dir))
+        steps.append(self._kill_leftovers)
         steps += [trainer.close for trainer in self._trainers]
         if self._sampler is not None:
             steps.append(self._sampler.stop)
         if self._echo is not None:
             steps.append(self._echo.close)
-        steps += [self._release_ports, self._unshape]
+        steps += [self._memory.close, self._release_ports, self._unshape]
         for step in steps:
             try:
                 step()
             except Exception:
                 logger.exception("part of a rank stayed", extra={"token": self._command.token})
         self._post(RankCleared(token=self._command.token))
+
+    def _kill_leftovers(self) -> None:
+        template = self._template
+        # The number of one that has been reaped may be another's by now.
+        spare = {template.pid} if template is not None and template.is_alive else set[int]()
+        kill_marked(self._config.state_dir, spare=spare)
 
     def _unshape(self) -> None:
         with self._shaping:

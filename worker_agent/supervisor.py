@@ -27,8 +27,10 @@ from farm.core.commands import (
 from farm.core.messages import seal, unseal
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import InvalidSpec
+from worker_agent.child import become_reaper, reap_orphans
 from worker_agent.config import AgentConfig
 from worker_agent.delivery import Delivery
+from worker_agent.departure import LEAVE_LIMIT_S, Departure
 from worker_agent.events import (
     AgentEvent,
     CommandArrived,
@@ -36,6 +38,8 @@ from worker_agent.events import (
     CourierReady,
     OrderDone,
     StopAsked,
+    TemplateGone,
+    TemplateReady,
 )
 from worker_agent.fencing import Admission, TokenFile, admit
 from worker_agent.former_life import clean_up
@@ -47,13 +51,11 @@ from worker_agent.ports import PortRange
 from worker_agent.rank import Rank
 from worker_agent.resources import RankResources
 from worker_agent.spool import Spool
+from worker_agent.warmth import Warmth
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
-# Leaving: the rank's processes need a moment to die, and what it reports one to be sent.
-LEAVE_LIMIT_S = 8.0
-FLUSH_LIMIT_S = 2.0
 
 
 class Supervisor:
@@ -71,31 +73,33 @@ class Supervisor:
         self._delivery = Delivery(self._spool, agent_id=config.agent_id)
         self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=config.heartbeat_s, now=now)
         self._keeper = Keeper(config, self._events.put)
+        self._warmth = Warmth(config, self._events.put)
         self._ports = PortRange(config.first_port, config.last_port)
         self._rank: Rank | None = None
         self._seen_tokens: frozenset[int] = frozenset()
         self._shown: tuple[AgentState, int | None, int] | None = None
-        self._leaving_s: float | None = None
-        self._flush_until_s = 0.0
+        self._departure = Departure()
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda n, _: self._ask_to_stop(n))
+            signal.signal(
+                number, lambda n, _: self._events.put(StopAsked(signal_name=signal.Signals(n).name))
+            )
         try:
             logger.info("agent begins", extra={"agent_id": self._config.agent_id})
+            if not become_reaper():
+                self._warmth.stop()  # a fork would be adopted by another process
             clean_up(self._config, self._served, self._journal)
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
                 self._step()
         finally:
             self._keeper.stop()
+            self._warmth.stop()
             kill_marked(self._config.state_dir, limit_s=LEAVE_LIMIT_S)
             self._spool.close()
         logger.info("agent has left", extra={"agent_id": self._config.agent_id})
-
-    def _ask_to_stop(self, number: int) -> None:
-        self._events.put(StopAsked(signal_name=signal.Signals(number).name))
 
     def _step(self) -> None:
         try:
@@ -130,6 +134,8 @@ class Supervisor:
         elif isinstance(event, CommandArrived):
             if self._keeper.handle(event, now=now):
                 self._obey(event, now=now)
+        elif isinstance(event, TemplateReady | TemplateGone):
+            self._warmth.handle(event, now=now)
         elif self._rank is not None and event.token == self._rank.token:
             self._rank.handle(event, now=now)
 
@@ -138,6 +144,10 @@ class Supervisor:
         if self._rank is not None:
             self._watch_over(self._rank, now=now)
         self._keeper.tick(now=now)
+        is_idle = self._rank is None and not self._departure.has_begun
+        self._warmth.tick(now=now, is_idle=is_idle)
+        if is_idle:
+            reap_orphans(own=self._keeper.pids | self._warmth.pids)
         shown = (self._state(), self._serving_token(), self._tokens.highest)
         if shown != self._shown:
             self._shown = shown
@@ -171,7 +181,9 @@ class Supervisor:
             logger.error("command %s was refused: %s", event.name, error)  # noqa: TRY400
             return
         if isinstance(command, BeatConfirmed):
-            self._confirm_beat(command, now=now)
+            was_silent = self._pulse.is_server_silent(now=now)
+            if self._pulse.confirm(command, now=now) and was_silent:
+                self._delivery.start_over()
         elif isinstance(command, Confirm):
             self._delivery.confirm(command)
         elif isinstance(command, StartRank):
@@ -180,11 +192,6 @@ class Supervisor:
             self._stop_attempt(command)
         elif isinstance(command, Peers | Shape | Go):
             self._lead_on(command, event, now=now)
-
-    def _confirm_beat(self, command: BeatConfirmed, *, now: float) -> None:
-        was_silent = self._pulse.is_server_silent(now=now)
-        if self._pulse.confirm(command, now=now) and was_silent:
-            self._delivery.start_over()
 
     def _lead_on(self, command: Peers | Shape | Go, event: CommandArrived, *, now: float) -> None:
         rank = self._rank
@@ -228,7 +235,11 @@ class Supervisor:
         self._rank = Rank(
             command,
             resources=RankResources(
-                command, config=self._config, ports=self._ports, post=self._events.put
+                command,
+                config=self._config,
+                ports=self._ports,
+                post=self._events.put,
+                template=self._warmth.template(),
             ),
             report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
             progress_timeout_s=self._config.progress_timeout_s,
@@ -247,7 +258,7 @@ class Supervisor:
         self._pulse.hasten()
 
     def _state(self) -> AgentState:
-        if self._leaving_s is not None:
+        if self._departure.has_begun:
             return AgentState.LEAVING
         if self._rank is not None:
             return AgentState.BUSY
@@ -269,25 +280,21 @@ class Supervisor:
             agent_time_s=time.time(),
             echo=self._pulse.echo(now=now),
             facts=self._facts,
+            template_bytes=self._warmth.template_bytes,
         )
 
     def _leave(self, signal_name: str, *, now: float) -> None:
-        if self._leaving_s is not None:
+        if self._departure.has_begun:
             return
         logger.info("agent is leaving: %s", signal_name)
-        self._leaving_s = now
-        self._flush_until_s = now + FLUSH_LIMIT_S
+        self._departure.begin(now=now)
         if self._rank is not None:
             self._rank.fail(FailureKind.KILLED, "agent was stopped")
 
     def _may_leave(self, now: float) -> bool:
-        """Whether nothing is left to do, or no time to do it."""
-        if self._leaving_s is None:
-            return False
-        if self._rank is not None:
-            self._flush_until_s = now + FLUSH_LIMIT_S
-            return now - self._leaving_s > LEAVE_LIMIT_S
-        if now > self._flush_until_s:
-            return True
         has_said_so = self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
-        return self._delivery.is_empty and (has_said_so or not self._keeper.is_ready)
+        return self._departure.is_over(
+            now=now,
+            is_serving=self._rank is not None,
+            is_sent=self._delivery.is_empty and (has_said_so or not self._keeper.is_ready),
+        )

@@ -23,6 +23,7 @@ _COLUMNS = (
     Column("address"),
     Column("cores", is_right=True),
     Column("memory", is_right=True),
+    Column("template", is_right=True),
     Column("labels"),
     Column("CPU model"),
 )
@@ -33,6 +34,7 @@ _COLUMNS = (
 def agents(*, as_json: bool) -> None:
     """List all agents ever seen, with what they are doing.
 
+    template: the memory of the process that an agent forks warm trainers from.
     --json prints a list with the columns of the store and is_alive.
     """
     loaded = settings()
@@ -77,6 +79,7 @@ def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]
         agent.facts["address"],
         str(len(agent.facts["cpus"])),
         cells.size(hardware["memory_bytes"]),
+        cells.size(agent.template_bytes if is_alive else None),
         labels or "-",
         hardware["cpu_model"],
     ]

@@ -64,6 +64,7 @@ def record_heartbeat(
     facts = to_json(beat.facts)
     assert isinstance(facts, dict)
     agent.facts, agent.fingerprint = facts, beat.facts.hardware.fingerprint
+    agent.template_bytes = beat.template_bytes
     if age_s is not None:
         agent.heartbeat_at = now
         follow_tokens(session, beat.highest_token)

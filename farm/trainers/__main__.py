@@ -1,5 +1,7 @@
 """`python -m farm.trainers`: one role process of one rank, started and fed by its agent.
 
+A warm trainer, forked from `farm.trainers.template`, runs the same `main`.
+
 Nothing heavy is imported here: first the process is bound to its cores, to its parent's life and
 to the pipe, and only then are the framework's threads started.
 """
@@ -22,6 +24,8 @@ from farm.trainers.process import (
     Orders,
     end_with_parent,
     leave,
+    log_to_stderr,
+    offer_memory,
     pin,
     take_stdout,
 )
@@ -32,8 +36,9 @@ logger = logging.getLogger("farm.trainers")
 def main() -> NoReturn:
     """Run the assignment of the first line; leave with 0 only after a result."""
     line = Line(take_stdout())
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    log_to_stderr()
     end_with_parent()
+    offer_memory()
     orders = Orders()
     try:
         assignment = _assignment(orders.read_line())

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from farm.core.trainer_lines import FailureKind
@@ -25,6 +26,9 @@ EXIT_ABANDONED = 3  # the agent has gone
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _PR_SET_PDEATHSIG = 1
 _MAX_LINE_BYTES = 1 << 20
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+# Of -1000 to 1000, each a thousandth of the memory that may be used.
+_OOM_SCORE_OF_TRAINERS = 500
 
 
 def take_stdout() -> int:
@@ -38,8 +42,13 @@ def take_stdout() -> int:
     return private
 
 
+def log_to_stderr() -> None:
+    """Log to standard error, before a library that is imported sets up something else."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+
+
 def end_with_parent() -> None:
-    """Let the kernel kill this process as soon as the thread that started it ends.
+    """Let the kernel kill this process as soon as the thread that started, or adopted, it ends.
 
     A closed pipe says the same, but only while this process can run Python code; TensorFlow keeps
     the interpreter's lock for minutes when a peer is absent.
@@ -50,6 +59,18 @@ def end_with_parent() -> None:
         logger.warning("no parent-death signal: %s", os.strerror(ctypes.get_errno()))
     if os.getppid() != parent:  # It died before the request, and the signal will never come.
         leave(EXIT_ABANDONED)
+
+
+def offer_memory() -> None:
+    """Be the first that the kernel kills when memory runs out, before the agent and its spool.
+
+    The agent then lives to say why. Raising one's own score needs no privilege.
+    """
+    try:
+        if int(_OOM_SCORE.read_text()) < _OOM_SCORE_OF_TRAINERS:
+            _OOM_SCORE.write_text(str(_OOM_SCORE_OF_TRAINERS))
+    except OSError as error:
+        logger.warning("trainer is no likelier to be killed than its agent: %s", error)
 
 
 def pin(cpus: Sequence[int]) -> None:

@@ -79,6 +79,7 @@ class Up:
             **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, [kept.get("PYTHONPATH"), str(_ROOT)])),
             "FARM_HOME": str(self.home),
+            "AGENT_WARM_TRAINERS": "false",  # nothing is trained here
             **self.settings,
         }
 

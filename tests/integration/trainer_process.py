@@ -96,6 +96,14 @@ class TrainerProcess:
                 return event
             assert not isinstance(event, Failure), f"{event}; {self.story()}"
 
+    def arrived(self) -> list[Event]:
+        """Return what came since the last wait, of a trainer that has ended."""
+        self._reader.join(DEADLINE_S)
+        found = []
+        while (event := self._arrived.get()) is not None:
+            found.append(event[1])
+        return found
+
     def exit_code(self, *, timeout_s: float = DEADLINE_S) -> int:
         return self.process.wait(timeout_s)
 

@@ -1,9 +1,8 @@
-"""The pure parts of a rank's life: limits, its place in the cluster, what an exit means."""
+"""The pure parts of a rank's life: limits, its place in the cluster, its ports."""
 
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from worker_agent.leftovers import MARK
 from worker_agent.ports import PortRange, port_of
 from worker_agent.process import trainer_environment
 from worker_agent.translation import end_of, report_of
-from worker_agent.verdict import explain_exit, read_oom_kills
 
 # Ports of its own for each process of a parallel test run.
 FIRST = 22000 + os.getpid() % 100 * 10
@@ -72,43 +70,6 @@ def test_a_failure_of_megabytes_is_reported_by_its_beginning() -> None:
     assert ended.failure.message.startswith("why: x")
     assert len(ended.failure.message) == 2000
     assert ended.log_tail == "its log"
-
-
-@pytest.mark.parametrize(
-    ("return_code", "oom_kills", "kind"),
-    [
-        (0, 0, FailureKind.TRAINER_RAISED),
-        (3, None, FailureKind.TRAINER_RAISED),
-        (3, 1, FailureKind.TRAINER_RAISED),
-        (-signal.SIGKILL, 0, FailureKind.KILLED),
-        (-signal.SIGKILL, None, FailureKind.KILLED),
-        (-signal.SIGKILL, 1, FailureKind.OUT_OF_MEMORY),
-        (-signal.SIGSEGV, 1, FailureKind.KILLED),
-    ],
-)
-def test_a_sigkill_is_out_of_memory_only_with_the_kernels_word_for_it(
-    return_code: int, oom_kills: int | None, kind: FailureKind
-) -> None:
-    assert explain_exit(return_code, oom_kills=oom_kills).kind is kind
-
-
-def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_job() -> None:
-    failure = explain_exit(1, oom_kills=0, is_connecting=True)
-    assert failure.kind is FailureKind.PEER_LOST
-    killed = explain_exit(-signal.SIGKILL, oom_kills=1, is_connecting=True)
-    assert killed.kind is FailureKind.OUT_OF_MEMORY
-
-
-def test_the_kernels_count_is_found_in_both_versions_of_control_groups(tmp_path: Path) -> None:
-    cgroup = tmp_path / "cgroup"
-    mount = tmp_path / "mount"
-    for folder in ("memory/agents", "farm.slice/agent"):
-        (mount / folder).mkdir(parents=True)
-    (mount / "memory/agents/memory.oom_control").write_text("under_oom 0\noom_kill 3\n")
-    cgroup.write_text("4:memory:/agents\n0::/farm.slice/agent\n")
-    assert read_oom_kills(cgroup=cgroup, mount=mount) == 3
-    (mount / "farm.slice/agent/memory.events").write_text("oom 9\noom_kill 5\noom_group_kill 0\n")
-    assert read_oom_kills(cgroup=cgroup, mount=mount) == 5
 
 
 def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) -> None:

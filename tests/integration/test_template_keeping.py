@@ -1,0 +1,207 @@
+"""A template that hangs, dies or does not fit costs a rank its warmth and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from farm.core.trainer_lines import Assignment, Event, Progress
+from tests.agents import ROOT
+from tests.factories import job_spec
+from worker_agent import template as template_module
+from worker_agent.config import AgentConfig, load_config
+from worker_agent.events import AgentEvent, TemplateEvent, TemplateGone, TemplateReady
+from worker_agent.process import TrainerProcess
+from worker_agent.template import TemplateProcess
+from worker_agent.warmth import FIRST_PAUSE_S, IMPORT_LIMIT_S, MEASURE_EVERY_S, Warmth
+
+Keep = Callable[..., Warmth]
+FAKE = ROOT / "tests" / "fakes" / "template.py"
+COLD = (sys.executable, "-c", """print('{"event": "progress", "step_count": 1}')""")
+
+
+@pytest.fixture
+def events() -> queue.SimpleQueue[AgentEvent]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentConfig:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return load_config({"AGENT_ID": "a", "AGENT_STATE_DIR": str(tmp_path)})
+
+
+@pytest.fixture
+def keep(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Iterator[Keep]:
+    """Start a fake template that does wrong what the words say, and end it after the test."""
+    kept: list[Warmth] = []
+
+    def start(words: str = "") -> Warmth:
+        command = (sys.executable, str(FAKE), words)
+        kept.append(Warmth(dataclasses.replace(config, template=command), events.put))
+        kept[0].tick(now=time.monotonic(), is_idle=True)
+        return kept[0]
+
+    yield start
+    for warmth in kept:
+        is_alive = any(psutil.pid_exists(pid) for pid in warmth.pids)
+        warmth.stop()
+        if is_alive:
+            next_event(events, TemplateGone)
+
+
+def next_event(events: queue.SimpleQueue[AgentEvent], kind: type[TemplateEvent]) -> TemplateEvent:
+    while not isinstance(event := events.get(timeout=20), kind):
+        pass
+    return event
+
+
+class Trainer:
+    """A trainer process with what it said and how it ended."""
+
+    def __init__(self, folder: Path, template: TemplateProcess | None) -> None:
+        self.events: list[Event] = []
+        self.ends: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.process = TrainerProcess(
+            COLD,
+            Assignment(job=job_spec(), rank=0, cpus=(0,)),
+            environment=dict(os.environ),
+            folder=folder,
+            on_event=self.events.append,
+            on_exit=self.ends.put,
+            template=template,
+        )
+
+
+def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
+    keep: Keep,
+    events: queue.SimpleQueue[AgentEvent],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warmth = keep("deaf")
+    monkeypatch.setattr(template_module, "_ANSWER_LIMIT_S", 0.1)
+    next_event(events, TemplateReady)
+    trainer = Trainer(tmp_path, warmth.template())
+    assert trainer.ends.get(timeout=20) == 0
+    trainer.process.close()
+    assert trainer.events == [Progress(step_count=1)]
+    gone = next_event(events, TemplateGone)
+    assert isinstance(gone, TemplateGone)
+    assert gone.return_code == -signal.SIGKILL
+
+
+def test_a_trainer_killed_before_it_was_forked_is_not_started_at_all(
+    keep: Keep, tmp_path: Path
+) -> None:
+    warmth = keep("never_ready")
+    trainer = Trainer(tmp_path, warmth.template())
+    trainer.process.kill()
+    trainer.process.close()
+    assert trainer.ends.get(timeout=20) == -signal.SIGKILL
+    assert trainer.ends.empty()
+    assert trainer.events == []
+
+
+def test_a_template_that_does_not_get_ready_is_killed_even_while_a_rank_waits_for_it(
+    keep: Keep, events: queue.SimpleQueue[AgentEvent], tmp_path: Path
+) -> None:
+    warmth = keep("never_ready")
+    template = warmth.template()
+    assert template is not None
+    trainer = Trainer(tmp_path, template)
+    warmth.tick(now=template.started_s + IMPORT_LIMIT_S - 1, is_idle=False)
+    assert template.is_alive
+    warmth.tick(now=template.started_s + IMPORT_LIMIT_S + 1, is_idle=False)
+    next_event(events, TemplateGone)
+    assert trainer.ends.get(timeout=20) == 0
+    trainer.process.close()
+    assert trainer.events == [Progress(step_count=1)]
+
+
+def test_the_next_template_is_started_after_a_pause_and_never_beside_a_rank(
+    keep: Keep, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    warmth = keep()
+    next_event(events, TemplateReady)
+    [first] = warmth.pids
+    os.kill(first, signal.SIGKILL)
+    now = time.monotonic()
+    warmth.handle(next_event(events, TemplateGone), now=now)
+    warmth.tick(now=now, is_idle=True)
+    assert warmth.pids == set()
+    warmth.tick(now=now + FIRST_PAUSE_S, is_idle=False)
+    assert warmth.pids == set()
+    warmth.tick(now=now + FIRST_PAUSE_S, is_idle=True)
+    assert warmth.pids not in (set(), {first})
+
+
+def test_a_template_is_measured_when_ready_and_each_minute_but_not_beside_a_rank(
+    keep: Keep, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    warmth = keep()
+    now = time.monotonic()
+    warmth.handle(next_event(events, TemplateReady), now=now)
+    warmth.tick(now=now, is_idle=False)
+    assert warmth.template_bytes is None
+    warmth.tick(now=now, is_idle=True)
+    measured = warmth.template_bytes
+    assert measured is not None
+    assert 1_000_000 < measured < 100_000_000
+    warmth.template_bytes = None
+    warmth.tick(now=now + MEASURE_EVERY_S - 1, is_idle=True)
+    assert warmth.template_bytes is None
+    warmth.tick(now=now + MEASURE_EVERY_S, is_idle=True)
+    assert warmth.template_bytes is not None
+
+
+def test_a_template_of_another_environment_serves_nobody(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmth = keep()
+    assert warmth.template() is not None
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert warmth.template() is None
+
+
+def test_a_template_that_cannot_be_started_is_tried_again_ever_more_rarely(
+    config: AgentConfig, events: queue.SimpleQueue[AgentEvent], caplog: pytest.LogCaptureFixture
+) -> None:
+    warmth = Warmth(dataclasses.replace(config, template=("/no/such/program",)), events.put)
+    for now in (0.0, FIRST_PAUSE_S, FIRST_PAUSE_S + 0.1, 3 * FIRST_PAUSE_S):
+        warmth.tick(now=now, is_idle=True)
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
+        *(FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S)
+    ]
+    assert "No such file" in caplog.text
+
+
+def test_a_template_without_a_thread_to_wait_for_it_is_not_kept(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = psutil.Process().children()
+    warmth = keep()
+    assert "can't start new thread" in caplog.text
+    assert warmth.pids == set()
+    assert psutil.Process().children() == before
+
+
+def test_an_own_trainer_command_is_always_started_cold(tmp_path: Path) -> None:
+    environ = {"AGENT_ID": "a", "AGENT_STATE_DIR": str(tmp_path)}
+    assert load_config(environ).template is not None
+    assert load_config({**environ, "AGENT_TRAINER": "sleep 60"}).template is None
+    assert load_config({**environ, "AGENT_WARM_TRAINERS": "false"}).template is None

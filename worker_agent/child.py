@@ -1,0 +1,84 @@
+"""A child process of the agent: wait for its end, and kill its group until it has been reaped."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Collection
+
+logger = logging.getLogger(__name__)
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Child:
+    """Leads a process group. One thread may wait for it while any other kills it."""
+
+    def __init__(self, pid: int, reap: Callable[[], int]) -> None:
+        self.pid = pid
+        self._reap = reap
+        self._lock = threading.Lock()  # between reaping and killing: a reaped number is anybody's
+        self._return_code: int | None = None
+
+    @classmethod
+    def started(cls, process: subprocess.Popen[bytes]) -> Child:
+        """Take over a process that was started in a session of its own."""
+        return cls(process.pid, process.wait)
+
+    @classmethod
+    def adopted(cls, pid: int) -> Child:
+        """Take over a process that the kernel has made this one's child."""
+        return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its number is still its own; it may be about to end, or have ended just now."""
+        return self._return_code is None
+
+    def wait(self) -> int:
+        """Wait for its end and reap it; return the return code as `subprocess` has it."""
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            self._return_code = self._reap()
+        return self._return_code
+
+    def kill_group(self) -> None:
+        """Kill its whole process group; harmless when it has ended."""
+        # The group may outlive its leader, but once that has been reaped the number may be
+        # another's; what is left then is found by its mark.
+        with self._lock:
+            if self.is_alive:
+                try:
+                    os.killpg(self.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    logger.debug("process had ended already", extra={"pid": self.pid})
+
+
+def become_reaper() -> bool:
+    """Make this process the parent of every descendant that loses its own; False: it cannot be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        logger.warning("not the reaper: %s", os.strerror(ctypes.get_errno()))
+        return False
+    return True
+
+
+def reap_orphans(*, own: Collection[int]) -> None:
+    """Reap the adopted children that have ended; `own` are those that somebody waits for.
+
+    They are what a trainer had started and left behind.
+    """
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        # Only the first of several is shown; behind one of our own, the next call finds the rest.
+        if ended is None or ended.si_pid in own:
+            return
+        os.waitpid(ended.si_pid, 0)
+        logger.debug("orphan was reaped", extra={"pid": ended.si_pid})
