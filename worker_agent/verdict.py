@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from pathlib import Path
 
 from farm.core.trainer_lines import Failure, FailureKind
+from worker_agent.memory_evidence import MemoryEvidence
+
+# What libraries say on standard error when an allocation fails. C++ then aborts; TensorFlow 2.21
+# is to raise, but after some operations (oneDNN's Relu among them) uses what it did not get.
+_NOT_ALLOCATED = re.compile(r"std::bad_alloc|OOM when allocating tensor[^\n]*")
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+_ADVICE = "try a smaller batch per replica, or more memory"
 
 
 def explain_exit(
-    return_code: int, *, oom_kills: int | None, is_connecting: bool = False
+    return_code: int, *, memory: MemoryEvidence, log_tail: str = "", is_connecting: bool = False
 ) -> Failure:
     """Explain a trainer that went without a result or a reason of its own.
 
-    `return_code` is negative for a signal. `oom_kills`: how often the kernel killed for want of
-    memory since the trainer began, None if nobody counts. A SIGKILL without that evidence stays
-    unexplained: somebody or something else may have sent it, so the machine is to blame. A trainer
-    that leaves while it connects (`is_connecting`) has waited in vain for a peer: a watchdog ends
-    it then, since the framework's own constructor cannot be interrupted and says nothing.
+    `return_code` is negative for a signal. A SIGKILL without evidence that it was for want of
+    memory stays unexplained: somebody or something else may have sent it, so the machine is to
+    blame. A trainer that leaves while it connects (`is_connecting`) has waited in vain for a peer:
+    a watchdog ends it then, since the framework's own constructor cannot be interrupted and says
+    nothing.
     """
     if return_code >= 0 and is_connecting:
         return Failure(
@@ -29,13 +36,53 @@ def explain_exit(
             kind=FailureKind.TRAINER_RAISED,
             message=f"trainer ended with exit status {return_code} and without a result",
         )
+    if -return_code == signal.SIGKILL:
+        return _explain_kill(memory)
     name = _signal_name(-return_code)
-    if -return_code == signal.SIGKILL and oom_kills:
+    said = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
+    if said is not None:
         return Failure(
             kind=FailureKind.OUT_OF_MEMORY,
-            message=f"the kernel killed the trainer for want of memory ({name})",
+            message=f"trainer could not allocate memory and was ended by {name}: {said[0]};"
+            f" {_ADVICE}",
         )
     return Failure(kind=FailureKind.KILLED, message=f"trainer was ended by {name}")
+
+
+def _explain_kill(memory: MemoryEvidence) -> Failure:
+    if memory.is_named:
+        return _out_of_memory(memory, source="the kernel's log")
+    if memory.group_kill_count and memory.is_named is None:
+        return _out_of_memory(memory, source="the counter of its control group")
+    message = "trainer was ended by SIGKILL, which somebody or something on the machine has sent"
+    if memory.is_named is False:
+        message += "; the kernel killed for want of memory meanwhile, but other processes"
+    elif memory.machine_kill_count:
+        # On a machine without control groups, and with a log that only root may read.
+        message += (
+            "; the kernel killed some process for want of memory meanwhile, and nothing that"
+            " the agent may read says whether it was this one"
+        )
+    return Failure(kind=FailureKind.KILLED, message=message)
+
+
+def _out_of_memory(memory: MemoryEvidence, *, source: str) -> Failure:
+    if memory.limit_bytes is not None:
+        ceiling = f"the control group's limit is {_mebibytes(memory.limit_bytes)}"
+        if memory.peak_bytes is not None:
+            ceiling += f", its peak was {_mebibytes(memory.peak_bytes)}"
+    elif memory.machine_bytes is not None:
+        ceiling = f"the machine has {_mebibytes(memory.machine_bytes)}"
+    else:
+        ceiling = "its limit is not known"
+    return Failure(
+        kind=FailureKind.OUT_OF_MEMORY,
+        message=f"killed by the kernel for want of memory (by {source}): {ceiling}; {_ADVICE}",
+    )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"
 
 
 def _signal_name(number: int) -> str:
@@ -43,48 +90,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def read_oom_kills(
-    *, cgroup: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Return how many processes of this control group the kernel killed for want of memory.
-
-    The trainers are in the agent's own group. Version 2 is tried first, then version 1; where
-    neither counts, as in the root group, the machine's own counter has to do.
-    """
-    for source in (_v2_events(cgroup, mount), _v1_control(cgroup, mount), Path("/proc/vmstat")):
-        count = _counter(source, "oom_kill") if source is not None else None
-        if count is not None:
-            return count
-    return None
-
-
-def _v2_events(cgroup: Path, mount: Path) -> Path | None:
-    for line in _lines(cgroup):
-        if line.startswith("0::/"):
-            return mount / line[4:] / "memory.events"
-    return None
-
-
-def _v1_control(cgroup: Path, mount: Path) -> Path | None:
-    for line in _lines(cgroup):
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return mount / "memory" / path.lstrip("/") / "memory.oom_control"
-    return None
-
-
-def _counter(file: Path, name: str) -> int | None:
-    for line in _lines(file):
-        key, _, value = line.partition(" ")
-        if key == name and value.isdigit():
-            return int(value)
-    return None
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text().splitlines()
-    except OSError:
-        return []

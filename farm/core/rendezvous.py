@@ -10,13 +10,16 @@ Pure: `decide` takes a snapshot of one attempt and says what to do; the schedule
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.noise import Flag, NoiseLimits, control_voids
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
 _ORDER = list(RankPhase)
+PREPARING_VERDICT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Limits:
     resend_s: float = 3.0
     verdict_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
     end_s: float = 60.0  # how long after its time limit a rank's own word is waited for
+    noise: NoiseLimits = field(default_factory=NoiseLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +80,14 @@ class Advance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The attempt is over, for the reason given; a success has none."""
+    """The attempt is over, for the reason given; a success has none.
+
+    `disturbed` are the flags that made it void.
+    """
 
     state: AttemptState
     failure: Failure | None = None
+    disturbed: tuple[Flag, ...] = ()
 
 
 Decision = Wait | Resend | Advance | End
@@ -96,7 +104,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         return _time_limit(attempt, limits) or Wait()
     behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
     if not behind:
-        return Advance(state=barrier.onward)
+        return _unlike_versions(attempt) or _drift(attempt, limits) or Advance(state=barrier.onward)
     limit_s = barrier_limit_s(attempt.state, limits)
     if attempt.state_age_s >= limit_s:
         names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
@@ -118,12 +126,51 @@ def barrier_limit_s(state: AttemptState, limits: Limits) -> float:
     }[state]
 
 
+def voided(flags: tuple[Flag, ...]) -> End:
+    """Return how an attempt ends that was disturbed: the worst comes first and is the reason."""
+    others = f" (and {len(flags) - 1} more)" if len(flags) > 1 else ""
+    failure = Failure(kind=FailureKind.DISTURBED, message=flags[0].message + others)
+    return End(state=AttemptState.VOID, failure=failure, disturbed=flags)
+
+
+def _drift(attempt: AttemptView, limits: Limits) -> End | None:
+    """Void an attempt whose machines are not what they were, before anything is measured.
+
+    The control runs are there once everybody has measured the untouched network.
+    """
+    if attempt.state is not AttemptState.MEASURING:
+        return None
+    runs = [(r.rank, r.agent_id, r.control) for r in attempt.ranks]
+    flags = control_voids(runs, limits.noise)
+    return voided(flags) if flags else None
+
+
 def _has_passed(rank: RankView, phase: RankPhase) -> bool:
     return _ORDER.index(rank.phase) >= _ORDER.index(phase)
 
 
 def _lost(kind: FailureKind, message: str) -> End:
     return End(state=AttemptState.LOST, failure=Failure(kind=kind, message=message))
+
+
+def _unlike_versions(attempt: AttemptView) -> End | None:
+    """Refuse a gang of several framework versions, before anything is connected.
+
+    It might fail in a way that names no version, or train and be measured as if it had one.
+    """
+    if attempt.state is not AttemptState.PREPARING:
+        return None
+    first_with: dict[str, RankView] = {}
+    for rank in attempt.ranks:
+        if rank.framework is not None:
+            first_with.setdefault(rank.framework, rank)
+    if len(first_with) < 2:
+        return None
+    having = ", ".join(
+        f"rank {rank.rank} on {rank.agent_id} has {framework}"
+        for framework, rank in first_with.items()
+    )
+    return _lost(FailureKind.VERSIONS_DIFFER, f"{having}: install the same version on all agents")
 
 
 def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
@@ -144,10 +191,11 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
     expired = [r for r in attempt.ranks if r.lease_s <= 0 and r.phase is not RankPhase.ENDED]
     if failures:
         silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED and r not in expired]
-        waited_s = max(r.ended_age_s or 0.0 for r, _ in failures)
-        if silent and waited_s < limits.verdict_s:
+        if silent and _may_still_speak(attempt, silent, limits):
             return None
         causes = [f for f in failures if f[1].kind is not FailureKind.PEER_LOST]
+        if silent and not causes and not expired:
+            return _silence(silent, *failures[0])
         if causes or not expired:
             rank, failure = (causes or failures)[0]
             return End(state=AttemptState.LOST, failure=_named(rank, failure))
@@ -157,6 +205,32 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
     if attempt.state is AttemptState.RUNNING and all(r.succeeded for r in attempt.ranks):
         return End(state=AttemptState.SUCCEEDED)
     return None
+
+
+def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: Limits) -> bool:
+    """Whether to wait for what the silent ranks have to say of a failure that is known."""
+    waited_s = max(r.ended_age_s or 0.0 for r in attempt.ranks if r.failure is not None)
+    if attempt.state is AttemptState.PREPARING:
+        # Nothing is connected yet, so no failure is an echo, and whoever is prepared has nothing
+        # to add. But what one agent lacks others often lack too, and those that say so now are
+        # spared in the next attempt.
+        is_open = any(r.phase is RankPhase.LEASED for r in silent)
+        return is_open and waited_s < min(PREPARING_VERDICT_S, limits.verdict_s)
+    return waited_s < limits.verdict_s
+
+
+def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> End:
+    """Blame the ranks that say nothing for their peers' broken connections.
+
+    One that is stopped, or whose machine hangs, cannot speak for itself, and its agent notices
+    much later than its peers do.
+    """
+    names = " and ".join(f"rank {r.rank} on {r.agent_id}" for r in silent)
+    return _lost(
+        FailureKind.STALLED,
+        f"{names} stopped answering, seen by rank {witness.rank} on {witness.agent_id}:"
+        f" {complaint.message}",
+    )
 
 
 def _named(rank: RankView, failure: Failure) -> Failure:

@@ -26,6 +26,7 @@ class FailureKind(enum.Enum):
 
     OUT_OF_MEMORY = "out_of_memory"
     NOT_A_NUMBER = "not_a_number"  # the loss became NaN or infinite
+    DIVERGED = "diverged"  # the loss stayed finite but grew out of all proportion
     TRAINER_RAISED = "trainer_raised"  # an exception of the training itself
     TIME_LIMIT = "time_limit"  # it made progress, but was not done within the job's limit
 
@@ -39,6 +40,8 @@ class FailureKind(enum.Enum):
     AGENT_LOST = "agent_lost"  # its lease ran out
     REFUSED = "refused"  # the agent was busy, full or shutting down
     NETWORK = "network"  # the profile could not be applied or verified
+    VERSIONS_DIFFER = "versions_differ"  # the ranks' frameworks are not of one version
+    DISTURBED = "disturbed"  # something else used the machine while it was measured
     SENSELESS = "senseless"  # the server could make nothing of what was reported
 
 
@@ -46,6 +49,7 @@ CONFIGURATION_FAILURES = frozenset(
     {
         FailureKind.OUT_OF_MEMORY,
         FailureKind.NOT_A_NUMBER,
+        FailureKind.DIVERGED,
         FailureKind.TRAINER_RAISED,
         FailureKind.TIME_LIMIT,
     }

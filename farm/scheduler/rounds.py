@@ -18,7 +18,7 @@ from farm.core.codec import storable
 from farm.core.commands import Command, StopAttempt
 from farm.core.gang import command_for
 from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Advance, Decision, End, Limits, Resend, Wait, decide
+from farm.core.rendezvous import Advance, Decision, End, Limits, Resend, Wait, decide, voided
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import place
 from farm.core.trainer_lines import Failure, FailureKind
@@ -36,7 +36,8 @@ from farm.store.attempts import (
 from farm.store.engine import reading, writing
 from farm.store.jobs import waiting_jobs
 from farm.store.leases import lease_gang
-from farm.store.outcomes import record_outcome
+from farm.store.outcomes import gather_evidence, record_outcome
+from farm.store.repetitions import extend_cells
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +77,15 @@ def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoin
 def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
     outgoing: list[Outgoing] = []
     active = active_attempts(session, now=now)
+    ended = set(active.unreadable)
     for token, reason in active.unreadable.items():
         _give_up(session, token, reason, now=now, rules=rules)
     for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
         if isinstance(decision, Wait):
             continue
+        if isinstance(decision, End):
+            ended.add(attempt.token)
         try:
             with session.begin_nested():
                 outgoing += _carry_out(session, attempt, decision, now=now, rules=rules)
@@ -92,6 +96,8 @@ def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[
             logger.exception("attempt makes no sense", extra={"token": attempt.token})
             reason = f"{type(error).__name__}: {error}"
             _give_up(session, attempt.token, reason, now=now, rules=rules)
+            ended.add(attempt.token)
+    extend_cells(session, ended, now=now)
     return outgoing
 
 
@@ -123,11 +129,22 @@ def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rul
 def _end(
     session: Session, attempt: AttemptView, end: End, *, now: dt.datetime, rules: Rules
 ) -> None:
+    evidence = None
+    if end.state is AttemptState.SUCCEEDED:
+        evidence = gather_evidence(session, attempt, limits=rules.limits.noise)
+        if evidence.verdict.voids:
+            end = voided(evidence.verdict.voids)
     job_state = end_attempt(
-        session, attempt.token, end.state, failure=end.failure, now=now, policy=rules.policy
+        session,
+        attempt.token,
+        end.state,
+        failure=end.failure,
+        now=now,
+        policy=rules.policy,
+        disturbed={flag.rank: flag.message for flag in end.disturbed if flag.rank is not None},
     )
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
-        record_outcome(session, attempt, failure=end.failure, now=now)
+        record_outcome(session, attempt, evidence=evidence, failure=end.failure, now=now)
     level = logging.INFO if end.state is AttemptState.SUCCEEDED else logging.WARNING
     reason = end.failure.message if end.failure else None
     logger.log(

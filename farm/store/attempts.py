@@ -10,6 +10,7 @@ from sqlalchemy import Row, select, update
 from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
+from farm.core.control_run import ControlRun
 from farm.core.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     AttemptState,
@@ -23,6 +24,7 @@ from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
 from farm.core.views import AttemptView, RankView
 from farm.errors import InvalidSpec, NotFound
+from farm.store.control_runs import control_runs
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 
 
@@ -49,11 +51,12 @@ def active_attempts(session: Session, *, now: dt.datetime) -> Active:
         .with_for_update(of=[Attempt, Job], skip_locked=True)
     ).all()
     members = _members(session, [attempt.id for attempt, _ in rows])
+    runs = control_runs(session, [a.id for a, _ in rows if _awaits_judgement(a, members[a.id])])
     views: list[AttemptView] = []
     unreadable: dict[int, str] = {}
     for attempt, job in rows:
         try:
-            views.append(_view(attempt, job, members[attempt.id], now=now))
+            views.append(_view(attempt, job, members[attempt.id], runs, now=now))
         except InvalidSpec as error:
             unreadable[attempt.id] = str(error)
     return Active(attempts=tuple(views), unreadable=unreadable)
@@ -67,7 +70,14 @@ def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView
         InvalidSpec: its rows are not what this version writes.
     """
     attempt, job = _attempt_and_job(session, token)
-    return _view(attempt, job, _members(session, [token])[token], now=now)
+    return _view(attempt, job, _members(session, [token])[token], {}, now=now)
+
+
+def _awaits_judgement(attempt: Attempt, members: Iterable[Row[Rank, Agent]]) -> bool:
+    """Whether all control runs of the attempt are in and it has not gone on yet."""
+    return attempt.state is AttemptState.MEASURING and all(
+        rank.phase is RankPhase.MEASURED for rank, _ in members
+    )
 
 
 def _members(session: Session, tokens: Sequence[int]) -> dict[int, list[Row[Rank, Agent]]]:
@@ -85,7 +95,12 @@ def _members(session: Session, tokens: Sequence[int]) -> dict[int, list[Row[Rank
 
 
 def _view(
-    attempt: Attempt, job: Job, members: Iterable[Row[Rank, Agent]], *, now: dt.datetime
+    attempt: Attempt,
+    job: Job,
+    members: Iterable[Row[Rank, Agent]],
+    runs: Mapping[tuple[int, int], ControlRun],
+    *,
+    now: dt.datetime,
 ) -> AttemptView:
     return AttemptView(
         token=attempt.id,
@@ -93,23 +108,30 @@ def _view(
         spec=from_json(JobSpec, job.spec),
         state=attempt.state,
         state_age_s=(now - attempt.state_since).total_seconds(),
-        ranks=tuple(_rank_view(member, now=now) for member in members),
+        ranks=tuple(
+            _rank_view(member, runs.get((attempt.id, member[0].rank)), now=now)
+            for member in members
+        ),
         cancel_requested=job.cancel_requested,
     )
 
 
-def _rank_view(member: Row[Rank, Agent], *, now: dt.datetime) -> RankView:
+def _rank_view(
+    member: Row[Rank, Agent], control: ControlRun | None, *, now: dt.datetime
+) -> RankView:
     rank, agent = member
     # An agent may have been leased anew only after this attempt ended, so a lease of another
     # attempt can only mean that this one's is over.
     holds = agent.attempt_id == rank.attempt_id and agent.lease_expires_at is not None
     expires_at = agent.lease_expires_at if holds else None
+    prepared = from_json(Prepared, rank.prepared) if rank.prepared else None
     ended = from_json(RankEnded, rank.ended) if rank.ended else None
     return RankView(
         rank=rank.rank,
         agent_id=rank.agent_id,
         phase=rank.phase,
-        address=from_json(Prepared, rank.prepared).address if rank.prepared else None,
+        address=prepared.address if prepared else None,
+        framework=prepared.framework if prepared else None,
         lease_s=(expires_at - now).total_seconds() if expires_at else -1.0,
         command_age_s=(
             (now - rank.commanded_at).total_seconds() if rank.commanded_at else float("inf")
@@ -117,6 +139,7 @@ def _rank_view(member: Row[Rank, Agent], *, now: dt.datetime) -> RankView:
         succeeded=ended is not None and ended.result is not None,
         failure=ended.failure if ended else None,
         ended_age_s=(now - rank.ended_at).total_seconds() if rank.ended_at else None,
+        control=control,
     )
 
 
@@ -154,11 +177,13 @@ def end_attempt(
     failure: Failure | None,
     now: dt.datetime,
     policy: RetryPolicy,
+    disturbed: Mapping[int, str] | None = None,
 ) -> JobState:
     """End an attempt, decide what becomes of its job, and let go of the gang, all in one.
 
     Each agent stays unclean until its own heartbeat says that it serves nothing of this attempt.
-    Returns the job's new state.
+    `disturbed`: rank to what on its machine made the attempt void, so that the next one goes to
+    other machines. Returns the job's new state.
 
     Raises:
         InvalidTransition: the attempt has ended already.
@@ -180,6 +205,8 @@ def end_attempt(
         job.finished_at = now
     else:
         job.due_at = now + dt.timedelta(seconds=aftermath.wait_s)
+    for rank, reason in (disturbed or {}).items():
+        session.get_one(Rank, (token, rank)).disturbed_by = reason
     agents = select(Agent).where(Agent.attempt_id == token).order_by(Agent.id)
     for agent in session.scalars(agents.with_for_update()):
         agent.attempt_id = agent.lease_expires_at = agent.lease_boot_id = None

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import FarmError, TrainerFailed
 
 _SHOWN_CHARACTERS = 500
 
-# By class name, so that the mapping is testable and importable without TensorFlow.
-_OUT_OF_MEMORY = frozenset({"MemoryError", "ResourceExhaustedError"})
+# TensorFlow's by class name, so that the mapping is testable and importable without it.
 _CONNECTION = frozenset(
     {"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"}
+)
+# A barrier that a dead peer will never reach ends as an InternalError of this service.
+_COORDINATION = "CoordinationService"
+# What TensorFlow wraps around its reason: the traceback of the graph, names of nodes, advice for
+# another interface. Three quarters of what can be shown would go for it.
+_WRAPPING = re.compile(
+    r"Graph execution error:"
+    r"|Detected at node \S+ defined at \(most recent call last\):(?:\s*File .*(?:\n    .*)?\n?)*"
+    r"|\[\[\{\{node .*?\}\}\]\]"
+    r"|\[Op:\S*\]( name: \S*)?"
+    r"|Hint: If you want to see a list of allocated tensors.*"
+    r"|The error could be from a previous operation\. Restart your program to reset\."
+    r"|\[type\.googleapis\.com/\S*\]\.?"
 )
 
 
@@ -38,12 +52,12 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
     if isinstance(error, RankFailed):
         return Failure(kind=error.kind, message=str(error))
     name = type(error).__name__
-    if name in _OUT_OF_MEMORY:
+    if isinstance(error, MemoryError) or name == "ResourceExhaustedError":
         kind = FailureKind.OUT_OF_MEMORY
     elif name == "UnknownError" and "Could not start gRPC server" in str(error):
         # Between the check of the port and TensorFlow's own bind somebody else was quicker.
         kind = FailureKind.PORT_TAKEN
-    elif name in _CONNECTION and world_size > 1:
+    elif world_size > 1 and (name in _CONNECTION or _COORDINATION in str(error)):
         kind = FailureKind.PEER_LOST
     else:
         kind = FailureKind.TRAINER_RAISED
@@ -51,7 +65,7 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
 
 
 def _one_line(error: BaseException, name: str) -> str:
-    text = " ".join(str(error).split())[:_SHOWN_CHARACTERS]
+    text = " ".join(_WRAPPING.sub(" ", str(error)).split())[:_SHOWN_CHARACTERS]
     if isinstance(error, FarmError):
         return text
     return f"{name}: {text}" if text else name

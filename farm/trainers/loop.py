@@ -74,7 +74,7 @@ class Training:
         """Train as the job says and return the result, unsent.
 
         Raises:
-            RankFailed: NOT_A_NUMBER. Whatever else the framework raises passes through.
+            RankFailed: NOT_A_NUMBER, DIVERGED. Whatever else the framework raises passes through.
         """
         trained = self._by_steps() if self._job.steps is not None else self._by_epochs()
         evaluation = trained.evaluation
@@ -182,7 +182,8 @@ class Training:
             if not math.isfinite(evaluation.val_loss):
                 raise RankFailed(
                     FailureKind.NOT_A_NUMBER,
-                    f"val_loss: expected a finite number, got {evaluation.val_loss}",
+                    f"val_loss: expected a finite number, got {evaluation.val_loss} after step"
+                    f" {self._runner.recorder.step_count - 1}",
                 )
         self._wait_for_peers()
         return evaluation

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from farm.core.trainer_lines import FailureKind, Started, StepKind
 from farm.trainers.batches import Step
 from farm.trainers.contracts import Engine
+from farm.trainers.divergence import LossWatch
 from farm.trainers.failures import RankFailed
 from farm.trainers.line import Line
 from farm.trainers.recorder import StepRecorder
@@ -38,13 +39,14 @@ class StepRunner:
         self._engine = engine
         self._line = line
         self._connect_s = connect_s
+        self._loss_watch = LossWatch()
         self.recorder = StepRecorder(line)
 
     def run(self, steps: Iterable[Step], kind: StepKind) -> Passed:
         """Run `steps` and record each as `kind`, or as partial where a timed one is.
 
         Raises:
-            RankFailed: NOT_A_NUMBER, the loss of a step was not finite.
+            RankFailed: NOT_A_NUMBER, the loss of a step was not finite; DIVERGED.
         """
         passed = Passed()
         for step in steps:
@@ -63,11 +65,8 @@ class StepRunner:
         time_s = time.monotonic() - begun_s
         number = self.recorder.step_count
         # Profiled steps come after the results and may not undo them.
-        if not math.isfinite(loss_sum) and kind is not StepKind.PROFILED:
-            raise RankFailed(
-                FailureKind.NOT_A_NUMBER,
-                f"train_loss: expected a finite number, got {loss_sum} in step {number}",
-            )
+        if kind is not StepKind.PROFILED:
+            self._check_loss(loss_sum, examples_count=len(step.indices), number=number)
         if number == 0:
             self._line.emit(
                 Started(
@@ -79,3 +78,23 @@ class StepRunner:
             )
         self.recorder.add(kind, begun_s=begun_s, time_s=time_s)
         return time_s, loss_sum
+
+    def _check_loss(self, loss_sum: float, *, examples_count: int, number: int) -> None:
+        """Look at the loss between two steps. Every rank looks at its own examples.
+
+        The first that fails leaves the gang, and its peers' next collective ends with an error.
+        """
+        if not math.isfinite(loss_sum):
+            raise RankFailed(
+                FailureKind.NOT_A_NUMBER,
+                f"train_loss: expected a finite number, got {loss_sum} in step {number}",
+            )
+        if examples_count == 0:
+            return
+        train_loss = loss_sum / examples_count
+        if self._loss_watch.diverges(train_loss):
+            raise RankFailed(
+                FailureKind.DIVERGED,
+                f"train_loss rose from {self._loss_watch.first:.3g} to {train_loss:.3g} by step"
+                f" {number}: the training diverges",
+            )

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 # its connections break.
 HEARTBEAT_TIMEOUT_S = 5.0
 EXIT_BARRIER_TIMEOUT_S = 20.0
+_POLL_S = 1.0
+# Set for good, so that reading it says whether the leader's coordination service answers.
+_LEADER_IS_THERE = "leader-is-there"
 # The leader carries the coordination service, so it goes last. With no linger one exit in five
 # was taken for a death over a lossy 20 ms link, with these none.
 LEADER_LINGER_S = 1.0
@@ -57,9 +60,20 @@ class Coordinated:
     is_leader: bool
 
     def wait(self, name: str, *, timeout_s: float) -> None:
-        """Wait at a barrier; raises TensorFlow's error when a peer dies or the time is over."""
+        """Wait at a barrier; raises TensorFlow's error when a peer dies or the time is over.
+
+        The barrier itself keeps the interpreter's lock, and outlasts every limit while its leader
+        is stopped; so the others enter it only once the leader, who works in between, has come.
+
+        Raises:
+            RankFailed: PEER_LOST, the leader is stopped or out of reach.
+        """
         from tensorflow.python.eager import context
 
+        if self.is_leader:
+            context.context().set_config_key_value(name, "")
+        else:
+            _await_leader(name, timeout_s=timeout_s)
         context.context().wait_at_barrier(name, int(timeout_s * 1000))
 
     def leave(self) -> None:
@@ -68,7 +82,7 @@ class Coordinated:
 
         try:
             self.wait("leave", timeout_s=EXIT_BARRIER_TIMEOUT_S)
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, RankFailed) as error:
             # The result is out already; a peer that failed after its own is the agents' affair.
             logger.warning("exit barrier failed: %s", error)
             return
@@ -82,6 +96,7 @@ def join_ring(seat: Seat) -> tuple[Any, Gang]:
         RankFailed: this rank's own port is taken.
     """
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
     check_port(seat.go)
     os.environ["TF_CONFIG"] = tf_config(seat.go, seat.role)
@@ -99,7 +114,34 @@ def join_ring(seat: Seat) -> tuple[Any, Gang]:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     finally:
         faulthandler.cancel_dump_traceback_later()
-    return strategy, Coordinated(is_leader=seat.go.task_index == 0)
+    is_leader = seat.go.task_index == 0
+    if is_leader:
+        context.context().set_config_key_value(_LEADER_IS_THERE, "")
+    return strategy, Coordinated(is_leader=is_leader)
+
+
+def _await_leader(name: str, *, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not _is_set(name, timeout_s=_POLL_S):
+        if not _is_set(_LEADER_IS_THERE, timeout_s=HEARTBEAT_TIMEOUT_S):
+            problem = f"rank 0 has not answered for {HEARTBEAT_TIMEOUT_S:g} s"
+        elif time.monotonic() > deadline:
+            problem = f"rank 0 was not at the barrier within {timeout_s:g} s"
+        else:
+            continue
+        raise RankFailed(FailureKind.PEER_LOST, problem)
+
+
+def _is_set(key: str, *, timeout_s: float) -> bool:
+    """Wait for a key of the leader's coordination service, without the interpreter's lock."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    try:
+        context.context().get_config_key_value(key, int(timeout_s * 1000))
+    except tf.errors.DeadlineExceededError:
+        return False
+    return True
 
 
 def tf_config(go: GoLine, role: str) -> str:

@@ -1,7 +1,8 @@
 """A whole farm of real processes for tests that break it: each part can be killed and restarted.
 
-Only the trainers are fake (`tests/fakes/trainer.py`); Redis, the store, the scheduler, the
-collector and the agents are the real ones, started as systemd would start them.
+Only the trainers are fake (`tests/fakes/trainer.py`), unless a test says otherwise; Redis, the
+store, the scheduler, the collector and the agents are the real ones, started as systemd would
+start them.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ def wait_until(condition: Callable[[], T], what: str, *, within_s: float = DEADL
 class LiveFarm:
     """The processes of one farm, by name: "scheduler", "collector", "agent-1", ..."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, server: Mapping[str, str] | None = None) -> None:
+        """`server`: settings of scheduler and collector that differ from a test's usual ones."""
         self.home = home
+        self._server = server or {}
         self.redis = RedisServer(home)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environments: dict[str, dict[str, str]] = {}
@@ -135,6 +138,12 @@ class LiveFarm:
         with reading(self.engine) as session:
             query = select(func.count()).where(MeasurementRow.job_id == job_id)
             return session.scalar(query) or 0
+
+    def measurement(self, job_id: int) -> MeasurementRow:
+        with reading(self.engine) as session:
+            return session.scalars(
+                select(MeasurementRow).where(MeasurementRow.job_id == job_id)
+            ).one()
 
     def agent_of(self, token: int, rank: int) -> str:
         with reading(self.engine) as session:
@@ -224,6 +233,9 @@ class LiveFarm:
             "FARM_RETRY_WAIT_S": "0.2",
             "FARM_PREPARE_TIMEOUT_S": "20",
             "FARM_START_TIMEOUT_S": "20",
+            # The test and the servers share the agents' cores.
+            "FARM_NOISE_POLICY": "flag",
+            **self._server,
         }
 
     def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> None:
@@ -243,10 +255,14 @@ class LiveFarm:
 
 @contextmanager
 def live_farm(
-    home: Path, *, agent_count: int, trainer: Mapping[str, str] | None = None
+    home: Path,
+    *,
+    agent_count: int,
+    trainer: Mapping[str, str] | None = None,
+    server: Mapping[str, str] | None = None,
 ) -> Iterator[LiveFarm]:
     """Run a farm for the length of a block."""
-    farm = LiveFarm(home)
+    farm = LiveFarm(home, server=server)
     try:
         farm.start(agent_count=agent_count, trainer=trainer)
         yield farm

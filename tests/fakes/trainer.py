@@ -9,7 +9,10 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     hang          go silent after the first step and do not end
     slow_ready:S  be ready only after S seconds
     never_ready   never be ready
+    load          read the data set as a real trainer does, which may be missing
+    framework:N   say that the framework is N instead of fake 1.0
     steps_s:S     make each step last S seconds; by default all of them together take one
+    jitter:R      multiply the step time by a log-normal factor of that spread, by the job's seed
     child         start a child that leaves the process group and sleeps
     noise         print to standard output what is no event
     ports         bind the port of its own in the cluster, as TensorFlow would
@@ -20,7 +23,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -28,6 +33,7 @@ import sys
 import threading
 import time
 
+from farm import registry
 from farm.core.codec import from_json
 from farm.core.trainer_lines import (
     Assignment,
@@ -45,6 +51,8 @@ from farm.core.trainer_lines import (
     TrainerResult,
     write_event,
 )
+from farm.trainers.datasets.places import data_places
+from farm.trainers.failures import DatasetMissing
 
 _PR_SET_PDEATHSIG = 1
 PARAMETER_COUNT = 1000
@@ -62,7 +70,10 @@ def main() -> None:
     if "never_ready" in behaviour:
         wait_for_end_of_input()
     time.sleep(float(behaviour.get("slow_ready", 0)))
-    say(Ready(import_s=0.1, framework="fake 1.0", dataset=source(assignment)))
+    if "load" in behaviour:
+        load(assignment)
+    framework = behaviour.get("framework", "fake 1.0")
+    say(Ready(import_s=0.1, framework=framework, dataset=source(assignment)))
     line = sys.stdin.readline()
     if not line:
         return
@@ -86,6 +97,8 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     job = assignment.job
     timed_count = job.steps or (job.epochs or 0) * STEPS_PER_EPOCH
     step_s = float(behaviour.get("steps_s", 1.0 / (timed_count + job.warmup_step_count)))
+    jitter = float(behaviour.get("jitter", 0))
+    step_s *= math.exp(random.Random(job.seed).gauss(0, jitter))
     print("the fake trainer begins", file=sys.stderr, flush=True)
     if "noise" in behaviour:
         print("a library says hello", flush=True)
@@ -167,6 +180,14 @@ def misbehave(behaviour: dict[str, str]) -> None:
         os.kill(os.getpid(), int(behaviour["signal"]))
     if "hang" in behaviour:
         threading.Event().wait()
+
+
+def load(assignment: Assignment) -> None:
+    try:
+        registry.dataset(assignment.job.dataset).load(data_places(assignment.data_dir, os.environ))
+    except DatasetMissing as error:
+        say(Failure(kind=error.kind, message=str(error)))
+        sys.exit(1)
 
 
 def source(assignment: Assignment) -> DatasetSource:

@@ -59,6 +59,20 @@ def test_steps_that_took_no_time_do_not_stop_the_rounds(gang: Gang) -> None:
     assert gang.attempts()[0].state is AttemptState.SUCCEEDED
 
 
+@pytest.mark.parametrize("time_s", [5e-324, 1e308])
+def test_steps_that_took_what_no_clock_measures_are_no_measurement(
+    gang: Gang, time_s: float
+) -> None:
+    """Their throughput or their sum is infinite, which no JSON can tell anybody."""
+    token = gang.start()
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(time_s,) * 3)
+    gang.both_report(token, steps)
+    gang.both_report(token, SUCCESS)
+    gang.round()
+    assert gang.attempts()[0].state is AttemptState.LOST
+    assert gang.attempts()[0].failure_kind == "senseless"
+
+
 def test_an_attempt_that_cannot_be_decided_on_does_not_stop_the_others(gang: Gang) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
@@ -91,9 +105,8 @@ def test_a_waiting_job_that_cannot_be_started_ends_and_keeps_no_other_waiting(ga
     assert "gone_since_the_upgrade" in ended.reason
 
 
+@pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_an_attempt_whose_job_is_locked_is_left_to_the_next_round(gang: Gang) -> None:
-    if gang.engine.dialect.name != "postgresql":
-        pytest.skip("SQLite has one writer at a time; needs PostgreSQL in FARM_TEST_POSTGRES")
     token = gang.start()
     with writing(gang.engine) as canceller, writing(gang.engine) as scheduler:
         request_cancel_sweep(canceller, 1, now=gang.now)

@@ -5,6 +5,8 @@ TensorFlow is imported once for all of them, on one rank.
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -140,6 +142,23 @@ def test_a_loss_that_is_not_finite_is_a_failure_of_its_own_kind(tmp_path: Path) 
         train(JOB, engine, tmp_path)
     assert caught.value.kind is FailureKind.NOT_A_NUMBER
     assert "step 0" in str(caught.value)
+
+
+def test_a_loss_that_grows_out_of_all_proportion_is_a_failure_of_its_own_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farm.trainers.tensorflow_engine.LEARNING_RATE", 1e4)
+    with pytest.raises(RankFailed) as caught:
+        train(replace(JOB, steps=1000), build(JOB), tmp_path)
+    assert caught.value.kind is FailureKind.DIVERGED
+    said = re.fullmatch(
+        r"train_loss rose from (\S+) to (\S+) by step (\d+): the training diverges",
+        str(caught.value),
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx(math.log(10), rel=0.1)
+    assert float(said[2]) > 1000 * float(said[1])
+    assert 10 <= int(said[3]) < 40
 
 
 def test_the_errors_of_tensorflow_are_told_apart() -> None:

@@ -51,6 +51,8 @@ SINGLE = JobSpec(
 )
 RING = replace(SINGLE, strategy="mwms_ring", world_size=2)
 LONG = replace(RING, steps=1_000_000)
+# The evaluation of 10,000 examples takes the leader a second or two.
+EVALUATED = replace(RING, dataset="synthetic_cifar10", global_batch_size=64, steps=3)
 
 
 def kinds_of_steps(trainer: TrainerProcess) -> str:
@@ -156,6 +158,35 @@ def test_the_loss_of_a_peer_is_noticed_and_named(
         assert "\n" not in failure.message
         assert leader.exit_code() == EXIT_FAILED
         assert time.monotonic() - begun < limit_s
+
+
+def stop_in_evaluation(leader: TrainerProcess) -> None:
+    """Stop the leader in its evaluation, for which its peers wait."""
+    while leader.wait_for(Steps).kind is not StepKind.TIMED:
+        pass
+    leader.process.send_signal(signal.SIGSTOP)
+
+
+@pytest.mark.tensorflow
+def test_a_leader_that_stops_while_its_peers_wait_is_noticed_and_named(tmp_path: Path) -> None:
+    with gang(EVALUATED, tmp_path) as (leader, follower):
+        stop_in_evaluation(leader)
+        begun = time.monotonic()
+        failure = follower.wait_for(Failure)
+        assert time.monotonic() - begun < 25.0
+    assert failure.kind is FailureKind.PEER_LOST
+    assert "rank 0 has not answered for 5 s" in failure.message
+
+
+@pytest.mark.tensorflow
+def test_a_rank_that_waits_for_its_leader_shows_signs_of_life(tmp_path: Path) -> None:
+    with gang(EVALUATED, tmp_path) as (leader, follower):
+        stop_in_evaluation(leader)
+        while follower.wait_for(Steps).kind is not StepKind.TIMED:
+            pass
+        follower.wait_for(Progress, timeout_s=10.0)
+        leader.process.send_signal(signal.SIGCONT)
+        results([leader, follower])
 
 
 @pytest.mark.tensorflow

@@ -82,5 +82,5 @@ def test_a_download_has_a_limit_as_a_whole(url: str, tmp_path: Path) -> None:
 
 
 def test_without_internet_the_message_says_where_the_file_belongs(tmp_path: Path) -> None:
-    with pytest.raises(DatasetMissing, match=r"cannot be downloaded.*put set\.npz into"):
+    with pytest.raises(DatasetMissing, match=r"cannot be downloaded.*put set\.npz into.*curl -fLo"):
         fetch(remote("http://127.0.0.1:1/file"), tmp_path, connect_timeout_s=1.0)

@@ -68,6 +68,7 @@ def test_every_process_of_the_farm_has_a_unit() -> None:
     assert [unit.stem for unit in UNITS] == [
         "farm-agent",
         "farm-collector",
+        "farm-prune",
         "farm-scheduler",
         "farm-web",
     ]
@@ -87,6 +88,15 @@ def test_a_unit_reads_an_environment_file_that_has_an_example(unit: Path) -> Non
     (path,) = unit_values(unit, "EnvironmentFile")
 
     assert f"{Path(path).name}.example" in ENV_EXAMPLES
+
+
+def test_the_timer_starts_a_unit_that_ends_by_itself() -> None:
+    [timer] = (DEPLOY / "systemd").glob("*.timer")
+    service = timer.with_suffix(".service")
+
+    assert service in UNITS
+    assert unit_values(service, "Type") == ["oneshot"]
+    assert unit_values(timer, "OnCalendar")
 
 
 def test_the_agents_unit_survives_a_trainer_that_ran_out_of_memory() -> None:

@@ -17,6 +17,7 @@ from farm.config import SERVER_SETTINGS
 from farm.core.commands import COMMANDS as WIRE_COMMANDS
 from farm.core.expansion import expand
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.noise import NoiseKind
 from farm.core.rendezvous import BARRIERS
 from farm.core.reports import REPORTS
 from farm.core.settings import Setting
@@ -260,3 +261,7 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
     }
 
     assert set(DOCUMENTS) - {README} <= linked
+
+
+def test_every_kind_of_noise_is_documented_and_no_other() -> None:
+    assert names(section(DOCS / "measuring.md", "Noise")) == [kind.value for kind in NoiseKind]

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from farm.core.commands import RankAddress
+from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.rendezvous import Advance, End, Limits, Resend, Wait, decide
+from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Limits, Resend, Wait, decide
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
@@ -154,6 +155,68 @@ def test_a_lost_peer_waits_for_the_cause_before_it_decides() -> None:
     assert decision.state is AttemptState.LOST
 
 
+def test_who_says_nothing_is_the_cause_of_its_peers_complaints() -> None:
+    complaint = failed(0, FailureKind.PEER_LOST, ended_age_s=2.0)
+    view = attempt(AttemptState.RUNNING, complaint, rank(1, RankPhase.STARTED))
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.LOST
+    assert decision.failure == Failure(
+        kind=FailureKind.STALLED,
+        message="rank 1 on vm-1 stopped answering, seen by rank 0 on vm-0: because peer_lost",
+    )
+
+
+def test_a_gang_in_which_everybody_lost_somebody_blames_nobody() -> None:
+    ranks = [failed(i, FailureKind.PEER_LOST, ended_age_s=2.0) for i in (0, 1)]
+    decision = decide(attempt(AttemptState.RUNNING, *ranks), LIMITS)
+    assert isinstance(decision, End)
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.PEER_LOST
+
+
+def test_nobody_waits_for_a_prepared_rank_when_another_cannot_prepare() -> None:
+    lacking = failed(1, FailureKind.DATASET_MISSING, ended_age_s=0.0)
+    view = attempt(AttemptState.PREPARING, rank(0, RankPhase.PREPARED), lacking)
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, End)
+    assert decision.failure is not None
+    assert decision.failure.message == "rank 1 on vm-1: because dataset_missing"
+
+
+def test_whoever_may_lack_the_same_has_a_moment_to_say_so() -> None:
+    lacking = failed(1, FailureKind.DATASET_MISSING, ended_age_s=0.9)
+    view = attempt(AttemptState.PREPARING, rank(0, RankPhase.LEASED), lacking)
+    assert decide(view, LIMITS) == Wait()
+    lacking = dataclasses.replace(lacking, ended_age_s=PREPARING_VERDICT_S)
+    view = attempt(AttemptState.PREPARING, rank(0, RankPhase.LEASED), lacking)
+    assert isinstance(decide(view, LIMITS), End)
+
+
+def prepared(*frameworks: str) -> list[RankView]:
+    return [rank(i, RankPhase.PREPARED, framework=name) for i, name in enumerate(frameworks)]
+
+
+def test_a_gang_of_several_versions_is_refused_before_anything_is_measured() -> None:
+    ranks = prepared("tensorflow 2.21.0", "tensorflow 2.20.0", "tensorflow 2.21.0")
+    assert decide(attempt(AttemptState.PREPARING, *ranks), LIMITS) == End(
+        state=AttemptState.LOST,
+        failure=Failure(
+            kind=FailureKind.VERSIONS_DIFFER,
+            message=(
+                "rank 0 on vm-0 has tensorflow 2.21.0, rank 1 on vm-1 has tensorflow 2.20.0:"
+                " install the same version on all agents"
+            ),
+        ),
+    )
+
+
+def test_a_gang_of_one_version_goes_on() -> None:
+    ranks = prepared("tensorflow 2.21.0", "tensorflow 2.21.0")
+    view = attempt(AttemptState.PREPARING, *ranks)
+    assert decide(view, LIMITS) == Advance(state=AttemptState.MEASURING)
+
+
 def test_the_cause_is_named_and_not_its_echo() -> None:
     view = attempt(
         AttemptState.RUNNING, failed(0, FailureKind.PEER_LOST), failed(1, FailureKind.KILLED)
@@ -210,3 +273,39 @@ def test_cancelling_wins_over_everything() -> None:
     ranks = [failed(0, FailureKind.KILLED), rank(1, RankPhase.LEASED, lease_s=-1.0)]
     view = attempt(AttemptState.PREPARING, *ranks, cancel_requested=True)
     assert decide(view, LIMITS) == End(state=AttemptState.CANCELLED)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        (AttemptState.MEASURING, RankPhase.MEASURED),
+        (AttemptState.SHAPING, RankPhase.SHAPED),
+    ],
+)
+def test_a_machine_that_drifted_ends_the_attempt_at_the_peers_barrier_and_at_no_other(
+    state: AttemptState, phase: RankPhase
+) -> None:
+    drifted = ControlRun(control_s=1.5, past_s=(1.0,) * 5)
+    decision = decide(attempt(state, rank(0, phase), rank(1, phase, control=drifted)), LIMITS)
+    if state is not AttemptState.MEASURING:
+        assert isinstance(decision, Advance)
+        return
+    assert isinstance(decision, End)
+    assert decision.state is AttemptState.VOID
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.DISTURBED
+    assert decision.failure.message.startswith("agent vm-1, rank 1: its control run took 50 %")
+    assert [flag.rank for flag in decision.disturbed] == [1]
+
+
+def test_the_slowest_of_several_drifted_machines_is_named_and_the_others_counted() -> None:
+    ranks = [
+        rank(i, RankPhase.MEASURED, control=ControlRun(control_s=s, past_s=(1.0,) * 5))
+        for i, s in enumerate((1.4, 2.0))
+    ]
+    decision = decide(attempt(AttemptState.MEASURING, *ranks), LIMITS)
+    assert isinstance(decision, End)
+    assert decision.failure is not None
+    assert "vm-1" in decision.failure.message
+    assert decision.failure.message.endswith("(and 1 more)")
+    assert [flag.rank for flag in decision.disturbed] == [1, 0]

@@ -8,6 +8,25 @@ from farm.core.trainer_lines import FailureKind
 from farm.errors import InvalidSpec
 from farm.trainers.failures import DatasetMissing, RankFailed, failure_of
 
+# As TensorFlow 2.21 said them, shortened in the middle.
+BARRIER = (
+    "Barrier failed because: task is set to ERROR: UNAVAILABLE: Task /job:worker/replica:0/task:1"
+    " heartbeat timeout. [type.googleapis.com/tensorflow.CoordinationServiceError=''].\n"
+    "RPC: /tensorflow.CoordinationService/Barrier"
+)
+EXHAUSTED = """Graph execution error:
+
+Detected at node small_cnn_1/conv2d_1/Relu defined at (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+
+  File "/farm/trainers/tensorflow_engine.py", line 141, in step
+
+OOM when allocating tensor with shape[40000,30,30,32] and type float on /device:CPU:0 by allocator \
+cpu
+\t [[{{node small_cnn_1/conv2d_1/Relu}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor.
+ [Op:__inference_step_520]"""
+
 
 def error_named(name: str, message: str = "") -> Exception:
     """An exception of a framework that is not imported here."""
@@ -19,6 +38,7 @@ def error_named(name: str, message: str = "") -> Exception:
     ("error", "kind"),
     [
         (MemoryError(), FailureKind.OUT_OF_MEMORY),
+        (type("_ArrayMemoryError", (MemoryError,), {})(), FailureKind.OUT_OF_MEMORY),
         (error_named("ResourceExhaustedError"), FailureKind.OUT_OF_MEMORY),
         (error_named("UnavailableError"), FailureKind.PEER_LOST),
         (error_named("AbortedError"), FailureKind.PEER_LOST),
@@ -26,6 +46,8 @@ def error_named(name: str, message: str = "") -> Exception:
         (error_named("CancelledError"), FailureKind.PEER_LOST),
         (error_named("UnknownError", "Could not start gRPC server"), FailureKind.PORT_TAKEN),
         (error_named("UnknownError", "else"), FailureKind.TRAINER_RAISED),
+        (error_named("InternalError", BARRIER), FailureKind.PEER_LOST),
+        (error_named("InternalError", "else"), FailureKind.TRAINER_RAISED),
         (ValueError("shapes"), FailureKind.TRAINER_RAISED),
         (InvalidSpec("model", "x", "one of y"), FailureKind.TRAINER_RAISED),
         (DatasetMissing("no mnist"), FailureKind.DATASET_MISSING),
@@ -46,3 +68,12 @@ def test_a_message_is_one_line_and_no_longer_than_can_be_shown() -> None:
     message = failure_of(ValueError("a\n  b" + "c" * 9999), world_size=1).message
     assert message.startswith("ValueError: a bc")
     assert len(message) < 600
+
+
+def test_of_tensorflows_words_the_reason_is_kept_and_its_wrapping_is_not() -> None:
+    exhausted = failure_of(error_named("ResourceExhaustedError", EXHAUSTED), world_size=1)
+    assert exhausted.message == (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[40000,30,30,32] and type"
+        " float on /device:CPU:0 by allocator cpu"
+    )
+    assert "type.googleapis" not in failure_of(error_named("E", BARRIER), world_size=2).message

@@ -41,7 +41,7 @@ def fetch(
         DatasetMissing: not reachable, too slow, another checksum, or the folder is not writable.
     """
     target = folder / remote.file_name
-    hint = f"put {remote.file_name} into {folder}"
+    hint = f"put {remote.file_name} into {folder}, as 'curl -fLo {target} {remote.url}' does"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as scratch:

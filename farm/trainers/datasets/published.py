@@ -10,6 +10,7 @@ from farm.trainers.contracts import LoadedDataset
 from farm.trainers.datasets.download import RemoteFile, fetch
 from farm.trainers.datasets.found import Found
 from farm.trainers.datasets.places import first_readable
+from farm.trainers.failures import DatasetMissing
 
 
 def load_published(
@@ -28,7 +29,13 @@ def load_published(
 
     found = first_readable(places, read)
     if found is None:
-        fetch(archive, places[0])
+        try:
+            fetch(archive, places[0])
+        except DatasetMissing as error:
+            searched = ", ".join(map(str, places))
+            raise DatasetMissing(
+                f"data set {facts.name} is in none of {searched}; {error}"
+            ) from error
         found = first_readable(places[:1], read)
         assert found is not None
     return loaded(

@@ -1,0 +1,31 @@
+"""A real agent, except that its warm trainers come from the fake template.
+
+Its arguments are the fake template's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from farm.log import configure
+from worker_agent.config import load_config
+from worker_agent.hardware import read_facts
+from worker_agent.supervisor import Supervisor
+
+TEMPLATE = Path(__file__).with_name("template.py")
+
+
+def main() -> None:
+    config = dataclasses.replace(
+        load_config(os.environ), template=(sys.executable, str(TEMPLATE), *sys.argv[1:])
+    )
+    configure(config.log_level)
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    Supervisor(config, read_facts(config)).run()
+
+
+if __name__ == "__main__":
+    main()

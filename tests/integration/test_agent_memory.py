@@ -1,0 +1,100 @@
+"""Real processes in a real control group that run out of memory: what the kernel says of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from farm.core.trainer_lines import Failure, FailureKind
+from tests.memory_group import LimitedGroup, limited_group
+from worker_agent.kernel_log import KernelLog, kernel_log_path
+from worker_agent.memory_evidence import MemoryWitness
+from worker_agent.verdict import explain_exit
+
+pytestmark = pytest.mark.root
+
+LIMIT_BYTES = 64 << 20
+# Says that it lives and waits; with a line of input it takes more than the group may have.
+HUNGRY = "import sys; print('up', flush=True); sys.stdin.readline(); held = b'x' * (256 << 20)"
+
+
+@pytest.fixture
+def group() -> Iterator[LimitedGroup]:
+    with limited_group(LIMIT_BYTES) as group:
+        yield group
+
+
+@pytest.fixture
+def start(group: LimitedGroup) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts processes in the group that wait for a word to run out of memory."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", HUNGRY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        started.append(process)
+        group.take(process.pid)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def feed(process: subprocess.Popen[bytes]) -> None:
+    """Let it allocate, and wait for what becomes of it."""
+    assert process.stdin is not None
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    assert process.wait(timeout=30) == -signal.SIGKILL
+
+
+def verdict(process: subprocess.Popen[bytes], witness: MemoryWitness) -> Failure:
+    return explain_exit(process.returncode, memory=witness.evidence(process.pid))
+
+
+@pytest.mark.parametrize("is_log_readable", [True, False], ids=["log", "counter"])
+def test_a_process_that_outgrows_its_group_is_out_of_memory(
+    start: Callable[[], subprocess.Popen[bytes]], is_log_readable: bool
+) -> None:
+    path = kernel_log_path()
+    if is_log_readable and path is None:
+        pytest.skip("the kernel's log is not of this process namespace")
+    process = start()
+    witness = MemoryWitness(log=KernelLog(path if is_log_readable else None))
+    witness.look([process.pid])
+    feed(process)
+    failure = verdict(process, witness)
+    witness.close()
+    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    source = "the kernel's log" if is_log_readable else "the counter of its control group"
+    assert failure.message.startswith(
+        f"killed by the kernel for want of memory (by {source}): the control group's limit is"
+        " 64 MiB, its peak was 64 MiB"
+    )
+
+
+def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
+    start: Callable[[], subprocess.Popen[bytes]],
+) -> None:
+    path = kernel_log_path()
+    if path is None:
+        pytest.skip("the kernel's log is not of this process namespace")
+    ours, other = start(), start()
+    witness = MemoryWitness()
+    witness.look([ours.pid])
+    feed(other)
+    ours.kill()
+    ours.wait(timeout=10)
+    failure = verdict(ours, witness)
+    witness.close()
+    assert failure.kind is FailureKind.KILLED
+    assert failure.message.endswith("but other processes")

@@ -1,0 +1,96 @@
+"""What a trainer's end means: only the kernel's own word makes a SIGKILL a want of memory."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from farm.core.trainer_lines import FailureKind
+from worker_agent.memory_evidence import MemoryEvidence
+from worker_agent.verdict import explain_exit
+
+NOTHING = MemoryEvidence()
+NAMED = MemoryEvidence(is_named=True)
+COUNTED = MemoryEvidence(group_kill_count=1)
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("return_code", "memory", "kind"),
+    [
+        (0, NOTHING, FailureKind.TRAINER_RAISED),
+        (3, NAMED, FailureKind.TRAINER_RAISED),
+        (-signal.SIGKILL, NAMED, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGKILL, COUNTED, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGKILL, NOTHING, FailureKind.KILLED),
+        (-signal.SIGKILL, MemoryEvidence(group_kill_count=0), FailureKind.KILLED),
+        (-signal.SIGSEGV, NAMED, FailureKind.KILLED),
+    ],
+)
+def test_a_sigkill_is_out_of_memory_only_with_the_kernels_word_for_it(
+    return_code: int, memory: MemoryEvidence, kind: FailureKind
+) -> None:
+    assert explain_exit(return_code, memory=memory).kind is kind
+
+
+def test_a_kill_of_another_process_is_not_taken_for_the_trainers() -> None:
+    others = MemoryEvidence(is_named=False, group_kill_count=1, machine_kill_count=1)
+    failure = explain_exit(-signal.SIGKILL, memory=others)
+    assert failure.kind is FailureKind.KILLED
+    assert failure.message.endswith("but other processes")
+
+
+def test_the_machines_counter_alone_proves_nothing_and_is_told() -> None:
+    somewhere = MemoryEvidence(group_kill_count=0, machine_kill_count=1)
+    failure = explain_exit(-signal.SIGKILL, memory=somewhere)
+    assert failure.kind is FailureKind.KILLED
+    assert "some process" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (
+            MemoryEvidence(is_named=True, limit_bytes=512 * KIB**2, peak_bytes=511 * KIB**2),
+            "(by the kernel's log): the control group's limit is 512 MiB, its peak was 511 MiB;",
+        ),
+        (
+            MemoryEvidence(group_kill_count=2, limit_bytes=512 * KIB**2),
+            "(by the counter of its control group): the control group's limit is 512 MiB;",
+        ),
+        (MemoryEvidence(is_named=True, machine_bytes=KIB**3), "the machine has 1024 MiB;"),
+    ],
+)
+def test_the_reason_names_its_evidence_the_limit_and_what_to_do(
+    memory: MemoryEvidence, words: str
+) -> None:
+    message = explain_exit(-signal.SIGKILL, memory=memory).message
+    assert words in message
+    assert message.endswith("try a smaller batch per replica, or more memory")
+    assert "\n" not in message
+
+
+def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_job() -> None:
+    failure = explain_exit(1, memory=NOTHING, is_connecting=True)
+    assert failure.kind is FailureKind.PEER_LOST
+    killed = explain_exit(-signal.SIGKILL, memory=NAMED, is_connecting=True)
+    assert killed.kind is FailureKind.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "W0000 00:00:17 117 op_kernel.cc:18] OP_REQUIRES failed at mkl_util.h:848 :"
+        " RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[60000,26,26,32]\nmore",
+    ],
+)
+def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, said: str) -> None:
+    failure = explain_exit(-number, memory=NOTHING, log_tail=f"before\n{said}\nafter")
+    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    assert "\n" not in failure.message
+    assert explain_exit(-number, memory=NOTHING, log_tail="before").kind is FailureKind.KILLED
+    killed = explain_exit(-signal.SIGTERM, memory=NOTHING, log_tail=said)
+    assert killed.kind is FailureKind.KILLED
