@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint bench clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
 	@echo 'make test   install what tests need and run all that need neither root nor a browser'
 	@echo 'make lint   check format, style and types'
+	@echo 'make bench  measure what the farm itself costs, about an hour; see docs/performance.md'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
 
 demo: $(VENV)/installed-run
@@ -29,6 +30,9 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks --write docs/performance.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -11,20 +11,21 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from farm.config import SERVER_SETTINGS, Settings
+from farm.core.noise import NoisePolicy
 from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.leftovers import MARK, end_marked
 from farm.embedded.processes import Child, Nursery, Program
-from farm.embedded.redis import is_free, start_redis
+from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
+from farm.embedded.sites import AgentSite, local_site
 from farm.errors import FarmError, InvalidSpec
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _READY_S = 60.0
 _LEFTOVERS_GRACE_S = 5.0
 _WEB_PORTS_TRIED = 50
-_FIRST_AGENT_PORT = 20_000
-_PORTS_PER_AGENT = 200
 # An agent ends its rank and flushes its spool; a trainer inside TensorFlow may need the SIGKILL.
 _AGENT_GRACE_S = 15.0
 _SERVER_GRACE_S = 10.0
@@ -47,19 +46,34 @@ class EmbeddedFarm:
     """Start everything on entering, end everything on leaving. For the main thread.
 
     `settings` becomes what is really used: the embedded Redis, and a web port that was free.
-    `report` gets a line for whatever the user should see.
+    `report` gets a line for whatever the user should see. Without `sites` there are `agents` of
+    this machine, which share its cores; those elsewhere find the broker at `broker_host`.
     """
 
     def __init__(
         self,
         settings: Settings,
         *,
-        agents: int,
+        agents: int = 0,
+        sites: Sequence[AgentSite] = (),
+        broker_host: str = LOOPBACK,
         signals: StopSignals,
         report: Callable[[str], None],
     ) -> None:
-        self.settings = dataclasses.replace(settings, home=settings.home.absolute())
-        self._shares = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
+        # The servers share the agents' cores here, so that some foreign load is part of every
+        # measurement. To void them for it would leave a newcomer without any.
+        self.settings = dataclasses.replace(
+            settings,
+            home=settings.home.absolute(),
+            noise_policy=settings.noise_policy or NoisePolicy.FLAG,
+        )
+        self._sites = tuple(sites) or tuple(
+            local_site(number, cpus=cpus, home=self.settings.home)
+            for number, cpus in enumerate(
+                share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
+            )
+        )
+        self._broker_host = broker_host
         self._signals = signals
         self._report = report
         self._nursery = Nursery(report)
@@ -67,7 +81,7 @@ class EmbeddedFarm:
 
     @property
     def agent_ids(self) -> tuple[str, ...]:
-        return tuple(f"local-{number}" for number in range(1, len(self._shares) + 1))
+        return tuple(site.agent_id for site in self._sites)
 
     @property
     def dashboard_url(self) -> str:
@@ -153,6 +167,7 @@ class EmbeddedFarm:
         known = read_endpoints(home)
         redis = start_redis(
             home / "redis",
+            host=self._broker_host,
             port=known.broker_port if known else None,
             log_dir=home / "logs",
             environ=self._environ(),
@@ -181,15 +196,13 @@ class EmbeddedFarm:
         shared.setdefault("AGENT_HEARTBEAT_S", f"{min(5.0, self.settings.lease_s / 4):g}")
         return [
             Program(
-                name=agent_id,
-                argv=(sys.executable, "-P", "-m", "worker_agent"),
-                environ=shared | _agent_environ(agent_id, number, cpus, self.settings.home),
+                name=site.agent_id,
+                argv=(*site.prefix, sys.executable, "-P", "-m", "worker_agent"),
+                environ={**shared, **site.settings, "AGENT_ID": site.agent_id},
                 stage=_STAGE_AGENTS,
                 grace_s=_AGENT_GRACE_S,
             )
-            for number, (agent_id, cpus) in enumerate(
-                zip(self.agent_ids, self._shares, strict=True)
-            )
+            for site in self._sites
         ]
 
     def _environ(self) -> dict[str, str]:
@@ -230,18 +243,6 @@ class EmbeddedFarm:
             }
         missing = sorted(set(self.agent_ids) - beating)
         return missing if _answers(self.dashboard_url) else [*missing, "web"]
-
-
-def _agent_environ(agent_id: str, number: int, cpus: tuple[int, ...], home: Path) -> dict[str, str]:
-    first_port = _FIRST_AGENT_PORT + number * _PORTS_PER_AGENT
-    return {
-        "AGENT_ID": agent_id,
-        "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
-        "AGENT_INTERFACE": "lo",
-        "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
-        "AGENT_CPUS": ",".join(map(str, cpus)),
-        "AGENT_STATE_DIR": str(home / "agents" / agent_id),
-    }
 
 
 def _web_port(host: str, wanted: int) -> int:

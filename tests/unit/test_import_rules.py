@@ -22,6 +22,7 @@ RULES: dict[str, set[str]] = {
     "farm.errors": set(),
     "farm.core": {"farm.errors"},
     "farm.log": set(),
+    "farm.lab": {"farm.core", "farm.errors"},
     "farm.wire": {"farm.core", "farm.errors", "farm.transport", "celery", "kombu", "redis"},
     "farm.transport": {"kombu"},
     "farm.config": {"farm.core", "farm.errors"},
@@ -36,7 +37,7 @@ RULES: dict[str, set[str]] = {
     },
     "worker_agent": {
         *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),
-        *("celery", "kombu", "redis", "psutil", "pynvml"),
+        *("farm.lab.wirefilter", "celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
     },
     "web": {
         *("farm", "farm.core", "farm.store", "farm.recommend", "farm.submission", "farm.errors"),

@@ -1,0 +1,51 @@
+"""Where the processes of a benchmark's farm run, and that they stand still."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+
+def bind_farm(*, server_cores: Iterable[int]) -> None:
+    """Bind each agent of this process's farm to its rank's cores, and all others to these.
+
+    Couriers and templates go with their agent. Trainers, which are started later, bind themselves.
+    """
+    cores = set(server_cores)
+    for child in psutil.Process().children():
+        own = child.environ().get("AGENT_CPUS")
+        chosen = {int(core) for core in own.split(",")} if own else cores
+        for process in (child, *child.children(recursive=True)):
+            _bind(process.pid, chosen)
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Stop every process of the farm that this process has started; let them go on at the end."""
+    tree = psutil.Process().children(recursive=True)
+    # Top down, or a parent would see its child stopped.
+    for process in tree:
+        _signal(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in reversed(tree):
+            _signal(process, signal.SIGCONT)
+
+
+def _bind(pid: int, cores: set[int]) -> None:
+    """Bind all threads: the kernel's call means one, and those to come inherit from theirs."""
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,245 @@
+"""Rows of samples a second from a Redis backlog to commits, against a bare load of the same rows.
+
+The backlog is made by the agents' own code: reports of two seconds each go into a real spool, and
+what its delivery would send is sealed and published, about 500 rows a message. Then one collector,
+the process that `farm run collector` is, takes it all. The clock runs from the moment at which the
+backlog stands in the collector's queue, the collector being up and idle, until the last spool's
+position is committed; the rows are counted afterwards.
+
+The baseline loads the same rows into an empty copy of the same table, in this process and without
+anything else: on SQLite `executemany` with a commit every 10,000 rows, on PostgreSQL one COPY.
+
+Limits: 20,000 rows a second on SQLite, 10,000 on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import redis
+import sqlalchemy as sa
+
+from benchmarks.figures import Figure, root, run_benchmark, say
+from benchmarks.rows import Backlog, Series, add_running_attempts, publish_backlog
+from farm.embedded.redis import RunningRedis, start_redis
+from farm.errors import FarmError
+from farm.store.engine import make_engine, reading, writing
+from farm.store.result_tables import SampleRow
+from farm.store.schema import upgrade
+from farm.store.tables import SpoolPosition
+from farm.wire import REPORTS_QUEUE
+from tests.postgres_server import NoPostgres, PostgresServer
+
+AGENT_COUNT = 20
+TICK_COUNT = 6000  # of each agent
+QUICK_TICK_COUNT = 100
+LIMITS_ROWS_PER_S = {"SQLite": 20_000, "PostgreSQL": 10_000}
+_COMMIT_EVERY = 10_000
+_ASIDE_KEY = "benchmark.backlog"
+_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingested:
+    """`cpu_s`: of the collector's process alone."""
+
+    row_count: int
+    message_count: int
+    elapsed_s: float
+    cpu_s: float
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--database", choices=[*LIMITS_ROWS_PER_S], help="only this one")
+
+
+def measure(given: argparse.Namespace) -> list[Figure]:
+    """Measure each database in turn."""
+    tick_count = QUICK_TICK_COUNT if given.quick else TICK_COUNT
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="farm-ingest-") as name:
+        folder = Path(name)
+        if given.database != "PostgreSQL":
+            url = f"sqlite:///{folder}/farm.db"
+            say(f"SQLite: {AGENT_COUNT * tick_count} rows")
+            ours, rows = ingest(folder / "sqlite", url, tick_count=tick_count)
+            bare_s = executemany_s(folder / "bare.db", rows, schema_of=folder / "farm.db")
+            figures.append(_figure("SQLite", "executemany", ours, bare_s))
+        if given.database != "SQLite":
+            say(f"PostgreSQL: {AGENT_COUNT * tick_count} rows")
+            with postgres_database() as url:
+                ours, rows = ingest(folder / "postgresql", url, tick_count=tick_count)
+                bare_s = copy_s(url, rows)
+            figures.append(_figure("PostgreSQL", "COPY", ours, bare_s))
+    return figures
+
+
+def _figure(database: str, bare: str, ours: Ingested, bare_s: float) -> Figure:
+    limit = LIMITS_ROWS_PER_S[database]
+    rows_per_s = ours.row_count / ours.elapsed_s
+    return Figure(
+        name=f"ingest into {database}",
+        unit="rows/s",
+        ours=rows_per_s,
+        baseline=ours.row_count / bare_s,
+        against=f"bare {bare}",
+        limit=f"at least {limit:,} rows/s",
+        reached=rows_per_s >= limit,
+        note=f"{ours.row_count / ours.message_count:.0f} rows a message, "
+        f"{ours.cpu_s / ours.row_count * 1e6:.1f} µs of the collector's CPU time a row",
+    )
+
+
+def ingest(folder: Path, url: str, *, tick_count: int) -> tuple[Ingested, list[tuple[Any, ...]]]:
+    """Preload a Redis, let a collector take it, and return how it went and the rows."""
+    engine = make_engine(url)
+    upgrade(engine)
+    rng = random.Random(1)
+    with writing(engine) as session:
+        series = add_running_attempts(session, agent_count=AGENT_COUNT + 1)
+    with start_redis(folder / "redis") as broker:
+        backlog = publish_backlog(
+            broker.url, series[1:], spools=folder / "spools", tick_count=tick_count, rng=rng
+        )
+        with redis.Redis.from_url(broker.url) as client:
+            client.rename(REPORTS_QUEUE, _ASIDE_KEY)
+        with running_collector(folder, url, broker) as collector:
+            warmed = publish_backlog(
+                broker.url, series[:1], spools=folder / "warm", tick_count=100, rng=rng
+            )
+            _wait_until_stored(engine, warmed)
+            process = psutil.Process(collector.pid)
+            cpu_before = process.cpu_times()
+            with redis.Redis.from_url(broker.url) as client:
+                begun = time.perf_counter()
+                client.rename(_ASIDE_KEY, REPORTS_QUEUE)
+            _wait_until_stored(engine, backlog)
+            elapsed_s = time.perf_counter() - begun
+            cpu_after = process.cpu_times()
+    rows = _stored_rows(engine, series[1:])
+    engine.dispose()
+    if len(rows) != AGENT_COUNT * tick_count:
+        raise FarmError(f"{len(rows)} rows were stored, expected {AGENT_COUNT * tick_count}")
+    cpu_s = cpu_after.user + cpu_after.system - cpu_before.user - cpu_before.system
+    ingested = Ingested(
+        row_count=len(rows),
+        message_count=backlog.message_count,
+        elapsed_s=elapsed_s,
+        cpu_s=cpu_s,
+    )
+    return ingested, rows
+
+
+@contextmanager
+def running_collector(
+    folder: Path, database_url: str, broker: RunningRedis
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the collector as the embedded farm and systemd do."""
+    environ = {**os.environ, "FARM_DATABASE_URL": database_url, "FARM_BROKER_URL": broker.url}
+    command = [sys.executable, "-P", "-m", "farm.cli.main", "run", "collector"]
+    with (folder / "collector.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=root())
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_stored(engine: sa.Engine, backlog: Backlog) -> None:
+    """Watch the spools' positions, which are committed together with the rows."""
+    deadline = time.monotonic() + _LIMIT_S
+    query = sa.select(SpoolPosition.generation, SpoolPosition.confirmed_number)
+    while True:
+        with reading(engine) as session:
+            stored = {generation: number for generation, number in session.execute(query)}
+        if all(stored.get(gen) == last for gen, last in backlog.last_numbers.items()):
+            return
+        if time.monotonic() > deadline:
+            raise FarmError(f"not everything was stored within {_LIMIT_S:.0f} s: see its log")
+        time.sleep(0.02)
+
+
+def _stored_rows(engine: sa.Engine, series: list[Series]) -> list[tuple[Any, ...]]:
+    tokens = [one.token for one in series]
+    columns = SampleRow.__table__.columns
+    with reading(engine) as session:
+        query = sa.select(*columns).where(SampleRow.attempt_id.in_(tokens))
+        return [tuple(row) for row in session.execute(query)]
+
+
+def executemany_s(file: Path, rows: list[tuple[Any, ...]], *, schema_of: Path) -> float:
+    """Load the rows into a new SQLite file with the same table; return the seconds it took."""
+    with sqlite3.connect(schema_of) as source:
+        [(create,)] = source.execute("SELECT sql FROM sqlite_master WHERE name = 'samples'")
+    plain = [(row[0].isoformat(), *row[1:]) for row in rows]
+    columns = [column.name for column in SampleRow.__table__.columns]
+    insert = f"INSERT INTO samples ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(create)
+    begun = time.perf_counter()
+    for start in range(0, len(plain), _COMMIT_EVERY):
+        connection.execute("BEGIN IMMEDIATE")
+        part = plain[start : start + _COMMIT_EVERY]
+        connection.executemany(insert, part)
+        connection.execute("COMMIT")
+    elapsed_s = time.perf_counter() - begun
+    connection.close()
+    return elapsed_s
+
+
+def copy_s(url: str, rows: list[tuple[Any, ...]]) -> float:
+    """Load the rows into a new table like ours with one COPY; return the seconds it took."""
+    columns = [column.name for column in SampleRow.__table__.columns]
+    plain = sa.make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE bare (LIKE samples INCLUDING ALL)")
+        connection.commit()
+        begun = time.perf_counter()
+        with cursor.copy(f"COPY bare ({', '.join(columns)}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        connection.commit()
+        return time.perf_counter() - begun
+
+
+@contextmanager
+def postgres_database() -> Iterator[str]:
+    """Yield the URL of an empty database: of the PostgreSQL that is named, or of our own.
+
+    Raises:
+        FarmError: there is none.
+    """
+    try:
+        server = PostgresServer(is_durable=True)
+    except NoPostgres as error:
+        raise FarmError(str(error)) from error
+    try:
+        with server.database(is_migrated=False) as url:
+            yield url
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(__doc__, measure, options=add_options))

@@ -1,0 +1,161 @@
+"""Trainers started as an agent starts them, warm or cold, without a farm around them."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import (
+    Assignment,
+    Event,
+    Failure,
+    GoLine,
+    Ready,
+    Started,
+    StepKind,
+    Steps,
+    TrainerResult,
+)
+from farm.errors import FarmError
+from worker_agent.config import AgentConfig, load_config
+from worker_agent.events import AgentEvent, TemplateGone
+from worker_agent.process import TrainerProcess, trainer_environment
+from worker_agent.template import TemplateProcess
+
+_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One job, of its slowest rank. Seconds after the start of the first trainer process."""
+
+    ready_s: float
+    first_step_s: float
+    connect_s: float  # its own word: from go until everything is built
+    traced_s: float  # its own word: the first step alone
+    step_s: float  # median of the timed steps
+
+    @property
+    def go_to_first_step_s(self) -> float:
+        return self.first_step_s - self.ready_s
+
+
+class Rank:
+    """One trainer, driven by its line protocol."""
+
+    def __init__(
+        self, job: JobSpec, rank: int, *, config: AgentConfig, template: TemplateProcess | None
+    ) -> None:
+        self._events: queue.SimpleQueue[tuple[float, Event | int]] = queue.SimpleQueue()
+        self.steps: list[float] = []
+        self.process = TrainerProcess(
+            config.trainer,
+            Assignment(job=job, rank=rank, cpus=config.cpus),
+            environment=trainer_environment(os.environ, state_dir=config.state_dir),
+            folder=config.state_dir,
+            on_event=lambda event: self._events.put((time.monotonic(), event)),
+            on_exit=lambda code: self._events.put((time.monotonic(), code)),
+            template=template,
+        )
+
+    def wait_for(self, kind: type) -> tuple[float, Event | int]:
+        """Return the next event of `kind` (int: its end) with the instant of its arrival."""
+        deadline = time.monotonic() + _LIMIT_S
+        while True:
+            try:
+                at, event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise FarmError(f"no {kind.__name__} from a trainer in {_LIMIT_S:g} s") from None
+            if isinstance(event, Steps) and event.kind is StepKind.TIMED:
+                self.steps += event.times_s
+            if isinstance(event, kind):
+                return at, event
+            if isinstance(event, Failure | int):
+                raise FarmError(f"trainer failed: {event}\n{self.process.log_tail}")
+
+
+def train(
+    job: JobSpec, configs: Sequence[AgentConfig], templates: Sequence[TemplateProcess | None]
+) -> Run:
+    """Run one job to its end, a rank for each of the job's, each on its own cores."""
+    begun_s = time.monotonic()
+    with ExitStack() as stack:
+        ranks = []
+        for number in range(job.world_size):
+            rank = Rank(job, number, config=configs[number], template=templates[number])
+            stack.callback(rank.process.close)
+            stack.callback(rank.process.kill)
+            ranks.append(rank)
+        ready_s = max(rank.wait_for(Ready)[0] for rank in ranks)
+        cluster = {"worker": tuple(f"127.0.0.1:{port}" for port in free_ports(job.world_size))}
+        for number, rank in enumerate(ranks):
+            rank.process.write(GoLine(cluster=cluster, task_index=number))
+        arrived_s, started = max((rank.wait_for(Started) for rank in ranks), key=lambda one: one[0])
+        assert isinstance(started, Started)
+        for rank in ranks:
+            rank.wait_for(TrainerResult)
+        for rank in ranks:
+            rank.wait_for(int)
+    return Run(
+        ready_s=ready_s - begun_s,
+        first_step_s=arrived_s - begun_s,
+        connect_s=started.connect_s,
+        traced_s=started.first_step_s,
+        step_s=max(statistics.median(rank.steps) for rank in ranks),
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for held in sockets:
+            held.bind(("127.0.0.1", 0))
+        return [int(held.getsockname()[1]) for held in sockets]
+
+
+@contextmanager
+def ready_templates(configs: Sequence[AgentConfig]) -> Iterator[list[TemplateProcess]]:
+    """Start a template for each agent and wait until all of them have imported everything."""
+    events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+    templates: list[TemplateProcess] = []
+    try:
+        for number, config in enumerate(configs):
+            assert config.template is not None
+            environment = trainer_environment(os.environ, state_dir=config.state_dir)
+            template = TemplateProcess(
+                number,
+                config.template,
+                environment=environment,
+                folder=config.state_dir,
+                post=events.put,
+            )
+            templates.append(template)
+        for _ in configs:
+            event = events.get(timeout=_LIMIT_S)
+            if isinstance(event, TemplateGone):
+                raise FarmError(f"template ended: {templates[event.template].log_tail}")
+        yield templates
+    finally:
+        for template in templates:
+            template.kill()
+        for _ in templates:
+            while not isinstance(events.get(timeout=_LIMIT_S), TemplateGone):
+                pass
+
+
+def config_of(core: int, folder: Path) -> AgentConfig:
+    """Return the settings of an agent that has one core."""
+    state_dir = folder / str(core)
+    state_dir.mkdir()
+    return load_config(
+        {"AGENT_ID": f"core-{core}", "AGENT_CPUS": str(core), "AGENT_STATE_DIR": str(state_dir)}
+    )

@@ -1,0 +1,187 @@
+"""Warm trainers against cold ones: when the first step is done, and how long a step takes.
+
+Both kinds are started as an agent starts them, one right after the other, in turn first and second
+(ABBA): one rank alone, and a ring of two where there are two cores. `go` is given as soon as every
+rank is ready, without the rendezvous, which is the same for both.
+
+Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.pairs import PairedRatio, alternating, paired_ratio
+from benchmarks.trainers import Run, config_of, ready_templates, train
+from farm.core.spec import JobSpec
+from farm.errors import FarmError
+from worker_agent.child import become_reaper
+from worker_agent.config import AgentConfig
+from worker_agent.template import TemplateProcess
+
+_START_LIMIT_RATIO = 0.45
+# Step times agree if their ratio cannot be told from 1 or is next to it, and is known so well that
+# this says something: noise alone would make a wide interval, which holds 1 whatever is compared.
+_STEP_LIMIT_RATIO = 0.02
+_STEP_INTERVAL_RATIO = 0.05
+_ALONE = JobSpec(
+    model="small_cnn",
+    dataset="digits",
+    strategy="single",
+    world_size=1,
+    global_batch_size=256,
+    steps=300,
+    warmup_step_count=30,
+)
+_RING = dataclasses.replace(
+    _ALONE, strategy="mwms_ring", world_size=2, global_batch_size=512, steps=150
+)
+
+
+def compare(
+    job: JobSpec,
+    configs: Sequence[AgentConfig],
+    templates: Sequence[TemplateProcess],
+    *,
+    pair_count: int,
+) -> tuple[list[Run], list[Run]]:
+    """Return the warm runs and the cold ones, pair by pair."""
+    warm: list[Run] = []
+    cold: list[Run] = []
+    for number, is_warm_first in enumerate(alternating(pair_count), start=1):
+        for is_warm in (is_warm_first, not is_warm_first):
+            used = list(templates) if is_warm else [None] * len(templates)
+            (warm if is_warm else cold).append(train(job, configs, used))
+        say(
+            f"{job.strategy} {number}/{pair_count}: warm and cold, first step after "
+            f"{warm[-1].first_step_s:.2f} and {cold[-1].first_step_s:.2f} s, a step "
+            f"{warm[-1].step_s * 1e3:.3f} and {cold[-1].step_s * 1e3:.3f} ms"
+        )
+    return warm, cold
+
+
+def figures_of(name: str, warm: Sequence[Run], cold: Sequence[Run]) -> list[Figure]:
+    """Return what the limits are held against."""
+    start = pairs_of(lambda run: run.first_step_s, warm, cold)
+    go = pairs_of(lambda run: run.go_to_first_step_s, warm, cold)
+    step = pairs_of(lambda run: run.step_s, warm, cold)
+    # From go on, against all of a cold start: what the limit was first written for.
+    whole = paired_ratio([r.go_to_first_step_s for r in warm], [r.first_step_s for r in cold])
+    return [
+        figure(
+            f"{name}: start to first step",
+            lambda run: run.first_step_s,
+            (warm, cold),
+            ratio=start,
+            limit=f"at most {_START_LIMIT_RATIO:.2f}",
+            reached=start.median <= _START_LIMIT_RATIO,
+        ),
+        figure(
+            f"{name}: go to first step",
+            lambda run: run.go_to_first_step_s,
+            (warm, cold),
+            ratio=go,
+            note=f"{whole.median:.2f} of a cold start from its beginning; of it, "
+            f"connecting and building {median(warm, lambda run: run.connect_s):.3f} s warm, "
+            f"{median(cold, lambda run: run.connect_s):.3f} s cold, "
+            f"tracing and running {median(warm, lambda run: run.traced_s):.3f} s warm, "
+            f"{median(cold, lambda run: run.traced_s):.3f} s cold",
+        ),
+        figure(
+            f"{name}: step time",
+            lambda run: run.step_s,
+            (warm, cold),
+            ratio=step,
+            limit=f"within {_STEP_LIMIT_RATIO:.0%} of 1 or not told from it, "
+            f"interval within {_STEP_INTERVAL_RATIO:.0%}",
+            reached=agrees(step),
+        ),
+    ]
+
+
+def agrees(ratio: PairedRatio) -> bool:
+    """Whether a ratio of step times is known, and is 1 as far as that can be told."""
+    farthest = max(abs(ratio.low - 1), abs(ratio.high - 1))
+    is_one = ratio.low <= 1 <= ratio.high or farthest <= _STEP_LIMIT_RATIO
+    return is_one and farthest <= _STEP_INTERVAL_RATIO
+
+
+def figure(
+    name: str,
+    value: Callable[[Run], float],
+    runs: tuple[Sequence[Run], Sequence[Run]],
+    *,
+    ratio: PairedRatio,
+    limit: str = "",
+    reached: bool | None = None,
+    note: str = "",
+) -> Figure:
+    warm, cold = runs
+    interval = (
+        f"ratio {ratio.median:.4f}, 95 % interval {ratio.low:.4f} to {ratio.high:.4f}, "
+        f"{ratio.pair_count} pairs"
+    )
+    return Figure(
+        name=name,
+        unit="s",
+        ours=median(warm, value),
+        baseline=median(cold, value),
+        against="cold",
+        ratio=ratio.median,
+        limit=limit,
+        reached=reached,
+        note=f"{interval}; {note}" if note else interval,
+    )
+
+
+def pairs_of(
+    value: Callable[[Run], float], warm: Sequence[Run], cold: Sequence[Run]
+) -> PairedRatio:
+    return paired_ratio([value(run) for run in warm], [value(run) for run in cold])
+
+
+def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return statistics.median(value(run) for run in runs)
+
+
+def memory_of(template: TemplateProcess) -> Figure:
+    """Return what the template costs while nothing is forked from it."""
+    text = Path(f"/proc/{template.pid}/smaps_rollup").read_text()
+    sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, text.splitlines()[1:])}
+    return Figure(
+        name="memory of the template",
+        unit="bytes",
+        ours=sizes["Pss:"],
+        baseline=sizes["Rss:"],
+        against="resident, with what it shares",
+    )
+
+
+def measure(given: argparse.Namespace) -> list[Figure]:
+    """Compare one rank alone and, where there are two cores, a ring of two."""
+    if not become_reaper():
+        raise FarmError("warm trainers: this kernel gives a process no orphans")
+    cores = sorted(os.sched_getaffinity(0))[-2:]
+    with tempfile.TemporaryDirectory() as folder:
+        configs = [config_of(core, Path(folder)) for core in cores]
+        with ready_templates(configs[-1:]) as templates:
+            figures = [memory_of(templates[0])]
+            runs = compare(_ALONE, configs[-1:], templates, pair_count=2 if given.quick else 16)
+            figures += figures_of("one rank", *runs)
+        if len(cores) == 2:
+            with ready_templates(configs) as templates:
+                runs = compare(_RING, configs, templates, pair_count=1 if given.quick else 12)
+                figures += figures_of("ring of two", *runs)
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(__doc__, measure))

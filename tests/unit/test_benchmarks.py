@@ -1,0 +1,181 @@
+"""The benchmarks: what a figure says, what ends with status 1, and that each is described."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import (
+    BEGIN_MARKER,
+    BENCHMARKS,
+    END_MARKER,
+    has_markers,
+    main,
+    write_table,
+)
+from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
+from benchmarks.pairs import PairedRatio
+from benchmarks.warm import agrees
+from farm.errors import FarmError
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "performance.md"
+AT = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+
+
+def figure(*, reached: bool | None = True) -> Figure:
+    return Figure(
+        name="a | figure", unit="s", ours=0.5, baseline=0.25, against="bare", reached=reached
+    )
+
+
+def measuring(*figures: Figure) -> Callable[[argparse.Namespace], Sequence[Figure]]:
+    return lambda given: figures
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_is_a_file_with_a_description_and_a_section(name: str) -> None:
+    source = (ROOT / "benchmarks" / f"{name}.py").read_text()
+    assert source.startswith('"""')
+    assert "run_benchmark(__doc__, " in source
+    assert f"\n### `{name}`\n" in PAGE.read_text()
+
+
+def test_the_page_describes_no_benchmark_that_there_is_not() -> None:
+    described = [
+        line.removeprefix("### ").strip("`")
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("### ")
+    ]
+    assert sorted(described) == sorted(BENCHMARKS)
+
+
+def test_make_bench_fills_the_page() -> None:
+    assert "-m benchmarks --write docs/performance.md" in (ROOT / "Makefile").read_text()
+    assert has_markers(PAGE)
+
+
+def test_the_ratio_is_ours_to_the_baseline_unless_it_is_given() -> None:
+    assert figure().ratio == 2.0
+    paired = Figure(name="a", unit="s", ours=1.0, baseline=2.0, against="b", ratio=0.51)
+    assert paired.ratio == 0.51
+    alone = Figure(name="a", unit="s", ours=1.0, baseline=None, against="none")
+    assert alone.ratio is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "options", "status"),
+    [
+        ([figure()], [], 0),
+        ([figure(), figure(reached=None)], [], 0),
+        ([figure(), figure(reached=False)], [], 1),
+        ([figure(reached=False)], ["--quick"], 0),
+        ([], [], 1),
+    ],
+)
+def test_a_missed_limit_or_no_figure_at_all_is_a_failure(
+    figures: list[Figure], options: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_benchmark("doc", measuring(*figures), argv=["--json", *options]) == status
+    printed = json.loads(capsys.readouterr().out)
+    assert [Figure(**fields).ours for fields in printed] == [f.ours for f in figures]
+
+
+def test_what_a_user_can_mend_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(given: argparse.Namespace) -> list[Figure]:
+        raise FarmError("there is no PostgreSQL")
+
+    assert run_benchmark("doc", fail, argv=["--quick"]) == 1
+    assert capsys.readouterr().err == "benchmark failed: there is no PostgreSQL\n"
+
+
+def test_a_signal_ends_a_benchmark_once_and_restores_what_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cleaned = []
+
+    def wait(given: argparse.Namespace) -> list[Figure]:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)  # the second one must not cut this short
+            cleaned.append(True)
+        return [figure()]
+
+    before = signal.getsignal(signal.SIGINT)
+    assert run_benchmark("doc", wait, argv=["--quick"]) == STOPPED_STATUS
+    assert cleaned
+    assert capsys.readouterr() == ("", "stopped\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", ""])
+def test_an_option_refuses_a_number_too_small_to_measure_anything(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number of at least 1, got"):
+        at_least(1)(text)
+    assert at_least(1)("1") == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_equal"),
+    [
+        (0.98, 1.01, True),
+        (1.003, 1.018, True),  # not 1, but next to it
+        (1.003, 1.03, False),
+        (0.96, 1.06, False),  # 1 is in it, as in any interval that is wide enough
+    ],
+)
+def test_step_times_agree_only_if_their_ratio_is_known(
+    low: float, high: float, is_equal: bool
+) -> None:
+    ratio = PairedRatio(median=(low + high) / 2, low=low, high=high, pair_count=16)
+    assert agrees(ratio) is is_equal
+
+
+def test_a_table_that_lacks_a_benchmark_does_not_replace_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN_MARKER}\nold\n{END_MARKER}\n")
+    monkeypatch.setattr("benchmarks.__main__.BENCHMARKS", ("absent",))
+    assert main(["--write", str(page)]) == 1
+    assert "old" in page.read_text()
+    assert "failed or missed a limit: absent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "s", "-"),
+        (2.5, "s", "2.5 s"),
+        (0.0123, "s", "12.3 ms"),
+        (4e-05, "s", "40 µs"),
+        (76_759_040, "bytes", "76.8 MB"),
+        (0.00139, "ratio", "0.139 %"),
+        (26_559.6, "rows/s", "26,560 rows/s"),
+        (0, "ticks", "0 ticks"),
+    ],
+)
+def test_a_figure_is_shown_in_the_unit_that_people_read(
+    value: float | None, unit: str, text: str
+) -> None:
+    assert shown(value, unit) == text
+
+
+def test_a_new_table_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{BEGIN_MARKER}\nold\n{END_MARKER}\n\nafter\n")
+    for _ in range(2):
+        write_table(page, {"ingest": [figure()]}, begun_at=AT)
+    text = page.read_text()
+    assert text.startswith(f"before\n\n{BEGIN_MARKER}\n\nMeasured on 2026-03-01, 12:00 UTC")
+    assert text.endswith(f"{END_MARKER}\n\nafter\n")
+    assert "old" not in text
+    [row] = [line for line in text.splitlines() if line.startswith("| `ingest`")]
+    assert row == r"| `ingest` | a \| figure | 500 ms | 250 ms | bare | 2 | - | yes |"
