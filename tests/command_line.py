@@ -18,7 +18,7 @@ def accepts(command: Sequence[str]) -> bool:
     program, *arguments = command
     scripts = tomllib.loads(_PYPROJECT.read_text())["project"]["scripts"]
     if program != "farm":
-        return program in scripts and set(arguments) <= {"--check"}
+        return program in scripts and set(arguments) <= {"--check", "--clear-network"}
     context: click.Context | None = None
     found: click.Command = main
     while isinstance(found, click.Group):

@@ -14,13 +14,17 @@ from pathlib import Path
 from farm.core.codec import to_json
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
-from worker_agent.config import AGENT_SETTINGS, load_config
+from worker_agent import privilege
+from worker_agent.config import AGENT_SETTINGS, load_config, load_state_dir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 left as told, 1 failed, 2 wrong usage or settings."""
     options = _parser().parse_args(arguments)
     try:
+        if options.clear_network:
+            clear_network(load_state_dir(os.environ, file=options.config))
+            return 0
         config = load_config(os.environ, file=options.config)
         # Imported late, so that --help and a wrong setting answer at once.
         from worker_agent.hardware import read_facts
@@ -30,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(to_json(facts), indent=2))
             return 0
         configure(config.log_level)
+        privilege.withhold()
         with _only_agent(config.state_dir):
             from worker_agent.supervisor import Supervisor
 
@@ -61,7 +66,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="print what would be reported as JSON, and exit"
     )
+    parser.add_argument(
+        "--clear-network",
+        action="store_true",
+        help="undo the network profile that an ended agent has left, and exit; needs no broker",
+    )
     return parser
+
+
+def clear_network(state_dir: Path) -> None:
+    """Undo what the agent of this directory has applied, and say so.
+
+    Raises:
+        InvalidSpec: that agent runs: it undoes by itself, and must not be crossed.
+        EmulationFailed: something may still be shaped.
+    """
+    from worker_agent.undo import undo_applied
+
+    with _only_agent(state_dir):
+        undone = undo_applied(str(state_dir))
+    print(f"undone: {undone}" if undone else "nothing was applied")
 
 
 @contextmanager

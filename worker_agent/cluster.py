@@ -7,6 +7,23 @@ from farm.core.trainer_lines import GoLine
 from farm.errors import InvalidSpec
 
 
+def reroute(
+    cluster: dict[str, tuple[str, ...]],
+    *,
+    peers: tuple[RankAddress, ...],
+    reached: tuple[RankAddress, ...],
+) -> dict[str, tuple[str, ...]]:
+    """Return the cluster as one rank sees it: each peer where an emulator has it `reached`."""
+    ways = {
+        _place(peer.host, port): _place(way.host, way_port)
+        for peer, way in zip(peers, reached, strict=True)
+        for port, way_port in zip(peer.trainer_ports, way.trainer_ports, strict=True)
+    }
+    return {
+        role: tuple(ways.get(place, place) for place in places) for role, places in cluster.items()
+    }
+
+
 def go_lines(
     cluster: dict[str, tuple[str, ...]], *, roles: tuple[str, ...], address: RankAddress
 ) -> tuple[GoLine, ...]:
@@ -15,12 +32,16 @@ def go_lines(
     Raises:
         InvalidSpec: the cluster lacks one of them.
     """
-    host = f"[{address.host}]" if ":" in address.host else address.host
     lines = []
     for role, port in zip(roles, address.trainer_ports, strict=True):
-        own = f"{host}:{port}"
+        own = _place(address.host, port)
         members = cluster.get(role, ())
         if own not in members:
             raise InvalidSpec(f"cluster.{role}", list(members), f"{own} among them")
         lines.append(GoLine(cluster=cluster, task_index=members.index(own)))
     return tuple(lines)
+
+
+def _place(host: str, port: int) -> str:
+    # An IPv6 address needs brackets before its port.
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

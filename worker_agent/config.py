@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 from farm.core.agents import check_agent_id
 from farm.core.settings import Setting, read_settings, seconds, whole_number
 from farm.errors import InvalidSpec
 from farm.wire import require_redis
-from worker_agent.machine import address_towards, interface_of, own_cpus
+from worker_agent.emulators.site import Site
+from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 
 
 def parse_agent_id(text: str) -> str:
@@ -114,6 +116,13 @@ AGENT_SETTINGS = (
         parse=parse_cpus,
     ),
     Setting(
+        name="AGENT_SHARES_CORES",
+        default="false",
+        meaning="ranks of one gang may share this agent's cores, as hosts of a lab do, "
+        "if all of their agents say so",
+        parse=parse_switch,
+    ),
+    Setting(
         name="AGENT_LABELS",
         default=None,
         meaning="what jobs may ask for, such as instance_type=Standard_D2s_v3,zone=1",
@@ -190,6 +199,7 @@ class AgentConfig:
     first_port: int
     last_port: int
     cpus: tuple[int, ...]
+    shares_cores: bool
     labels: dict[str, str]
     state_dir: Path
     trainer: tuple[str, ...]
@@ -201,6 +211,16 @@ class AgentConfig:
     data_dir: str | None
     lease_s: float
     log_level: str
+
+    @property
+    def site(self) -> Site:
+        """What an emulator may know. The broker's traffic is spared, even to a peer's machine."""
+        return Site(
+            state_dir=str(self.state_dir),
+            interface=self.interface,
+            cpus=self.cpus,
+            spared_ports=(urlsplit(self.broker_url).port or DEFAULT_PORT,),
+        )
 
 
 def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> AgentConfig:
@@ -231,8 +251,9 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         first_port=first_port,
         last_port=last_port,
         cpus=cpus,
+        shares_cores=cast(bool, values["AGENT_SHARES_CORES"]),
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
-        state_dir=Path(cast(str, values["AGENT_STATE_DIR"])).expanduser().absolute(),
+        state_dir=_state_dir(values),
         trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
         template=(sys.executable, "-P", "-m", "farm.trainers.template", cores) if is_warm else None,
         heartbeat_s=heartbeat_s,
@@ -243,6 +264,19 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         lease_s=lease_s,
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
     )
+
+
+def load_state_dir(environ: Mapping[str, str], *, file: Path | None = None) -> Path:
+    """Read AGENT_STATE_DIR alone, which needs neither a broker nor a network.
+
+    Raises:
+        InvalidSpec: the file is not TOML, or a setting has no sense.
+    """
+    return _state_dir(read_settings(AGENT_SETTINGS, environ, file=_read_file(file) if file else {}))
+
+
+def _state_dir(values: Mapping[str, object]) -> Path:
+    return Path(cast(str, values["AGENT_STATE_DIR"])).expanduser().absolute()
 
 
 def _read_file(path: Path) -> dict[str, object]:

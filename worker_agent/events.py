@@ -86,9 +86,13 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCleared:
-    """Its last process is gone, its last sample came before this, its ports are free."""
+    """Its last process is gone, its last sample came before this, its ports are free.
+
+    `rtts`: once a profile was undone; empty where they were not measured.
+    """
 
     token: int
+    rtts: tuple[PeerRtt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ import logging
 
 from farm.core.trainer_lines import Failure, FailureKind
 from worker_agent.config import AgentConfig
-from worker_agent.emulators import clear_emulators
 from worker_agent.journal import Journal, ServedRank
 from worker_agent.leftovers import kill_marked
+from worker_agent.shaping import undo_former
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ def clean_up(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
     killed = kill_marked(config.state_dir)
     if killed:
         logger.warning("processes of an earlier life were killed: %d", killed)
-    clear_emulators(interface=config.interface)
+    undo_former(config.site)
     unfinished = served.read()
     if unfinished is None:
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from farm import __version__
+from farm.core.agent_pool import SHARES_CORES
 from farm.core.agents import AgentFacts, Hardware
 from worker_agent.config import AgentConfig
 from worker_agent.emulators import capabilities
@@ -31,7 +32,11 @@ def read_facts(config: AgentConfig) -> AgentFacts:
         last_port=config.last_port,
         cpus=config.cpus,
         labels=config.labels,
-        capabilities=(*capabilities(), *(("gpu",) if accelerators else ())),
+        capabilities=(
+            *capabilities(config.site),
+            *(("gpu",) if accelerators else ()),
+            *((SHARES_CORES,) if config.shares_cores else ()),
+        ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
             core_count=len(config.cpus),

@@ -12,6 +12,7 @@ import psutil
 from farm.errors import InvalidSpec, Unreachable
 
 LOOPBACK = "lo"
+DEFAULT_PORT = 6379  # of a broker URL that names none
 
 
 def address_towards(broker_url: str) -> str:
@@ -19,7 +20,7 @@ def address_towards(broker_url: str) -> str:
     try:
         # Connecting a datagram socket sends nothing; it only asks the routing table.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((parts.hostname, parts.port or 6379))
+            probe.connect((parts.hostname, parts.port or DEFAULT_PORT))
             address: str = probe.getsockname()[0]
             return address
     except OSError as error:

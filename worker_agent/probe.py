@@ -42,6 +42,11 @@ class EchoServer:
             if not self._served.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 return
 
+    def forget_probes(self) -> None:
+        """Count from now on."""
+        while self._served.acquire(blocking=False):
+            pass
+
     def close(self) -> None:
         """Stop listening and drop every connection."""
         self._closing.set()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank
-from farm.core.reports import PeersMeasured, Prepared, ReportBody, Samples, Shaped
+from farm.core.reports import PeerRtt, PeersMeasured, Prepared, ReportBody, Samples, Shaped
 from farm.core.trainer_lines import (
     Event,
     Failure,
@@ -165,7 +165,7 @@ class Rank:
         elif isinstance(event, NetworkMeasured):
             self._on_measured(event, now=now)
         elif isinstance(event, RankCleared):
-            self._on_cleared()
+            self._on_cleared(event.rtts)
 
     def tick(self, *, now: float) -> None:
         """Enforce the limits that have run out."""
@@ -248,12 +248,13 @@ class Rank:
         elif self.is_ending and (self._failure is not None or event.process == 0):
             self._clear()
 
-    def _on_cleared(self) -> None:
+    def _on_cleared(self, rtts: tuple[PeerRtt, ...]) -> None:
         self._phase = Phase.CLEARED
         if self._is_stopped:
             return
         outcome = self._failure or self._results[0]
-        self._report(end_of(outcome, go_s=self._go_s, log_tail=self._resources.log_tail()))
+        log_tail = self._resources.log_tail()
+        self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=rtts))
 
     def _enter(self, phase: Phase, deadline: float, message: str) -> None:
         self._phase = phase
@@ -274,5 +275,6 @@ class Rank:
     def _clear(self) -> None:
         if not self._is_clearing:
             self._clear_at = 0.0  # overdue: should it not begin now, the next tick tries again
-            self._resources.clear()
+            has_succeeded = not self._is_stopped and self._failure is None
+            self._resources.clear(measure_back=has_succeeded)
             self._is_clearing, self._clear_at = True, None

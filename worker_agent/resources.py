@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
@@ -17,8 +18,6 @@ from farm.core.trainer_lines import Assignment, Event, GoLine
 from farm.errors import EmulationFailed
 from worker_agent.config import AgentConfig
 from worker_agent.control import run_control
-from worker_agent.emulators import find_emulator
-from worker_agent.emulators.contracts import NetworkEmulator
 from worker_agent.events import (
     NetworkMeasured,
     Post,
@@ -28,21 +27,21 @@ from worker_agent.events import (
     TrainerExited,
     TrainerSpoke,
 )
+from worker_agent.gang_network import GangNetwork
 from worker_agent.leftovers import kill_marked
 from worker_agent.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.ports import PortRange, port_of
-from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.process import TrainerProcess, trainer_environment
 from worker_agent.sampler import Sampler, create_metrics
 from worker_agent.template import TemplateProcess
 
 logger = logging.getLogger(__name__)
 
-# Of the time left for the peers' barrier: for peers that probe this rank, before its cores become
-# busy with the control run, and as much for the run itself.
-_PROBES_SHARE = _CONTROL_SHARE = 0.3
+# Of the time left for the peers' barrier, the most that the control run may take. What the peers'
+# probes have taken before is gone, so it is of what they left: 0.3 of all where they took 0.3.
+_CONTROL_SHARE = 0.3 / 0.7
 
 
 class RankResources:
@@ -64,13 +63,11 @@ class RankResources:
         self._post = post
         self._template = template
         self._held: list[socket.socket] = []
-        self._echo: EchoServer | None = None
         self._trainers: list[TrainerProcess] = []
         self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
-        self._emulator: NetworkEmulator | None = None
-        self._shaping = threading.Lock()  # nothing may be applied once clearing has begun
-        self._is_clearing = False
+        self._rtts_back: tuple[PeerRtt, ...] = ()
+        self._network = GangNetwork(command, config.site)
 
     def prepare(self) -> RankAddress:
         """Hold ports, listen for probes, start the trainers; return where peers find them.
@@ -80,7 +77,7 @@ class RankResources:
         """
         roles = self._command.roles
         probe, *self._held = self._ports.hold(1 + len(roles))
-        self._echo = EchoServer(probe)
+        self._network.listen(probe)
         address = RankAddress(
             rank=self._command.rank,
             host=self._config.address,
@@ -94,7 +91,7 @@ class RankResources:
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
         """Measure the untouched network; ends in a `NetworkMeasured`."""
-        self._in_thread("measure", self._measure, Purpose.UNTOUCHED, addresses, timeout_s)
+        self._in_thread("measure", self._measure, addresses, timeout_s)
 
     def shape(
         self,
@@ -114,10 +111,16 @@ class RankResources:
         """
         self._release_ports()
         for trainer, line in zip(self._trainers, lines, strict=True):
-            trainer.write(line)
+            cluster = self._network.reroute(line.cluster)
+            trainer.write(dataclasses.replace(line, cluster=cluster))
         pids = tuple(trainer.pid for trainer in self._trainers)
         self._memory.look(pids)
-        watched = Watched(cpus=self._config.cpus, interface=self._config.interface, pids=pids)
+        watched = Watched(
+            cpus=self._config.cpus,
+            interface=self._config.interface,
+            # What a proxy takes of the rank's cores is no foreign load.
+            pids=(*pids, *self._network.pids),
+        )
         self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
         self._sampler.start()
 
@@ -133,9 +136,12 @@ class RankResources:
         ]
         return "\n".join(tails)
 
-    def clear(self) -> None:
-        """Kill every process, undo the profile, free the ports; ends in a `RankCleared`."""
-        self._in_thread("clear", self._clear)
+    def clear(self, *, measure_back: bool = False) -> None:
+        """Kill every process, undo the profile, free the ports; ends in a `RankCleared`.
+
+        With `measure_back` the network is timed once more, after a profile was undone.
+        """
+        self._in_thread("clear", self._clear, measure_back)
 
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
         assignment = Assignment(
@@ -166,41 +172,28 @@ class RankResources:
     def _emit(self, samples: tuple[Sample, ...]) -> None:
         self._post(Sampled(token=self._command.token, samples=samples))
 
+    def _measure(self, addresses: tuple[RankAddress, ...], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            rtts = self._network.measure(addresses, timeout_s=timeout_s)
+        except EmulationFailed as error:
+            self._post_measured(Purpose.UNTOUCHED, (), failure=str(error))
+            return
+        left_s = deadline - time.monotonic()
+        control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
+        self._post_measured(Purpose.UNTOUCHED, rtts, failure=None, control_s=control_s)
+
     def _shape(
         self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
     ) -> None:
+        asked = profile or NetworkProfile()
         try:
-            emulator = find_emulator(profile)
-            peers = tuple(a.host for a in addresses if a.rank != self._command.rank)
-            with self._shaping:
-                if self._is_clearing:
-                    return
-                self._emulator = emulator
-                emulator.apply(
-                    profile or NetworkProfile(), interface=self._config.interface, peers=peers
-                )
+            rtts = self._network.shape(asked, addresses, timeout_s=timeout_s)
         except EmulationFailed as error:
             self._post_measured(Purpose.SHAPED, (), failure=str(error))
             return
-        self._measure(Purpose.SHAPED, addresses, timeout_s)
-
-    def _measure(
-        self, purpose: Purpose, addresses: tuple[RankAddress, ...], timeout_s: float
-    ) -> None:
-        rank = self._command.rank
-        deadline = time.monotonic() + timeout_s
-        try:
-            rtts = measure_peers(addresses, own_rank=rank, timeout_s=timeout_s)
-        except EmulationFailed as error:
-            self._post_measured(purpose, (), failure=str(error))
-            return
-        control_s = None
-        if purpose is Purpose.UNTOUCHED:
-            left_s = deadline - time.monotonic()
-            if self._echo is not None:
-                self._echo.await_probes(len(rtts), timeout_s=_PROBES_SHARE * left_s)
-            control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
-        self._post_measured(purpose, rtts, failure=None, control_s=control_s)
+        if rtts is not None:
+            self._post_measured(Purpose.SHAPED, rtts, failure=None)
 
     def _post_measured(
         self,
@@ -214,47 +207,39 @@ class RankResources:
             NetworkMeasured(
                 token=self._command.token,
                 purpose=purpose,
-                emulator=self._emulator.name if self._emulator else "none",
+                emulator=self._network.emulator_name,
                 rtts=rtts,
                 failure=failure,
                 control_s=control_s,
             )
         )
 
-    def _clear(self) -> None:
+    def _clear(self, measure_back: bool) -> None:
         """Let go of everything. A step that fails keeps neither the others nor the agent back."""
         steps: list[Callable[[], object]] = [trainer.kill for trainer in self._trainers]
         steps.append(self._kill_leftovers)
         steps += [trainer.close for trainer in self._trainers]
         if self._sampler is not None:
             steps.append(self._sampler.stop)
-        if self._echo is not None:
-            steps.append(self._echo.close)
-        steps += [self._memory.close, self._release_ports, self._unshape]
+        steps += [self._memory.close, self._network.undo]
+        if measure_back:
+            steps.append(self._measure_back)
+        steps += [self._network.close, self._release_ports]
         for step in steps:
             try:
                 step()
             except Exception:
                 logger.exception("part of a rank stayed", extra={"token": self._command.token})
-        self._post(RankCleared(token=self._command.token))
+        self._post(RankCleared(token=self._command.token, rtts=self._rtts_back))
+
+    def _measure_back(self) -> None:
+        self._rtts_back = self._network.measure_back()
 
     def _kill_leftovers(self) -> None:
         template = self._template
         # The number of one that has been reaped may be another's by now.
         spare = {template.pid} if template is not None and template.is_alive else set[int]()
         kill_marked(self._config.state_dir, spare=spare)
-
-    def _unshape(self) -> None:
-        with self._shaping:
-            self._is_clearing = True
-            if self._emulator is not None:
-                self._undo(self._emulator)
-
-    def _undo(self, emulator: NetworkEmulator) -> None:
-        try:
-            emulator.clear(interface=self._config.interface)
-        except EmulationFailed:
-            logger.exception("network profile was not undone", extra={"token": self._command.token})
 
     def _release_ports(self) -> None:
         for held in self._held:

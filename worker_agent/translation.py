@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.core.reports import RankEnded, RankStarted, ReportBody, StepTimes
+from farm.core.reports import PeerRtt, RankEnded, RankStarted, ReportBody, StepTimes
 from farm.core.trainer_lines import Epoch, Event, Failure, Started, Steps, TrainerResult
 
 # Of a failure's message, which is shown with its job in every list. The log has the rest.
@@ -33,7 +33,13 @@ def report_of(event: Event, *, go_s: float) -> ReportBody | None:
     return event if isinstance(event, Epoch) else None
 
 
-def end_of(outcome: TrainerResult | Failure, *, go_s: float, log_tail: str) -> RankEnded:
+def end_of(
+    outcome: TrainerResult | Failure,
+    *,
+    go_s: float,
+    log_tail: str,
+    rtts: tuple[PeerRtt, ...] = (),
+) -> RankEnded:
     """Return a rank's last report. The log is of interest only where something went wrong."""
     if isinstance(outcome, Failure):
         outcome = dataclasses.replace(outcome, message=_shortened(outcome.message))
@@ -43,6 +49,7 @@ def end_of(outcome: TrainerResult | Failure, *, go_s: float, log_tail: str) -> R
         failure=None,
         timed_begun_s=outcome.timed_begun_monotonic_s - go_s,
         log_tail="",
+        rtts=rtts,
     )
 
 

@@ -18,6 +18,10 @@ from farm.core.views import LiveAgent, WaitingJob
 Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
 _Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None]
 
+# The capability of agents whose cores the ranks of one gang may share, as hosts of a lab do.
+# Attempts never share cores, whatever their agents say.
+SHARES_CORES = "shares_cores"
+
 
 def wish_of(job: WaitingJob) -> Wish:
     """Return what a job asks of each of its agents, whatever the others of its gang are."""
@@ -213,12 +217,17 @@ class AgentPool:
         return self._capacity[wish]
 
     def disjoint(self, agents: Iterable[LiveAgent]) -> Iterator[LiveAgent]:
-        """Pass over every agent that shares a core with one before it."""
+        """Pass over every agent that shares a core with one before it, unless both may."""
         blocked: set[str] = set()
         for agent in agents:
             if agent.agent_id not in blocked:
                 yield agent
-                blocked.update(self._overlaps.get(agent.agent_id, ()))
+                may_share = SHARES_CORES in agent.capabilities
+                blocked.update(
+                    other.agent_id
+                    for other in self.overlaps(agent)
+                    if not (may_share and SHARES_CORES in other.capabilities)
+                )
 
     def _still_free(
         self, candidates: Mapping[str, LiveAgent], gone: list[str]

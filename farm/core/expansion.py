@@ -6,13 +6,13 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 
 from farm.core.catalogue import Catalogue, StrategyFacts
-from farm.core.fields import did_you_mean
 from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
 from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec
+from farm.core.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 
 MAX_JOBS = 100_000
@@ -41,28 +41,6 @@ class Expansion:
     duplicate_count: int  # jobs dropped since an equal one is there already
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """One point of a case, after the axes that do not apply to it were dropped."""
-
-    case: int
-    model: str
-    dataset: str
-    strategy: str
-    world_size: int
-    global_batch_size: int
-    server_count: int
-    network: NetworkProfile | None
-    training_pass: TrainingPass
-
-    def __str__(self) -> str:
-        names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
-        shown = [f"{name}={getattr(self, name)}" for name in names]
-        if self.server_count:
-            shown.append(f"server_count={self.server_count}")
-        return f"case[{self.case}]: {' '.join(shown)}"
-
-
 def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) -> Expansion:
     """Build every job of the sweep, in an order that depends on nothing but the sweep.
 
@@ -75,10 +53,10 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
     if most_jobs > max_jobs:
         raise InvalidSpec("sweep", most_jobs, f"at most {max_jobs} jobs in one sweep")
     _check_seeds(sweep)
-    possible: list[_Cell] = []
+    possible: list[Cell] = []
     impossible: dict[str, Impossible] = {}
     for cell in _cells(sweep, catalogue):
-        problem = _problem(cell, catalogue, repeat=sweep.repeat)
+        problem = problem_of(cell, catalogue, repeat=sweep.repeat)
         if problem is None:
             possible.append(cell)
             continue
@@ -135,7 +113,7 @@ def _check_seeds(sweep: SweepSpec) -> None:
             )
 
 
-def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[_Cell]:
+def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[Cell]:
     for i, case in enumerate(sweep.cases):
         for point in itertools.product(
             case.models,
@@ -147,7 +125,7 @@ def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[_Cell]:
             case.training_passes,
             _networks(case),
         ):
-            yield _cell(i, point, catalogue.strategies.get(point[2]))
+            yield _cell(i, point, case.emulator, catalogue.strategies.get(point[2]))
 
 
 def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
@@ -173,14 +151,15 @@ def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
 def _cell(
     case: int,
     point: tuple[str, str, str, int, int, int, TrainingPass, NetworkProfile | None],
+    emulator: str | None,
     facts: StrategyFacts | None,
-) -> _Cell:
+) -> Cell:
     model, dataset, strategy, world_size, batch, server_count, training_pass, network = point
     if facts is not None and not facts.uses_servers:
         server_count = 0
         if not facts.uses_network or world_size == 1:
             network = None  # there is nobody to talk to
-    return _Cell(
+    return Cell(
         case=case,
         model=model,
         dataset=dataset,
@@ -189,53 +168,13 @@ def _cell(
         global_batch_size=batch,
         server_count=server_count,
         network=network,
+        emulator=None if network is None else emulator,
         training_pass=training_pass,
     )
 
 
-def _problem(cell: _Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
-    """Say why a cell cannot run, or None when it can."""
-    known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
-        ("model", cell.model, catalogue.models),
-        ("dataset", cell.dataset, catalogue.datasets),
-        ("strategy", cell.strategy, catalogue.strategies),
-    )
-    for field, name, entries in known:
-        if name not in entries:
-            hint = did_you_mean(name, entries)
-            return InvalidSpec(field, name, f"one of {', '.join(entries)}{hint}")
-    facts = catalogue.strategies[cell.strategy]
-    if (problem := _problem_of_width(cell, facts)) is not None:
-        return problem
-    if cell.global_batch_size < cell.world_size:
-        expected = f"at least {cell.world_size}, one example for each replica"
-        return InvalidSpec("global_batch_size", cell.global_batch_size, expected)
-    examples_count = catalogue.datasets[cell.dataset].train_examples_count
-    if cell.global_batch_size > examples_count and not repeat:
-        return InvalidSpec(
-            "global_batch_size",
-            cell.global_batch_size,
-            f"at most {examples_count}, the examples of '{cell.dataset}', without repeat = true",
-        )
-    return None
-
-
-def _problem_of_width(cell: _Cell, facts: StrategyFacts) -> InvalidSpec | None:
-    low, high = facts.min_world_size, facts.max_world_size
-    if cell.world_size < low or (high is not None and cell.world_size > high):
-        if high is None:
-            width = f"at least {low}"
-        else:
-            width = f"{low}" if low == high else f"{low} to {high}"
-        return InvalidSpec("world_size", cell.world_size, f"{width} for strategy '{facts.name}'")
-    if facts.uses_servers and cell.server_count < 1:
-        expected = f"at least 1 for strategy '{facts.name}'"
-        return InvalidSpec("server_count", cell.server_count, expected)
-    return None
-
-
 def _jobs(
-    sweep: SweepSpec, catalogue: Catalogue, cells: list[_Cell]
+    sweep: SweepSpec, catalogue: Catalogue, cells: list[Cell]
 ) -> tuple[tuple[JobSpec, ...], int]:
     """Build the jobs of possible cells, without duplicates; return them and how many went."""
     jobs: dict[object, JobSpec] = {}
@@ -247,7 +186,7 @@ def _jobs(
     return tuple(jobs.values()), len(cells) * sweep.repetitions - len(jobs)
 
 
-def _job(sweep: SweepSpec, catalogue: Catalogue, cell: _Cell, repetition: int) -> JobSpec:
+def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
     case = sweep.cases[cell.case]
     examples_count = catalogue.datasets[cell.dataset].train_examples_count
     return JobSpec(
@@ -258,6 +197,7 @@ def _job(sweep: SweepSpec, catalogue: Catalogue, cell: _Cell, repetition: int) -
         global_batch_size=cell.global_batch_size,
         server_count=cell.server_count,
         network=cell.network,
+        emulator=cell.emulator,
         training_pass=cell.training_pass,
         steps=case.steps,
         epochs=case.epochs,
@@ -284,6 +224,7 @@ def _cell_identity(job: JobSpec) -> tuple[object, ...]:
         job.global_batch_size,
         job.server_count,
         job.network,
+        job.emulator,
         job.training_pass,
         job.steps,
         job.epochs,

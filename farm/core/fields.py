@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from farm.core.spec import MAX_ONE_WAY_DELAY_S, TrainingPass
+from farm.core.spec import EMULATORS, MAX_ONE_WAY_DELAY_S, TrainingPass
 from farm.errors import InvalidSpec
 
 MAX_NAME_CHARACTERS = 200
@@ -120,6 +120,13 @@ def read_delay_s(value: object, where: str) -> float:
     if number is None or not 0 <= number <= high:
         raise InvalidSpec(where, value, f"a number of milliseconds from 0 to {high:g}")
     return number / 1000
+
+
+def read_emulator(value: object, where: str) -> str:
+    if not isinstance(value, str) or value not in EMULATORS:
+        hint = did_you_mean(str(value), EMULATORS)
+        raise InvalidSpec(where, value, f"one of {', '.join(EMULATORS)}{hint}")
+    return value
 
 
 def read_loss_ratio(value: object, where: str) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.network_check import RankRtts, find_deviations, find_leftovers
 from farm.core.noise import Flag, NoiseLimits, control_voids
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
@@ -104,7 +105,12 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         return _time_limit(attempt, limits) or Wait()
     behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
     if not behind:
-        return _unlike_versions(attempt) or _drift(attempt, limits) or Advance(state=barrier.onward)
+        return (
+            _unlike_versions(attempt)
+            or _drift(attempt, limits)
+            or _wrong_network(attempt)
+            or Advance(state=barrier.onward)
+        )
     limit_s = barrier_limit_s(attempt.state, limits)
     if attempt.state_age_s >= limit_s:
         names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
@@ -143,6 +149,44 @@ def _drift(attempt: AttemptView, limits: Limits) -> End | None:
     runs = [(r.rank, r.agent_id, r.control) for r in attempt.ranks]
     flags = control_voids(runs, limits.noise)
     return voided(flags) if flags else None
+
+
+def _wrong_network(attempt: AttemptView) -> End | None:
+    """Void an attempt whose network is not what was asked for, before anything is measured."""
+    profile = attempt.spec.network
+    if attempt.state is not AttemptState.SHAPING or profile is None or profile.is_untouched:
+        return None
+    deviations = find_deviations(
+        profile,
+        [
+            RankRtts(
+                rank=r.rank,
+                agent_id=r.agent_id,
+                untouched=r.untouched,
+                shaped=r.shaped,
+                emulator=r.emulator,
+            )
+            for r in attempt.ranks
+        ],
+    )
+    return _void_for(deviations)
+
+
+def _not_back(attempt: AttemptView) -> End | None:
+    """Void what was measured while, as it seems, somebody else shaped the network too."""
+    seen = [
+        RankRtts(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
+        for r in attempt.ranks
+    ]
+    return _void_for(find_leftovers(seen))
+
+
+def _void_for(deviations: Sequence[str]) -> End | None:
+    if not deviations:
+        return None
+    others = f" (and {len(deviations) - 1} more)" if len(deviations) > 1 else ""
+    failure = Failure(kind=FailureKind.NETWORK, message=deviations[0] + others)
+    return End(state=AttemptState.VOID, failure=failure)
 
 
 def _has_passed(rank: RankView, phase: RankPhase) -> bool:
@@ -203,7 +247,7 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
         names = ", ".join(f"{r.agent_id} (rank {r.rank})" for r in expired)
         return _lost(FailureKind.AGENT_LOST, f"no fresh heartbeat within the lease from {names}")
     if attempt.state is AttemptState.RUNNING and all(r.succeeded for r in attempt.ranks):
-        return End(state=AttemptState.SUCCEEDED)
+        return _not_back(attempt) or End(state=AttemptState.SUCCEEDED)
     return None
 
 

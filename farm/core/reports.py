@@ -111,13 +111,15 @@ class RankEnded:
     """The rank's last report: every process of it is gone and its profile is undone.
 
     Exactly one of `result` and `failure` is set. `timed_begun_s` is the result's begin of the
-    timed window in seconds after go.
+    timed window in seconds after go. `rtts`: after a profile was undone; empty where the peers
+    could not be asked any more.
     """
 
     result: TrainerResult | None
     failure: Failure | None
     timed_begun_s: float | None
     log_tail: str
+    rtts: tuple[PeerRtt, ...] = ()
 
 
 ReportBody = (

@@ -15,6 +15,13 @@ MAX_WORLD_SIZE = 4096
 MAX_GLOBAL_BATCH_SIZE = 100_000_000
 MAX_STEPS = 10_000_000
 MAX_ONE_WAY_DELAY_S = 10.0
+# Below, one full packet takes more than a second, which no connection survives.
+LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
+
+# The capability of agents that can delay, lose and limit packets as a real network would.
+EXACT_EMULATION = "network"
+TCP_PROXY = "tcp_proxy"  # approximates: it loses nothing, and TCP does not notice its delay
+EMULATORS = ("tc_netem", TCP_PROXY, "vde_link")  # what a job may ask for by name
 
 
 class TrainingPass(enum.Enum):
@@ -67,6 +74,7 @@ class JobSpec:
     global_batch_size: int
     server_count: int = 0
     network: NetworkProfile | None = None
+    emulator: str | None = None  # one of EMULATORS; None: any that is exact
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     steps: int | None = None
     epochs: int | None = None

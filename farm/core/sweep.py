@@ -13,6 +13,7 @@ from farm.core.fields import (
     axis,
     read_bandwidth_bytes_per_s,
     read_delay_s,
+    read_emulator,
     read_flag,
     read_labels,
     read_loss_ratio,
@@ -54,6 +55,7 @@ class CaseSpec:
     jitters_s: tuple[float, ...] = (0.0,)
     packet_loss_ratios: tuple[float, ...] = (0.0,)
     bandwidths_bytes_per_s: tuple[float | None, ...] = (None,)  # None: not limited
+    emulator: str | None = None  # None: any that is exact
     training_passes: tuple[TrainingPass, ...] = (TrainingPass.FORWARD_BACKWARD,)
     steps: int | None = None
     epochs: int | None = None
@@ -176,6 +178,7 @@ def _parse_case(case: object, where: str) -> CaseSpec:
         bandwidths_bytes_per_s=axis(
             case, "bandwidth_mbit_per_s", where=at, read=read_bandwidth_bytes_per_s, default=(None,)
         ),
+        emulator=scalar(case, "emulator", where=at, read=read_emulator, default=None),
         training_passes=axis(
             case, "pass", where=at, read=read_pass, default=(TrainingPass.FORWARD_BACKWARD,)
         ),
@@ -212,6 +215,7 @@ _CASE_FIELDS = (
     "packet_loss_percent",
     "bandwidth_mbit_per_s",
     "pass",
+    "emulator",
     "steps",
     "epochs",
     "warmup_steps",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
+from farm.core.reports import PeerRtt
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
 
@@ -22,7 +23,7 @@ class WaitingJob:
 
     job_id: int
     world_size: int
-    requires: frozenset[str] = frozenset()  # capabilities, such as "netem"
+    requires: frozenset[str] = frozenset()  # capabilities, such as "network"
     labels: frozenset[tuple[str, str]] = frozenset()
     avoid: frozenset[str] = frozenset()  # agents that failed it: only if there are no others
     measured_by: Mapping[str, int] = field(default_factory=dict)
@@ -61,6 +62,10 @@ class RankView:
     ended_age_s: float | None = None  # since its end was stored
     framework: str | None = None  # name and version, once it is prepared
     control: ControlRun | None = None  # only while its attempt waits at the barrier after it
+    untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged
+    shaped: tuple[PeerRtt, ...] = ()
+    emulator: str | None = None
+    back: tuple[PeerRtt, ...] = ()  # after its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from farm.core.lifecycle import (
     RankPhase,
     move,
 )
-from farm.core.reports import Prepared, RankEnded
+from farm.core.reports import PeersMeasured, Prepared, RankEnded, Shaped
 from farm.core.retries import RetryPolicy, after_attempt
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
@@ -26,6 +26,12 @@ from farm.core.views import AttemptView, RankView
 from farm.errors import InvalidSpec, NotFound
 from farm.store.control_runs import control_runs
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+
+# When a rank's round trips are looked at.
+_JUDGED = {
+    (AttemptState.SHAPING, RankPhase.SHAPED),
+    (AttemptState.RUNNING, RankPhase.ENDED),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +115,7 @@ def _view(
         state=attempt.state,
         state_age_s=(now - attempt.state_since).total_seconds(),
         ranks=tuple(
-            _rank_view(member, runs.get((attempt.id, member[0].rank)), now=now)
+            _rank_view(member, runs.get((attempt.id, member[0].rank)), state=attempt.state, now=now)
             for member in members
         ),
         cancel_requested=job.cancel_requested,
@@ -117,7 +123,11 @@ def _view(
 
 
 def _rank_view(
-    member: Row[Rank, Agent], control: ControlRun | None, *, now: dt.datetime
+    member: Row[Rank, Agent],
+    control: ControlRun | None,
+    *,
+    state: AttemptState,
+    now: dt.datetime,
 ) -> RankView:
     rank, agent = member
     # An agent may have been leased anew only after this attempt ended, so a lease of another
@@ -126,6 +136,8 @@ def _rank_view(
     expires_at = agent.lease_expires_at if holds else None
     prepared = from_json(Prepared, rank.prepared) if rank.prepared else None
     ended = from_json(RankEnded, rank.ended) if rank.ended else None
+    is_judged = (state, rank.phase) in _JUDGED
+    shaped = from_json(Shaped, rank.shaped) if is_judged and rank.shaped else None
     return RankView(
         rank=rank.rank,
         agent_id=rank.agent_id,
@@ -140,6 +152,10 @@ def _rank_view(
         failure=ended.failure if ended else None,
         ended_age_s=(now - rank.ended_at).total_seconds() if rank.ended_at else None,
         control=control,
+        untouched=from_json(PeersMeasured, rank.peers).rtts if is_judged and rank.peers else (),
+        back=ended.rtts if ended else (),
+        shaped=shaped.rtts if shaped else (),
+        emulator=shaped.emulator if shaped else None,
     )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.core.spec import NetworkProfile
+from farm.core.spec import EXACT_EMULATION, NetworkProfile
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
@@ -20,7 +20,6 @@ from farm.store.repetitions import CellServers, cell_servers
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 
-NETEM = "netem"  # the capability of an agent that can shape its network
 _ON_REQUEST = "on request"
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 # Of so many jobs at the head of the queue it is looked up who has measured their cells.
@@ -267,7 +266,7 @@ def _required_capabilities(spec: dict[str, Any]) -> frozenset[str]:
         untouched = network is None or from_json(NetworkProfile, network).is_untouched
     except InvalidSpec:
         untouched = True  # its attempt will say so; here it would stop all other jobs
-    return frozenset() if untouched else frozenset({NETEM})
+    return frozenset() if untouched else frozenset({spec.get("emulator") or EXACT_EMULATION})
 
 
 def _no_job(job_id: int) -> NotFound:

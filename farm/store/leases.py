@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from farm.core.agent_pool import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.lifecycle import AttemptState, JobState, RankPhase, move
 from farm.core.scheduling import Placement
@@ -89,11 +90,17 @@ def _free_agents(session: Session, agent_ids: Sequence[str]) -> list[Agent]:
         if agent.attempt_id is not None or agent.unclean_token is not None
         for cpu in agent.facts["cpus"]
     }
+    shared: set[tuple[str, int]] = set()
     for agent in gang:
         cores = {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
-        if cores & taken:
+        # Those that may share do so within a gang; another attempt's cores stay its own.
+        may_share = SHARES_CORES in agent.facts["capabilities"]
+        if cores & (taken if may_share else taken | shared):
             raise LeaseConflict(f"agent {agent.id}: its cores are taken by another one")
-        taken |= cores
+        if may_share:
+            shared |= cores
+        else:
+            taken |= cores
     return gang
 
 

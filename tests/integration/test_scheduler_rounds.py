@@ -17,6 +17,7 @@ from farm.core.messages import seal
 from farm.core.rendezvous import Limits
 from farm.core.reports import (
     REPORT_NAMES,
+    PeerRtt,
     PeersMeasured,
     Prepared,
     RankEnded,
@@ -30,6 +31,7 @@ from farm.core.reports import (
     StepTimes,
 )
 from farm.core.retries import RetryPolicy
+from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import (
     DatasetSource,
     Failure,
@@ -205,6 +207,59 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
     assert row.sent_bytes_per_step == pytest.approx(800)
     assert row.steps_per_epoch == 45
     assert row.fingerprint is not None
+
+
+def rtts_to(rank: int, rtt_s: float) -> tuple[PeerRtt, ...]:
+    return (PeerRtt(rank=rank, rtt_s=rtt_s, probe_count=20),)
+
+
+@pytest.mark.parametrize(
+    ("shaped_s", "back_s", "state", "reason"),
+    [
+        (0.0404, 0.0004, AttemptState.SUCCEEDED, None),
+        (0.0204, None, AttemptState.VOID, "takes 20.4 ms, expected 40.4 ms"),
+        (0.0404, 0.0204, AttemptState.VOID, "still takes 20.4 ms after the end"),
+    ],
+)
+def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
+    engine: sa.Engine,
+    shaped_s: float,
+    back_s: float | None,
+    state: AttemptState,
+    reason: str | None,
+) -> None:
+    with writing(engine) as session:
+        add_sweep(session, job_spec(world_size=2, network=NetworkProfile(one_way_delay_s=0.02)))
+        for agent_id, machine in (("a", "m1"), ("b", "m2")):
+            facts = agent_facts(machine_id=machine, capabilities=("network",))
+            add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    gang = Gang(engine)
+    token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
+    gang.prepare(token)
+    gang.round()
+    for rank, agent_id in enumerate("ab"):
+        gang.report(agent_id, token, rank, PeersMeasured(rtts=rtts_to(1 - rank, 0.0004)))
+    gang.round()
+    for rank, agent_id in enumerate("ab"):
+        shaped = Shaped(emulator="tc_netem", rtts=rtts_to(1 - rank, shaped_s))
+        gang.report(agent_id, token, rank, shaped)
+    gang.round()
+    if back_s is not None:
+        gang.both_report(token, STARTED)
+        gang.round()
+        for rank, agent_id in enumerate("ab"):
+            rtts = rtts_to(1 - rank, back_s)
+            ended = RankEnded(
+                result=RESULT, failure=None, timed_begun_s=0.0, log_tail="", rtts=rtts
+            )
+            gang.report(agent_id, token, rank, ended)
+        gang.round()
+    [attempt] = gang.attempts()
+    assert attempt.state is state
+    assert (attempt.failure_kind, gang.job().state) == (
+        (None, JobState.SUCCEEDED) if reason is None else ("network", JobState.WAITING)
+    )
+    assert reason is None or reason in (attempt.reason or "")
 
 
 def test_nothing_is_sent_twice_before_it_is_overdue(gang: Gang) -> None:

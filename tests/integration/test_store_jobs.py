@@ -114,18 +114,19 @@ def test_when_only_some_are_asked_for_the_foremost_come(engine: sa.Engine) -> No
 
 
 @pytest.mark.parametrize(
-    ("network", "requires"),
+    ("network", "emulator", "requires"),
     [
-        (None, set()),
-        (NetworkProfile(), set()),
-        (NetworkProfile(one_way_delay_s=0.02), {"netem"}),
-        (NetworkProfile(bandwidth_bytes_per_s=1e6), {"netem"}),
+        (None, None, set()),
+        (NetworkProfile(), "tcp_proxy", set()),
+        (NetworkProfile(one_way_delay_s=0.02), None, {"network"}),
+        (NetworkProfile(bandwidth_bytes_per_s=1e6), None, {"network"}),
+        (NetworkProfile(one_way_delay_s=0.02), "tcp_proxy", {"tcp_proxy"}),
     ],
 )
 def test_only_a_shaped_network_needs_an_emulator(
-    engine: sa.Engine, network: NetworkProfile | None, requires: set[str]
+    engine: sa.Engine, network: NetworkProfile | None, emulator: str | None, requires: set[str]
 ) -> None:
-    spec = job_spec(world_size=2, network=network, labels={"zone": "a"})
+    spec = job_spec(world_size=2, network=network, emulator=emulator, labels={"zone": "a"})
     with writing(engine) as session:
         add_job(session, spec)
         [waiting] = waiting_jobs(session, now=NOW)

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
+from farm.core.agent_pool import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement
@@ -71,6 +72,22 @@ def test_a_leased_agent_cannot_be_leased_again(engine: sa.Engine) -> None:
     lease(engine, first, "a")
     with pytest.raises(LeaseConflict):
         lease(engine, second, "a")
+
+
+def test_ranks_of_one_gang_may_share_cores_if_all_of_them_say_so(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        pair, other = add_sweep(session, job_spec(world_size=2), job_spec())
+        for agent_id in ("a", "b", "c"):
+            facts = agent_facts(cpus=(0,), capabilities=(SHARES_CORES,))
+            add_agent(session, agent_id, facts=facts)
+        add_agent(session, "alone", facts=agent_facts(cpus=(0,)))
+    for agent_ids in (("a", "alone"), ("alone", "a")):
+        with pytest.raises(LeaseConflict, match="cores"):
+            lease(engine, pair, *agent_ids)
+    lease(engine, pair, "a", "b")
+    for agent_id in ("c", "alone"):
+        with pytest.raises(LeaseConflict, match="cores"):
+            lease(engine, other, agent_id)
 
 
 def test_an_agent_cannot_be_leased_while_another_one_uses_its_cores(engine: sa.Engine) -> None:

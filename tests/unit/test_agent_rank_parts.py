@@ -14,7 +14,9 @@ from farm.core.trainer_lines import Failure, FailureKind, Progress, StepKind, St
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from worker_agent.cluster import go_lines
 from worker_agent.deadlines import Deadlines
-from worker_agent.emulators import EMULATORS, capabilities, find_emulator
+from worker_agent.emulators import capabilities, create_emulators, find_emulator
+from worker_agent.emulators.contracts import NetworkEmulator
+from worker_agent.emulators.site import Site
 from worker_agent.hardware import parse_cpu_model
 from worker_agent.leftovers import MARK
 from worker_agent.ports import PortRange, port_of
@@ -127,21 +129,36 @@ def test_held_ports_are_taken_for_everybody_else() -> None:
             one.close()
 
 
-@pytest.mark.parametrize("emulator", EMULATORS, ids=lambda emulator: emulator.name)
-def test_every_emulator_may_be_cleared_without_having_been_applied(emulator: object) -> None:
-    if emulator.probe() is None:  # type: ignore[attr-defined] # from the registry
-        emulator.clear(interface="lo")  # type: ignore[attr-defined] # from the registry
+SITE = Site(state_dir="/nowhere", interface="lo", cpus=(0,), spared_ports=(6379,))
+
+
+@pytest.mark.parametrize("emulator", create_emulators(SITE), ids=lambda emulator: emulator.name)
+def test_every_emulator_may_be_cleared_without_having_been_applied(
+    emulator: NetworkEmulator,
+) -> None:
+    if emulator.probe() is None:
+        emulator.clear()
 
 
 def test_the_untouched_network_needs_no_emulator() -> None:
-    assert find_emulator(None).name == "none"
-    assert find_emulator(NetworkProfile()).name == "none"
-    assert "netem" not in capabilities()
+    assert find_emulator(None, SITE).name == "none"
+    assert find_emulator(NetworkProfile(), SITE).name == "none"
+    # All agents of a machine share the loopback interface.
+    assert capabilities(SITE) == ("tcp_proxy",)
 
 
 def test_a_profile_that_nobody_serves_is_refused_with_the_reasons() -> None:
-    with pytest.raises(EmulationFailed, match="none: cannot do"):
-        find_emulator(NetworkProfile(jitter_s=0.001))
+    with pytest.raises(EmulationFailed, match=r"vde_link: lo is not .*; tc_netem: lo is not"):
+        find_emulator(NetworkProfile(packet_loss_ratio=0.001), SITE)
+    with pytest.raises(EmulationFailed, match=r"tcp_proxy: cannot do"):
+        find_emulator(NetworkProfile(packet_loss_ratio=0.001), SITE, wanted="tcp_proxy")
+
+
+def test_nobody_is_given_an_approximation_unasked() -> None:
+    profile = NetworkProfile(one_way_delay_s=0.02)
+    assert find_emulator(profile, SITE, wanted="tcp_proxy").name == "tcp_proxy"
+    with pytest.raises(EmulationFailed, match=r"^no network emulator"):
+        find_emulator(profile, SITE)
 
 
 def test_the_cpu_model_is_the_kernels_name_or_missing() -> None:

@@ -103,6 +103,17 @@ def test_the_agents_unit_survives_a_trainer_that_ran_out_of_memory() -> None:
     assert unit_values(DEPLOY / "systemd" / "farm-agent.service", "OOMPolicy") == ["continue"]
 
 
+def test_the_agents_unit_leaves_no_shaped_network_and_may_shape_one_but_do_nothing_else() -> None:
+    unit = DEPLOY / "systemd" / "farm-agent.service"
+    (line,) = unit_values(unit, "ExecStopPost")
+    program, *arguments = shlex.split(line)
+
+    assert arguments == ["--clear-network"]
+    assert accepts([program.removeprefix(INSTALLED), *arguments])
+    for key in ("AmbientCapabilities", "CapabilityBoundingSet"):
+        assert unit_values(unit, key) == ["CAP_NET_ADMIN"]
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 @pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"

@@ -34,7 +34,7 @@ PRODUCERS = {
         "farm.core.rendezvous",
     },
     FailureKind.REFUSED: {"worker_agent.process", "worker_agent.rank", "worker_agent.supervisor"},
-    FailureKind.NETWORK: {"worker_agent.rank"},
+    FailureKind.NETWORK: {"worker_agent.rank", "farm.core.rendezvous"},
     FailureKind.VERSIONS_DIFFER: {"farm.core.rendezvous"},
     FailureKind.DISTURBED: {"farm.core.rendezvous"},
     FailureKind.SENSELESS: {"farm.scheduler.rounds"},

@@ -10,7 +10,8 @@ from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Limits, Resend, Wait, decide
-from farm.core.spec import JobSpec
+from farm.core.reports import PeerRtt
+from farm.core.spec import JobSpec, NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
@@ -309,3 +310,65 @@ def test_the_slowest_of_several_drifted_machines_is_named_and_the_others_counted
     assert "vm-1" in decision.failure.message
     assert decision.failure.message.endswith("(and 1 more)")
     assert [flag.rank for flag in decision.disturbed] == [1, 0]
+
+
+def rtts(**to_ranks_s: float) -> tuple[PeerRtt, ...]:
+    return tuple(
+        PeerRtt(rank=int(name[1:]), rtt_s=rtt_s, probe_count=20)
+        for name, rtt_s in to_ranks_s.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "ending"),
+    [
+        (0.0404, None),
+        (
+            0.0204,
+            "the round trip from rank 1 on vm-1 to rank 0 takes 20.4 ms, expected 40.4 ms:"
+            " 0.4 ms and twice the one-way delay of 20 ms",
+        ),
+    ],
+)
+def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
+    seen_s: float, ending: str | None
+) -> None:
+    asked = dataclasses.replace(SPEC, network=NetworkProfile(one_way_delay_s=0.02))
+    phase = RankPhase.SHAPED
+    ranks = (
+        rank(0, phase, untouched=rtts(r1=0.0004), shaped=rtts(r1=0.0404)),
+        rank(1, phase, untouched=rtts(r0=0.0004), shaped=rtts(r0=seen_s)),
+    )
+    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=asked), LIMITS)
+    if ending is None:
+        assert decision == Advance(state=AttemptState.STARTING)
+        return
+    failure = Failure(kind=FailureKind.NETWORK, message=ending)
+    assert decision == End(state=AttemptState.VOID, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("back", "ending"),
+    [
+        (rtts(r1=0.0006), None),
+        ((), None),
+        (
+            rtts(r1=0.0204),
+            "the round trip from rank 0 on vm-0 to rank 1 still takes 20.4 ms after the end, and"
+            " took 0.4 ms before",
+        ),
+    ],
+)
+def test_a_network_that_does_not_come_back_voids_a_success(
+    back: tuple[PeerRtt, ...], ending: str | None
+) -> None:
+    ranks = (
+        rank(0, RankPhase.ENDED, succeeded=True, untouched=rtts(r1=0.0004), back=back),
+        rank(1, RankPhase.ENDED, succeeded=True, untouched=rtts(r0=0.0004)),
+    )
+    decision = decide(attempt(AttemptState.RUNNING, *ranks), LIMITS)
+    if ending is None:
+        assert decision == End(state=AttemptState.SUCCEEDED)
+        return
+    failure = Failure(kind=FailureKind.NETWORK, message=ending)
+    assert decision == End(state=AttemptState.VOID, failure=failure)

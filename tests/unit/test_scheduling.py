@@ -2,6 +2,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
+from farm.core.agent_pool import SHARES_CORES
 from farm.core.scheduling import Placement, explain, place
 from farm.core.views import LiveAgent, WaitingJob
 
@@ -193,6 +194,13 @@ def test_agents_that_share_a_core_do_not_count_twice_towards_the_width_of_the_fa
         agent("b", machine="m", cpus=[0]),
     ]
     assert placed_ids([job(1, 2, waited_s=999), job(2)], agents) == [2]
+
+
+def test_only_ranks_of_one_gang_share_cores_and_only_if_all_of_them_may() -> None:
+    hosts = [agent(name, machine="m", cpus=[0], can=[SHARES_CORES]) for name in "abc"]
+    assert placed([job(1, 2), job(2)], hosts) == [Placement(1, ("a", "b"))]
+    alone = agent("d", machine="m", cpus=[0])
+    assert placed_ids([job(1, 4)], [*hosts, alone]) == []
 
 
 def test_holding_an_agent_holds_its_cores() -> None:

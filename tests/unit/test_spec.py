@@ -101,6 +101,7 @@ def test_repetitions_share_their_cell_but_not_their_content() -> None:
     [
         {"world_size": 3},
         {"network": NetworkProfile(one_way_delay_s=0.01)},
+        {"emulator": "tcp_proxy"},
         {"training_pass": TrainingPass.FORWARD},
         {"steps": 11},
         {"labels": {"zone": "1"}},

@@ -104,10 +104,52 @@ def test_a_network_without_any_wish_is_the_untouched_one(delay: float) -> None:
 
 def test_minus_zero_does_not_make_another_cell() -> None:
     jobs = [
-        expanded({**RING, "jitter_ms": 1, "one_way_delay_ms": delay}).jobs[0]
+        expanded({**RING, "packet_loss_percent": 1, "one_way_delay_ms": delay}).jobs[0]
         for delay in (0.0, -0.0)
     ]
     assert jobs[0].cell_hash == jobs[1].cell_hash
+
+
+def test_an_emulator_is_asked_for_where_there_is_something_to_emulate() -> None:
+    case = {**RING, "one_way_delay_ms": [0, 5], "emulator": "tcp_proxy"}
+    asked = {(job.network is None, job.emulator) for job in expanded(case).jobs}
+    assert asked == {(True, None), (False, "tcp_proxy")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"one_way_delay_ms": 5, "jitter_ms": 6},
+            "case[0].jitter_ms: expected at most one_way_delay_ms, 5, got 6.0",
+        ),
+        (
+            {"bandwidth_mbit_per_s": 0.01},
+            "case[0].bandwidth_mbit_per_s: expected at least 0.012, a packet a second, got 0.01",
+        ),
+        (
+            {"packet_loss_percent": 1, "emulator": "tcp_proxy"},
+            "case[0].packet_loss_percent: expected 0 for the emulator 'tcp_proxy', "
+            "which cannot lose packets, got 1.0",
+        ),
+        (
+            {"one_way_delay_ms": 5, "emulator": "netem"},
+            "case[0].emulator: expected one of tc_netem, tcp_proxy, vde_link "
+            "(did you mean 'tc_netem'?), got 'netem'",
+        ),
+    ],
+)
+def test_a_network_that_cannot_be_made_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expanded({**RING, **fields})
+    assert str(refused.value) == message
+
+
+def test_an_impossible_network_is_left_out_alone() -> None:
+    case = {**RING, "one_way_delay_ms": [0, 5], "jitter_ms": [0, 5]}
+    expansion = expanded(case, skip_impossible=True)
+    assert len(expansion.jobs) == 3
+    assert [item.cell.rpartition(" ")[2] for item in expansion.impossible] == ["jitter_s=0.005"]
 
 
 def test_any_loss_below_everything_is_a_ratio_below_one() -> None:

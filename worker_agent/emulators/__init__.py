@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-import logging
+import itertools
+from collections.abc import Callable
 
-from farm.core.spec import NetworkProfile
+from farm.core.spec import EXACT_EMULATION, NetworkProfile
 from farm.errors import EmulationFailed
 from worker_agent.emulators.contracts import NetworkEmulator
+from worker_agent.emulators.site import Site
+from worker_agent.emulators.tc_netem import TcNetem
+from worker_agent.emulators.tcp_proxy import TcpProxy
 from worker_agent.emulators.untouched import Untouched
+from worker_agent.emulators.vde_link import VdeLink
 
-logger = logging.getLogger(__name__)
-
-EMULATORS: tuple[NetworkEmulator, ...] = (Untouched(),)
+EMULATORS: tuple[Callable[[Site], NetworkEmulator], ...] = (Untouched, VdeLink, TcNetem, TcpProxy)
 
 
-def find_emulator(profile: NetworkProfile | None) -> NetworkEmulator:
+def create_emulators(site: Site) -> tuple[NetworkEmulator, ...]:
+    """Return one of each, best first."""
+    return tuple(create(site) for create in EMULATORS)
+
+
+def find_emulator(
+    profile: NetworkProfile | None, site: Site, *, wanted: str | None = None
+) -> NetworkEmulator:
     """Return the first that serves the profile here; None asks for the untouched network.
+
+    `wanted` names the one that a job insists on; without it any exact one will do, so that
+    nobody is given an approximation without having asked for it.
 
     Raises:
         EmulationFailed: none can; the message has each one's reason.
     """
-    wanted = profile or NetworkProfile()
+    asked = profile or NetworkProfile()
+    if asked.is_untouched:
+        return Untouched(site)
     reasons = []
-    for emulator in EMULATORS:
-        if not emulator.serves(wanted):
-            reasons.append(f"{emulator.name}: cannot do {wanted}")
+    for emulator in create_emulators(site):
+        if (wanted or EXACT_EMULATION) not in emulator.capabilities:
+            continue
+        if not emulator.serves(asked):
+            reasons.append(f"{emulator.name}: cannot do {asked}")
             continue
         missing = emulator.probe()
         if missing is None:
@@ -33,16 +50,8 @@ def find_emulator(profile: NetworkProfile | None) -> NetworkEmulator:
     raise EmulationFailed("no network emulator serves this profile; " + "; ".join(reasons))
 
 
-def capabilities() -> tuple[str, ...]:
+def capabilities(site: Site) -> tuple[str, ...]:
     """Return what the emulators that work here let the agent claim."""
-    return tuple(e.capability for e in EMULATORS if e.capability and e.probe() is None)
-
-
-def clear_emulators(*, interface: str) -> None:
-    """Undo what an earlier life of this agent may have applied; what fails is logged."""
-    for emulator in EMULATORS:
-        try:
-            if emulator.probe() is None:
-                emulator.clear(interface=interface)
-        except EmulationFailed:
-            logger.exception("%s may still shape %s", emulator.name, interface)
+    able = (e for e in create_emulators(site) if e.capabilities and not e.probe())
+    # Two of them may be exact.
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(e.capabilities for e in able)))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from farm.core.commands import RankAddress
 from farm.core.spec import NetworkProfile
 
 
 class NetworkEmulator(Protocol):
-    """Puts a network profile between this rank and its peers, and takes it away again."""
+    """Puts a network profile between this rank and its peers, and takes it away again.
+
+    It is made from a `Site` and serves one rank.
+    """
 
     name: str
-    capability: str | None  # what the agent may claim when `probe` finds nothing missing
+    # What the agent may claim when `probe` finds nothing missing: the emulator's own name, and
+    # EXACT_EMULATION if it does to packets what a real network does.
+    capabilities: tuple[str, ...]
+    outlives_agent: bool  # whether what is applied stays when the agent's process is gone
 
     def probe(self) -> str | None:
         """Return what this machine lacks to use it, or None."""
@@ -21,16 +28,26 @@ class NetworkEmulator(Protocol):
         """Whether it can do what the profile asks."""
         ...
 
-    def apply(self, profile: NetworkProfile, *, interface: str, peers: tuple[str, ...]) -> None:
-        """Shape what leaves for `peers`, host names or addresses, and nothing else.
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes of its own that work for this rank, on the rank's cores."""
+        ...
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
+        """Shape what passes between this rank and `peers`, and nothing else.
+
+        Return the peers as this rank must reach them from now on: the addresses they gave, or
+        others through which the shaped way leads.
 
         Raises:
             EmulationFailed: nothing, or not all of it, was applied.
         """
         ...
 
-    def clear(self, *, interface: str) -> None:
-        """Undo whatever was applied, by this process or an earlier one; twice is harmless.
+    def clear(self) -> None:
+        """Undo whatever was applied, by this object or by another process; twice is harmless.
 
         Raises:
             EmulationFailed: something may still be shaped.

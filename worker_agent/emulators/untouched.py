@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from farm.core.commands import RankAddress
 from farm.core.spec import NetworkProfile
+from worker_agent.emulators.site import Site
 
 
 class Untouched:
     name = "none"
-    capability: str | None = None
+    capabilities: tuple[str, ...] = ()
+    outlives_agent = False
+
+    def __init__(self, site: Site) -> None:
+        """Nothing of the machine matters to it."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
 
     def probe(self) -> str | None:
         return None
@@ -15,8 +25,11 @@ class Untouched:
     def serves(self, profile: NetworkProfile) -> bool:
         return profile.is_untouched
 
-    def apply(self, profile: NetworkProfile, *, interface: str, peers: tuple[str, ...]) -> None:
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
         """Leave the network alone."""
+        return peers
 
-    def clear(self, *, interface: str) -> None:
+    def clear(self) -> None:
         """Nothing was touched."""

@@ -13,7 +13,7 @@ class Watched:
 
     cpus: tuple[int, ...]
     interface: str
-    pids: tuple[int, ...]  # the trainers; their descendants belong to them
+    pids: tuple[int, ...]  # the trainers, and a proxy; their descendants belong to them
 
 
 class Metric(Protocol):

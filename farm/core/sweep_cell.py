@@ -1,0 +1,114 @@
+"""One point of a sweep's cross product, and why it may be impossible to run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.fields import did_you_mean
+from farm.core.spec import (
+    LEAST_BANDWIDTH_BYTES_PER_S,
+    TCP_PROXY,
+    NetworkProfile,
+    TrainingPass,
+)
+from farm.errors import InvalidSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One point of a case, after the axes that do not apply to it were dropped."""
+
+    case: int
+    model: str
+    dataset: str
+    strategy: str
+    world_size: int
+    global_batch_size: int
+    server_count: int
+    network: NetworkProfile | None
+    emulator: str | None
+    training_pass: TrainingPass
+
+    def __str__(self) -> str:
+        names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
+        shown = [f"{name}={getattr(self, name)}" for name in names]
+        if self.server_count:
+            shown.append(f"server_count={self.server_count}")
+        if self.network is not None:
+            asked = dataclasses.asdict(self.network).items()
+            shown += [f"{name}={value:g}" for name, value in asked if value]
+        return f"case[{self.case}]: {' '.join(shown)}"
+
+
+def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
+    """Say why a cell cannot run, or None when it can."""
+    known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
+        ("model", cell.model, catalogue.models),
+        ("dataset", cell.dataset, catalogue.datasets),
+        ("strategy", cell.strategy, catalogue.strategies),
+    )
+    for field, name, entries in known:
+        if name not in entries:
+            hint = did_you_mean(name, entries)
+            return InvalidSpec(field, name, f"one of {', '.join(entries)}{hint}")
+    facts = catalogue.strategies[cell.strategy]
+    problem = _problem_of_width(cell, facts) or _problem_of_network(cell)
+    if problem is not None:
+        return problem
+    if cell.global_batch_size < cell.world_size:
+        expected = f"at least {cell.world_size}, one example for each replica"
+        return InvalidSpec("global_batch_size", cell.global_batch_size, expected)
+    examples_count = catalogue.datasets[cell.dataset].train_examples_count
+    if cell.global_batch_size > examples_count and not repeat:
+        return InvalidSpec(
+            "global_batch_size",
+            cell.global_batch_size,
+            f"at most {examples_count}, the examples of '{cell.dataset}', without repeat = true",
+        )
+    return None
+
+
+def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
+    low, high = facts.min_world_size, facts.max_world_size
+    if cell.world_size < low or (high is not None and cell.world_size > high):
+        if high is None:
+            width = f"at least {low}"
+        else:
+            width = f"{low}" if low == high else f"{low} to {high}"
+        return InvalidSpec("world_size", cell.world_size, f"{width} for strategy '{facts.name}'")
+    if facts.uses_servers and cell.server_count < 1:
+        expected = f"at least 1 for strategy '{facts.name}'"
+        return InvalidSpec("server_count", cell.server_count, expected)
+    return None
+
+
+def _problem_of_network(cell: Cell) -> InvalidSpec | None:
+    """Say what no emulator can do, or not the one that is asked for."""
+    network = cell.network
+    if network is None:
+        return None
+    if network.jitter_s > network.one_way_delay_s:
+        # A packet cannot arrive before it was sent, so the mean would not be what was asked for.
+        expected = f"at most one_way_delay_ms, {network.one_way_delay_s * 1000:g}"
+        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+    bandwidth = network.bandwidth_bytes_per_s
+    if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:
+        expected = f"at least {_mbit_per_s(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
+        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+    if cell.emulator != TCP_PROXY:
+        return None
+    if network.packet_loss_ratio:
+        expected = f"0 for the emulator '{TCP_PROXY}', which cannot lose packets"
+        return InvalidSpec("packet_loss_percent", network.packet_loss_ratio * 100, expected)
+    if cell.server_count:
+        # Servers and ranks of one machine would reach each other without its proxy.
+        expected = f"0 for the emulator '{TCP_PROXY}'"
+        return InvalidSpec("server_count", cell.server_count, expected)
+    return None
+
+
+def _mbit_per_s(bytes_per_s: float) -> float:
+    return bytes_per_s * 8 / 1e6

@@ -1,0 +1,153 @@
+"""Numbered places for labs: a lab's number makes its names and addresses its own.
+
+Whoever runs a lab holds its slot's lock file, which the kernel lets go of when the owner dies,
+however it dies. So what bears the name of a slot that nobody holds is a dead lab's, and is
+removed by whoever takes the slot next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import TextIO
+
+from farm.errors import FarmError
+from farm.lab.system import interfaces, namespaces, processes_in, run
+from farm.lab.wirefilter import LINKS
+
+_FOLDER = LINKS.parent
+_SLOT_COUNT = 256
+_GONE_WITHIN_S = 10.0
+_POLL_S = 0.01
+
+
+class Slot:
+    """A slot that this process holds, empty and with a folder, until `release`."""
+
+    def __init__(self, number: int, lock: TextIO) -> None:
+        self.number = number
+        self._lock = lock
+
+    @property
+    def prefix(self) -> str:
+        """What every namespace and interface of the lab begins with; no other lab's does."""
+        return f"bfl{self.number}-"
+
+    @property
+    def folder(self) -> Path:
+        return _FOLDER / str(self.number)
+
+    def address(self, host: int) -> str:
+        """Return a host's address in the network of the gang.
+
+        198.18.0.0/15 is kept for measurements within a network (RFC 2544), so that no real
+        network has it.
+        """
+        return f"198.18.{self.number}.{host}"
+
+    def broker_address(self, host: int) -> str:
+        """Return its address in the network of the broker."""
+        return f"198.19.{self.number}.{host}"
+
+    def clear(self) -> bool:
+        """Remove whatever bears this slot's name; return whether there was anything.
+
+        Raises:
+            FarmError: something stays.
+        """
+        spaces, own = namespaces(self.prefix), interfaces(self.prefix)
+        _kill(spaces)
+        for namespace in spaces:
+            run("ip", "netns", "delete", namespace)
+        # Interfaces within a namespace go with it, and their ends in ours a little later.
+        for name in own:
+            with contextlib.suppress(FarmError):
+                run("ip", "link", "delete", name)
+        if left := interfaces(self.prefix):
+            raise FarmError(f"interfaces {', '.join(left)} of a lab cannot be removed")
+        for link in LINKS.glob(f"{self.prefix}*"):
+            link.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return bool(spaces or own)
+
+    def release(self) -> None:
+        """Let another lab have the slot."""
+        # Removed while it is held: who waits for this very file notices that it is no more.
+        _lock_file(self.number).unlink(missing_ok=True)
+        self._lock.close()
+
+
+def claim_slot() -> Slot:
+    """Take the first slot that nobody holds, emptied of what a dead lab left there.
+
+    Raises:
+        FarmError: all are held.
+    """
+    for number in range(_SLOT_COUNT):
+        slot = hold(number)
+        if slot is not None:
+            try:
+                slot.clear()
+                slot.folder.mkdir(mode=0o700)
+            except BaseException:
+                slot.release()
+                raise
+            return slot
+    raise FarmError(f"{_SLOT_COUNT} labs are running already: stop one")
+
+
+def clear_dead_labs() -> int:
+    """Remove what labs left whose owners are dead; return how many there were.
+
+    Raises:
+        FarmError: something stays.
+    """
+    count = 0
+    for number in range(_SLOT_COUNT):
+        prefix = f"bfl{number}-"
+        if not (_lock_file(number).exists() or namespaces(prefix) or interfaces(prefix)):
+            continue
+        slot = hold(number)
+        if slot is not None:
+            try:
+                count += slot.clear()
+            finally:
+                slot.release()
+    return count
+
+
+def hold(number: int) -> Slot | None:
+    """Take a slot as it is; None while another process holds it."""
+    LINKS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        lock = _lock_file(number).open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), _lock_file(number).stat()):
+                return Slot(number, lock)
+        lock.close()  # its holder has just removed it; there may be a new one
+
+
+def _lock_file(number: int) -> Path:
+    return _FOLDER / f"{number}.lock"
+
+
+def _kill(spaces: list[str]) -> None:
+    """End every process within the namespaces; what they start meanwhile, too."""
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while pids := [pid for namespace in spaces for pid in processes_in(namespace)]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise FarmError(f"processes {', '.join(map(str, pids))} of a lab cannot be ended")
+        time.sleep(_POLL_S)

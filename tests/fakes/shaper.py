@@ -1,0 +1,33 @@
+"""An agent that does nothing but shape: `shaper.py STATE_DIR INTERFACE PEER LIMIT_S`.
+
+It limits the bandwidth towards the peer, says "shaped", undoes that when it is told to on standard
+input, says "undone", and ends when the input does.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from farm.core.commands import RankAddress
+from farm.core.spec import NetworkProfile
+from worker_agent import privilege
+from worker_agent.emulators.site import Site
+from worker_agent.emulators.tc_netem import TcNetem
+from worker_agent.shaping import Shaping
+
+
+def main() -> None:
+    state_dir, interface, host, limit_s = sys.argv[1:]
+    privilege.withhold()
+    site = Site(state_dir=state_dir, interface=interface, cpus=(0,), spared_ports=())
+    shaping = Shaping(TcNetem(site), site)
+    peer = RankAddress(rank=1, host=host, probe_port=20000, trainer_ports=(20001,))
+    shaping.apply(NetworkProfile(bandwidth_bytes_per_s=1e6), (peer,), limit_s=float(limit_s))
+    print("shaped", flush=True)
+    for _ in sys.stdin:
+        shaping.undo()
+        print("undone", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The kernel's emulation on real interfaces of hosts that are network namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from farm.core.commands import RankAddress
+from farm.core.spec import NetworkProfile
+from farm.errors import EmulationFailed
+from tests.namespaces import Namespace, needs_root, two_hosts
+from worker_agent.emulators.site import Site
+from worker_agent.emulators.tc_netem import TcNetem
+from worker_agent.emulators.tc_probe import find_obstacle
+
+pytestmark = [pytest.mark.root, needs_root]
+
+LIMIT_BYTES_PER_S = 2.5e6
+BANDWIDTH = NetworkProfile(bandwidth_bytes_per_s=LIMIT_BYTES_PER_S)
+SENT_BYTES = 1_500_000
+BROKER_PORT = 26379
+Hosts = tuple[Namespace, Namespace]
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with two_hosts() as both:
+        yield both
+
+
+def emulator(interface: str = "eth0") -> TcNetem:
+    site = Site(state_dir="/nowhere", interface=interface, cpus=(0,), spared_ports=(BROKER_PORT,))
+    return TcNetem(site)
+
+
+def rank(host: str) -> RankAddress:
+    return RankAddress(rank=1, host=host, probe_port=20000, trainer_ports=(20001,))
+
+
+def speed(hosts: Hosts, address: str, *, port: int = 0) -> float:
+    """What the receiver saw from its first byte to its last, in bytes per second."""
+    near, far = hosts
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listening = far.run(lambda: socket.create_server((address, port), family=family))
+    with listening:
+        place = listening.getsockname()[:2]
+        sending = near.run(lambda: socket.create_connection(place, timeout=10))
+        receiving, _ = listening.accept()
+        with sending, receiving:
+            receiving.settimeout(20)
+            sending.setblocking(False)
+            data, received, first_at = memoryview(bytes(SENT_BYTES)), 0, 0.0
+            while received < SENT_BYTES:
+                with contextlib.suppress(BlockingIOError):
+                    data = data[sending.send(data) :] if data else data
+                got = len(receiving.recv(65536))
+                first_at = first_at or time.monotonic()
+                received += got
+            return received / max(1e-6, time.monotonic() - first_at)
+
+
+@pytest.mark.parametrize(
+    ("peer", "other"), [("10.99.0.2", "10.99.0.3"), ("fd99::2", "fd99::3")], ids=["IPv4", "IPv6"]
+)
+def test_only_the_way_to_the_peer_gets_the_bandwidth_of_the_profile(
+    hosts: Hosts, peer: str, other: str
+) -> None:
+    near, _ = hosts
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank(peer),)))
+
+    # A burst and a packet or two may pass before the limit holds.
+    assert 0.5 * LIMIT_BYTES_PER_S < speed(hosts, peer) < 1.2 * LIMIT_BYTES_PER_S
+    assert speed(hosts, other) > 4 * LIMIT_BYTES_PER_S
+
+    near.run(emulator().clear)
+    assert speed(hosts, peer) > 4 * LIMIT_BYTES_PER_S
+
+
+@pytest.mark.parametrize("address", ["10.99.0.2", "fd99::2"])
+def test_a_broker_on_a_peers_machine_is_not_shaped(hosts: Hosts, address: str) -> None:
+    hosts[0].run(lambda: emulator().apply(BANDWIDTH, (rank(address),)))
+
+    assert speed(hosts, address, port=BROKER_PORT) > 4 * LIMIT_BYTES_PER_S
+
+
+def test_clearing_leaves_the_queue_that_was_there(hosts: Hosts) -> None:
+    near, _ = hosts
+    before = near.root_queue()
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"), rank("fd99::3"))))
+    assert near.root_queue().startswith("qdisc htb bf10: root")
+
+    near.run(emulator().clear)
+    near.run(emulator().clear)
+    assert near.root_queue() == before
+
+
+def test_a_queue_that_somebody_else_has_set_is_neither_replaced_nor_cleared(hosts: Hosts) -> None:
+    near, _ = hosts
+    tc(near, "qdisc add dev eth0 root handle 7: tbf rate 1gbit burst 100k latency 10ms")
+    before = near.root_queue()
+
+    with pytest.raises(EmulationFailed, match=r"eth0 has the root queue 'tbf' 7:.*tc qdisc del"):
+        near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"),)))
+    near.run(emulator().clear)
+    assert near.root_queue() == before
+
+
+@pytest.mark.parametrize(
+    ("interface", "host", "message"),
+    [
+        ("wan7", "10.99.0.2", "there is no interface wan7"),
+        ("eth0", "10.99.0.1", "rank 1 at 10.99.0.1 is reached over lo, and .* is eth0"),
+        ("eth0", "10.7.7.7", "rank 1 at 10.7.7.7 is reached over nothing"),
+        ("eth0", "nobody.invalid", "rank 1: 'nobody.invalid' has no address here"),
+    ],
+)
+def test_what_cannot_be_shaped_is_named_and_nothing_is_applied(
+    hosts: Hosts, interface: str, host: str, message: str
+) -> None:
+    near, _ = hosts
+    before = near.root_queue()
+
+    with pytest.raises(EmulationFailed, match=message):
+        near.run(lambda: emulator(interface).apply(BANDWIDTH, (rank(host),)))
+    assert near.root_queue() == before
+
+
+def test_a_part_that_the_kernel_lacks_leaves_nothing_behind(hosts: Hosts) -> None:
+    obstacle = find_obstacle()
+    if obstacle is None:
+        pytest.skip("this kernel has netem")
+    near, _ = hosts
+    before = near.root_queue()
+
+    with pytest.raises(EmulationFailed, match=r"no netem: install the extra modules package"):
+        near.run(
+            lambda: emulator().apply(NetworkProfile(one_way_delay_s=0.01), (rank("10.99.0.2"),))
+        )
+    assert near.root_queue() == before
+
+
+def test_a_delay_is_added_to_the_way_to_the_peer_alone(hosts: Hosts) -> None:
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    near, _ = hosts
+    near.run(lambda: emulator().apply(NetworkProfile(one_way_delay_s=0.05), (rank("10.99.0.2"),)))
+
+    assert 0.05 <= ping_s(near, "10.99.0.2") < 0.075
+    assert ping_s(near, "10.99.0.3") < 0.025
+
+
+def test_the_probe_touches_nothing_of_the_machine() -> None:
+    before = socket.if_nameindex()
+    find_obstacle()
+    assert socket.if_nameindex() == before
+
+
+def test_loopback_is_never_offered() -> None:
+    assert "all agents of a machine share" in str(emulator("lo").probe())
+
+
+def ping_s(host: Namespace, address: str) -> float:
+    """The quickest connection of five, each of which takes one round trip to be refused."""
+
+    def once() -> float:
+        with socket.socket() as asking:
+            begun = time.perf_counter()
+            asking.connect_ex((address, 9))
+            return time.perf_counter() - begun
+
+    return min(host.run(once) for _ in range(5))
+
+
+def tc(host: Namespace, words: str) -> None:
+    subprocess.run(["ip", "netns", "exec", host.name, "tc", *words.split()], timeout=10, check=True)

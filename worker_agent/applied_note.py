@@ -1,0 +1,82 @@
+"""What is applied to a network, on disk, from before it is applied until after it was undone.
+
+Whoever undoes, be it the agent, its next life, its watchdog or a person, does so by this note and
+under its lock. A note's number tells it from a later one of the same agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from farm.core.codec import from_json, to_json
+from farm.errors import EmulationFailed, InvalidSpec
+from worker_agent.emulators.site import Site
+
+# Whoever holds it asks the kernel for some milliseconds of work.
+_LOCK_LIMIT_S = 10.0
+_LOCK_RETRY_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedNote:
+    number: str
+    emulator: str
+    site: Site
+
+
+class NoteFile:
+    """The note of one state directory. Every use of it is under `locked`."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._path = Path(state_dir) / "applied_network"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process that would apply or undo waiting. Raises OSError."""
+        deadline = time.monotonic() + _LOCK_LIMIT_S
+        with self._path.with_suffix(".lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(_LOCK_RETRY_S)
+            yield
+
+    def read(self) -> AppliedNote | None:
+        """Return the note, or None where nothing is applied. Raises EmulationFailed, OSError."""
+        try:
+            return from_json(AppliedNote, json.loads(self._path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (InvalidSpec, ValueError) as error:
+            raise EmulationFailed(
+                f"{self._path} is damaged ({error}): look at what is shaped (tc qdisc), remove it "
+                "by hand, and then this file"
+            ) from None
+
+    def write(self, note: AppliedNote) -> None:
+        """Bring it to the disk, whole or not at all. Raises OSError."""
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("w") as file:
+            json.dump(to_json(note), file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)

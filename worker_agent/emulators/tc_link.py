@@ -1,0 +1,127 @@
+"""The queues of one interface, read and set through netlink by pyroute2.
+
+Its import costs a tenth of a second, which only those pay who shape.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from farm.errors import EmulationFailed
+from worker_agent.emulators.tc_plan import GANG_CLASS, LEAF, ROOT, Address, NetemQueue, Plan
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
+_NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+_TC_H_ROOT = 0xFFFFFFFF
+
+
+@contextmanager
+def open_netlink(failure: str) -> Iterator[IPRoute]:
+    """Open netlink; what the kernel refuses is an EmulationFailed that begins with `failure`."""
+    try:
+        from pyroute2 import IPRoute, NetlinkError
+    except ImportError:
+        raise EmulationFailed(
+            f"{failure}: pyroute2 is not installed: pip install 'benchfarm[agent]'"
+        ) from None
+    try:
+        with IPRoute() as ip:
+            yield ip
+    except (NetlinkError, OSError) as error:
+        code = error.code if isinstance(error, NetlinkError) else error.errno
+        reason = os.strerror(code) if code else str(error)
+        hint = ": CAP_NET_ADMIN is needed" if code in (errno.EPERM, errno.EACCES) else ""
+        raise EmulationFailed(f"{failure}: {reason}{hint}") from error
+
+
+def find_interface(ip: IPRoute, name: str) -> int | None:
+    """Return an interface's index, or None where it is missing."""
+    found = ip.link_lookup(ifname=name)
+    return int(found[0]) if found else None
+
+
+def find_way(ip: IPRoute, address: Address) -> int | None:
+    """Return the index of the interface over which an address is reached; None: there is none."""
+    from pyroute2 import NetlinkError
+
+    try:
+        way: int = ip.route("get", dst=str(address))[0].get_attr("RTA_OIF")
+    except NetlinkError as error:
+        if error.code in _NO_WAY:
+            return None
+        raise
+    return way
+
+
+def root_queue(ip: IPRoute, index: int) -> tuple[str | None, int]:
+    """Return kind and handle of the root queue. The kernel's own default has handle 0."""
+    for queue in ip.get_qdiscs(index):
+        if queue["parent"] == _TC_H_ROOT:
+            return queue.get_attr("TCA_KIND"), queue["handle"]
+    return None, 0
+
+
+def carry_out(ip: IPRoute, index: int, plan: Plan) -> None:
+    """Set a plan on an interface that still has the kernel's default queue.
+
+    Raises:
+        EmulationFailed: this kernel lacks a part. NetlinkError: it refuses for another reason.
+    """
+    # Without a default class, what matches no filter passes by.
+    _ask(ip, "add", "htb", index, ROOT, default=0)
+    rate, burst = plan.rate_bytes_per_s, plan.burst_bytes
+    _ask(
+        ip, "add-class", "htb", index, GANG_CLASS, parent=ROOT, rate=rate, burst=burst, cburst=burst
+    )
+    if plan.queue is not None:
+        _add_netem(ip, index, plan.queue)
+    for one in plan.filters:
+        _ask(
+            ip,
+            *("add-filter", "u32", index),
+            parent=ROOT,
+            prio=one.prio,
+            protocol=one.protocol,
+            target=one.target,
+            keys=list(one.keys),
+        )
+
+
+def remove_plan(ip: IPRoute, index: int) -> None:
+    """Take away what `carry_out` has set, or a part of it, and nothing of anybody else's."""
+    if root_queue(ip, index) == ("htb", ROOT):
+        # By its handle the kernel refuses this (EINVAL).
+        ip.tc("del", index=index, parent=_TC_H_ROOT)
+
+
+def _add_netem(ip: IPRoute, index: int, queue: NetemQueue) -> None:
+    _ask(
+        ip,
+        *("add", "netem", index, LEAF),
+        parent=GANG_CLASS,
+        delay=queue.delay_us,
+        jitter=queue.jitter_us,
+        loss=queue.loss_percent,
+        limit=queue.limit,
+    )
+
+
+def _ask(
+    ip: IPRoute, command: str, kind: str, index: int, handle: int = 0, **parameters: object
+) -> None:
+    from pyroute2 import NetlinkError
+
+    try:
+        ip.tc(command, kind, index, handle, **parameters)
+    except NetlinkError as error:
+        if error.code != errno.ENOENT:
+            raise
+        raise EmulationFailed(
+            f"this kernel has no {kind}: install the extra modules package of your kernel"
+        ) from error

@@ -1,0 +1,129 @@
+"""The kernel's own emulation: HTB and netem on the gang's interface.
+
+It needs CAP_NET_ADMIN, and a kernel with netem. Only what leaves is shaped, so with the same
+profile at both ends the round-trip time grows by twice the one-way delay.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+
+from farm.core.commands import RankAddress
+from farm.core.spec import EXACT_EMULATION, LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.errors import EmulationFailed
+from worker_agent.emulators.site import Site
+from worker_agent.emulators.tc_link import (
+    carry_out,
+    find_interface,
+    find_way,
+    open_netlink,
+    remove_plan,
+    root_queue,
+)
+from worker_agent.emulators.tc_plan import Address, make_plan
+from worker_agent.emulators.tc_probe import find_obstacle
+from worker_agent.machine import LOOPBACK
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
+SSH_PORT = 22
+
+
+class TcNetem:
+    name = "tc_netem"
+    capabilities: tuple[str, ...] = (EXACT_EMULATION, name)
+    outlives_agent = True
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def probe(self) -> str | None:
+        if self._site.interface == LOOPBACK:
+            return f"{LOOPBACK} is not shaped, since all agents of a machine share it"
+        return find_obstacle()
+
+    def serves(self, profile: NetworkProfile) -> bool:
+        """Whether the kernel can do it. A jitter above the delay would not keep its mean."""
+        bandwidth = profile.bandwidth_bytes_per_s
+        return profile.jitter_s <= profile.one_way_delay_s and (
+            bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S
+        )
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
+        """Shape what leaves for the peers' addresses, but for SSH and the spared ports.
+
+        Raises:
+            EmulationFailed: the interface is missing or has somebody else's queue, a peer is not
+                reached over it, or the kernel refuses. Nothing stays applied.
+        """
+        addresses = {peer.host: resolve(peer) for peer in peers}
+        plan = make_plan(
+            profile,
+            peers=[address for found in addresses.values() for address in found],
+            spared_ports=dict.fromkeys((SSH_PORT, *self._site.spared_ports)),
+        )
+        name = self._site.interface
+        with open_netlink(f"{name} cannot be shaped") as ip:
+            index = find_interface(ip, name)
+            if index is None:
+                raise EmulationFailed(f"AGENT_INTERFACE: there is no interface {name}")
+            self._check_free(ip, index)
+            for peer in peers:
+                self._check_way(ip, index, peer, addresses[peer.host])
+            try:
+                carry_out(ip, index, plan)
+            except BaseException:
+                remove_plan(ip, index)
+                raise
+        return peers
+
+    def clear(self) -> None:
+        """Take away the queues of this emulator, never another's. Raises EmulationFailed."""
+        name = self._site.interface
+        with open_netlink(f"{name} may still be shaped") as ip:
+            index = find_interface(ip, name)
+            if index is not None:
+                remove_plan(ip, index)
+
+    def _check_free(self, ip: IPRoute, index: int) -> None:
+        kind, handle = root_queue(ip, index)
+        if handle:
+            name = self._site.interface
+            raise EmulationFailed(
+                f"{name} has the root queue '{kind}' {handle >> 16:x}:, which this agent has not "
+                f"set: remove it (tc qdisc del dev {name} root) or name another AGENT_INTERFACE"
+            )
+
+    def _check_way(
+        self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[Address, ...]
+    ) -> None:
+        # A name may have an address of a family that this machine does not speak.
+        used = {way for address in addresses if (way := find_way(ip, address)) is not None}
+        if used != {index}:
+            others = [str(ip.get_links(i)[0].get_attr("IFLA_IFNAME")) for i in used - {index}]
+            raise EmulationFailed(
+                f"rank {peer.rank} at {peer.host} is reached over {', '.join(others) or 'nothing'}"
+                f", and AGENT_INTERFACE is {self._site.interface}: what is between them would "
+                "not be shaped"
+            )
+
+
+def resolve(peer: RankAddress) -> tuple[Address, ...]:
+    """Return all addresses of a rank's host. Raises EmulationFailed where it has none."""
+    try:
+        found = socket.getaddrinfo(peer.host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise EmulationFailed(
+            f"rank {peer.rank}: '{peer.host}' has no address here ({error}); "
+            "set its AGENT_ADVERTISE_ADDRESS to one that all agents know"
+        ) from None
+    return tuple(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found)

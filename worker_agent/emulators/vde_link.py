@@ -1,0 +1,55 @@
+"""The link of a lab's host: its wire delays, loses and limits what the host sends.
+
+A wire that `farm lab` has made bears the name of the host's interface, so an agent finds its own
+and nobody else's. What the lab itself has set belongs to the other direction and stays.
+"""
+
+from __future__ import annotations
+
+from farm.core.commands import RankAddress
+from farm.core.spec import EXACT_EMULATION, NetworkProfile
+from farm.errors import EmulationFailed, InvalidSpec
+from farm.lab.wirefilter import Direction, Wirefilter, check_profile
+from worker_agent.emulators.site import Site
+
+
+class VdeLink:
+    name = "vde_link"
+    capabilities: tuple[str, ...] = (EXACT_EMULATION, name)
+    outlives_agent = True
+
+    def __init__(self, site: Site) -> None:
+        self._wire = Wirefilter.of_interface(site.interface)
+        self._interface = site.interface
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def probe(self) -> str | None:
+        if self._wire.is_there:
+            return None
+        return f"{self._interface} is not a link of a lab (see farm lab)"
+
+    def serves(self, profile: NetworkProfile) -> bool:
+        try:
+            check_profile(profile)
+        except InvalidSpec:
+            return False
+        return True
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
+        """Shape the whole wire: nobody but the gang's peers is at its other end."""
+        if not self._wire.is_there:
+            raise EmulationFailed(
+                f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
+            )
+        self._wire.apply(profile, direction=Direction.FROM_HOST)
+        return peers
+
+    def clear(self) -> None:
+        # With the lab the wire is gone, and what it did to packets too.
+        if self._wire.is_there:
+            self._wire.apply(NetworkProfile(), direction=Direction.FROM_HOST)

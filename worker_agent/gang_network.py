@@ -1,0 +1,152 @@
+"""One rank's way to its peers: timed as it is, shaped, timed again, and put back.
+
+Everything here takes its time and is called from the rank's threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+from farm.core.commands import RankAddress, StartRank
+from farm.core.network_check import is_settled
+from farm.core.reports import PeerRtt
+from farm.core.spec import NetworkProfile
+from farm.errors import EmulationFailed
+from worker_agent.cluster import reroute
+from worker_agent.emulators import find_emulator
+from worker_agent.emulators.site import Site
+from worker_agent.probe import EchoServer, measure_peers
+from worker_agent.shaping import Shaping
+
+logger = logging.getLogger(__name__)
+
+# Of the time left for the peers' barrier: for peers that probe this rank, before its cores become
+# busy with the control run.
+_PROBES_SHARE = 0.3
+# How long a profile may stand beyond the job's time limit, for the rendezvous before and the
+# clearing after; then the watchdog takes it away, whatever the agent does.
+_SHAPED_GRACE_S = 600.0
+_SHAPED_TRIES = 3
+# Peers end within moments of each other, and what they shaped goes then.
+_BACK_WITHIN_S = 10.0
+_LAST_PROBES_WAIT_S = 3.0
+
+
+class GangNetwork:
+    def __init__(self, command: StartRank, site: Site) -> None:
+        self._rank = command.rank
+        self._spec = command.spec
+        self._site = site
+        self._echo: EchoServer | None = None
+        self._shaping: Shaping | None = None
+        self._addresses: tuple[RankAddress, ...] = ()
+        self._peers: tuple[RankAddress, ...] = ()
+        self._reached: tuple[RankAddress, ...] = ()  # the peers, as the shaped way leads to them
+        self._untouched: tuple[PeerRtt, ...] = ()
+        self._lock = threading.Lock()  # nothing may be applied once undoing has begun
+        self._is_undone = False
+
+    @property
+    def emulator_name(self) -> str:
+        return self._shaping.emulator_name if self._shaping else "none"
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes at work for this rank."""
+        return self._shaping.pids if self._shaping else ()
+
+    def listen(self, listener: socket.socket) -> None:
+        """Answer the peers' probes, on a socket that is this object's from now on."""
+        self._echo = EchoServer(listener)
+
+    def measure(
+        self, addresses: tuple[RankAddress, ...], *, timeout_s: float
+    ) -> tuple[PeerRtt, ...]:
+        """Time the untouched network, and wait until the peers have too. Raises EmulationFailed."""
+        self._addresses, begun = addresses, time.monotonic()
+        self._untouched = measure_peers(addresses, own_rank=self._rank, timeout_s=timeout_s)
+        left_s = begun + timeout_s - time.monotonic()
+        self._await_probes(_PROBES_SHARE * left_s)
+        return self._untouched
+
+    def shape(
+        self, profile: NetworkProfile, addresses: tuple[RankAddress, ...], *, timeout_s: float
+    ) -> tuple[PeerRtt, ...] | None:
+        """Apply the profile and time what it made; None if the rank is being cleared already.
+
+        What is not as asked is timed again: a peer may be shaped a moment later than this rank.
+        What is found in the end is returned, right or wrong.
+
+        Raises:
+            EmulationFailed: the profile was not applied, or a peer does not answer.
+        """
+        begun = time.monotonic()
+        shaping = Shaping(
+            find_emulator(profile, self._site, wanted=self._spec.emulator), self._site
+        )
+        with self._lock:
+            if self._is_undone:
+                return None
+            self._shaping = shaping
+            limit_s = self._spec.time_limit_s + _SHAPED_GRACE_S
+            self._peers = tuple(a for a in addresses if a.rank != self._rank)
+            self._reached = shaping.apply(profile, self._peers, limit_s=limit_s)
+        for count in range(1, _SHAPED_TRIES + 1):
+            left_s = begun + timeout_s - time.monotonic()
+            try:
+                rtts = measure_peers(self._reached, own_rank=self._rank, timeout_s=left_s)
+            except EmulationFailed as error:
+                # The address that it names may be a proxy's.
+                raise EmulationFailed(f"through {self.emulator_name}: {error}") from error
+            taken_s = time.monotonic() - begun
+            is_time_over = taken_s * (count + 1) / count > timeout_s
+            if is_time_over or is_settled(profile, untouched=self._untouched, shaped=rtts):
+                break
+        return rtts
+
+    def reroute(self, cluster: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Return the cluster as this rank must see it."""
+        return reroute(cluster, peers=self._peers, reached=self._reached)
+
+    def undo(self) -> None:
+        """Take the profile away. Raises EmulationFailed: something may still be shaped."""
+        with self._lock:
+            self._is_undone = True
+            if self._shaping is not None:
+                self._shaping.undo()
+
+    def measure_back(self) -> tuple[PeerRtt, ...]:
+        """Time the network after `undo`, until it is what it was before or time is over.
+
+        Peers that have gone already cannot be timed, which proves nothing: then nothing is
+        returned, as where nothing was shaped. Waits until the peers have timed this rank, too.
+        """
+        if self._shaping is None or (self._spec.network or NetworkProfile()).is_untouched:
+            return ()
+        if self._echo is not None:
+            self._echo.forget_probes()
+        deadline = time.monotonic() + _BACK_WITHIN_S
+        try:
+            while True:
+                left_s = deadline - time.monotonic()
+                rtts = measure_peers(self._addresses, own_rank=self._rank, timeout_s=left_s)
+                is_over = time.monotonic() > deadline - _BACK_WITHIN_S / 10
+                if is_over or is_settled(NetworkProfile(), untouched=self._untouched, shaped=rtts):
+                    break
+        except EmulationFailed as error:
+            logger.info("network was not timed at the end: %s", error)
+            return ()
+        self._await_probes(_LAST_PROBES_WAIT_S)
+        return rtts
+
+    def close(self) -> None:
+        """Answer no more probes."""
+        if self._echo is not None:
+            self._echo.close()
+
+    def _await_probes(self, timeout_s: float) -> None:
+        if self._echo is not None:
+            self._echo.await_probes(len(self._untouched), timeout_s=timeout_s)

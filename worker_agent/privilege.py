@@ -1,0 +1,36 @@
+"""CAP_NET_ADMIN, which an agent may be given to shape its network, and its trainers never need.
+
+systemd grants it as an ambient capability, which every child would inherit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+CAP_NET_ADMIN = 12
+_PR_CAP_AMBIENT = 47
+_RAISE, _LOWER, _CLEAR_ALL = 2, 3, 4
+
+
+def withhold() -> None:
+    """Keep what was granted from all children. Of this thread and those it starts from now on."""
+    _ask(_CLEAR_ALL, 0)
+
+
+@contextmanager
+def handed_on() -> Iterator[None]:
+    """Let a child that is started within, by this thread, administer the network as well.
+
+    What this process itself may not do it cannot hand on, and need not: root's children may all.
+    """
+    _ask(_RAISE, CAP_NET_ADMIN)
+    try:
+        yield
+    finally:
+        _ask(_LOWER, CAP_NET_ADMIN)
+
+
+def _ask(action: int, capability: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_CAP_AMBIENT, action, capability, 0, 0)

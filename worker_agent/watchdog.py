@@ -1,0 +1,38 @@
+"""Undo a network profile when its agent cannot: it died, or its time is over.
+
+`python -I -S watchdog.py LIMIT_S COMMAND...` runs COMMAND, again and again until it succeeds, once
+standard input ends without a word or after LIMIT_S. A word on standard input ends it at once. It
+imports nothing of the farm's, so that it starts in an instant and is small, and it does not mind
+the signals that end its agent.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+
+ALIVE = b"+"  # on its standard output, as soon as it guards
+RELEASE = b"-"  # on its standard input
+_RETRY_S = 1.0
+_TRIES = 60
+
+
+def main(arguments: list[str]) -> int:
+    """Return 0 when nothing is left to undo, 1 when the command never succeeded."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    limit_s, command = float(arguments[0]), arguments[1:]
+    os.write(1, ALIVE)
+    readable, _, _ = select.select([0], [], [], limit_s)
+    if readable and os.read(0, 1) == RELEASE:
+        return 0
+    for _ in range(_TRIES):
+        if os.spawnv(os.P_WAIT, command[0], command) == 0:
+            return 0
+        time.sleep(_RETRY_S)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
