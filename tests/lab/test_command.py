@@ -1,0 +1,73 @@
+"""`farm lab` as a user runs it; only the trainers are fakes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farm.embedded.leftovers import find_marked
+from farm.embedded.redis import free_port
+from farm.lab.system import namespaces
+from farm.store.engine import make_engine, reading
+from farm.store.measurements import Filter, list_measurements
+from tests.e2e.live_farm import FAKE_TRAINER, wait_until
+
+FARM = [sys.executable, "-m", "farm.cli.main", "lab", "--agents", "2", "--delay-ms", "20"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
+    mine = {
+        "FARM_HOME": str(home),
+        "FARM_WEB_PORT": str(free_port()),
+        "AGENT_TRAINER": FAKE_TRAINER,
+    }
+    return {**kept, **mine}
+
+
+def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> None:
+    before = namespaces("bfl")
+    done = subprocess.run(
+        [*FARM, "--exit"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Recommended for small_cnn on digits, batch 192, 20 ms: " in done.stdout
+
+    engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+    with reading(engine) as session:
+        rows = list_measurements(session, Filter(), limit=100)
+    engine.dispose()
+    gangs = [row for row in rows if row.world_size == 2]
+    assert {row.one_way_delay_s for row in gangs} == {0.0, 0.02}
+    for row in gangs:
+        assert row.rtt_s == pytest.approx(2 * row.one_way_delay_s, rel=0.1, abs=0.005)
+        # As the store's parts are named: the emulator that did it.
+        assert row.network == ("vde_link" if row.one_way_delay_s else "none")
+    assert namespaces("bfl") == before
+    assert find_marked(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_command_leaves_no_host_and_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    before = namespaces("bfl")
+    with subprocess.Popen(
+        FARM, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        # Every process of both agents carries the mark.
+        wait_until(lambda: len(find_marked(str(tmp_path))) > 9, "the farm is up")
+        process.send_signal(number)
+        process.wait(timeout=60)
+        wait_until(lambda: namespaces("bfl") == before, "the lab is removed")
+        wait_until(lambda: not find_marked(str(tmp_path)), "no process is left")

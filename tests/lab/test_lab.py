@@ -1,0 +1,179 @@
+"""A lab's beginning and end: nothing of it stays, however its owner ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from farm.cli.main import main
+from farm.errors import FarmError
+from farm.lab.lab import Lab
+from farm.lab.slots import claim_slot
+from farm.lab.system import interfaces, namespaces, processes_in
+from farm.lab.wirefilter import LINKS
+from tests.e2e.live_farm import wait_until
+
+OWNER = textwrap.dedent("""
+    import sys, time
+    from farm.lab.lab import Lab
+    with Lab(hosts=2) as lab:
+        lab.popen(lab.hosts[0], ["sleep", "600"])
+        print(lab.slot.prefix, *lab.wire_pids().values(), flush=True)
+        time.sleep(600)
+""")
+
+
+def traces(prefix: str) -> list[str]:
+    """Whatever bears the lab's name."""
+    return [
+        *namespaces(prefix),
+        *interfaces(prefix),
+        *(link.name for link in LINKS.glob(f"{prefix}*")),
+    ]
+
+
+def living(pids: Iterable[int]) -> list[int]:
+    """Those that still run; a zombie is its parent's affair."""
+    return [pid for pid in pids if psutil.pid_exists(pid) and not is_zombie(pid)]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True  # gone altogether
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[str]]:
+    """A process that has a lab, and says so on a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def first_line(owner: subprocess.Popen[str]) -> tuple[str, list[int]]:
+    assert owner.stdout is not None
+    prefix, *pids = owner.stdout.readline().split()
+    return prefix, [int(pid) for pid in pids]
+
+
+def warden_of(owner: subprocess.Popen[str]) -> psutil.Process:
+    children = psutil.Process(owner.pid).children()
+    [warden] = [child for child in children if "farm.lab.warden" in child.cmdline()]
+    return warden
+
+
+def test_a_lab_leaves_nothing() -> None:
+    with Lab(hosts=3) as lab:
+        prefix, pids = lab.slot.prefix, lab.wire_pids().values()
+        forgotten = lab.popen(lab.hosts[2], ["sleep", "600"])
+        assert len(traces(prefix)) == (3 + 1) + (3 + 1) + 3
+
+    assert traces(prefix) == []
+    assert living(pids) == []
+    assert forgotten.returncode == -signal.SIGKILL
+    assert not lab.slot.folder.exists()
+
+
+def test_a_lab_leaves_nothing_after_an_error_within() -> None:
+    class Oops(Exception):
+        pass
+
+    with pytest.raises(Oops), Lab(hosts=1) as lab:
+        raise Oops
+
+    assert traces(lab.slot.prefix) == []
+
+
+def test_a_lab_that_cannot_begin_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Lab(hosts=2)
+    monkeypatch.setattr("farm.lab.wires.LINKS", Path("/nowhere"))
+
+    with pytest.raises(FarmError, match=r"the lab's bfl.* did not start: .*No such file"):
+        broken.__enter__()
+
+    assert traces(broken.slot.prefix) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_owners_death_removes_its_lab(
+    owner: subprocess.Popen[str], number: signal.Signals
+) -> None:
+    prefix, pids = first_line(owner)
+    assert traces(prefix)
+
+    owner.send_signal(number)
+    owner.wait(timeout=10)
+
+    wait_until(lambda: not traces(prefix), "nothing of the lab is left", within_s=10)
+    wait_until(lambda: not living(pids), "no wire is left", within_s=10)
+
+
+def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
+    owner: subprocess.Popen[str],
+) -> None:
+    prefix, _ = first_line(owner)
+    wait_until(lambda: processes_in(f"{prefix}h1"), "something runs on a host")
+    warden_of(owner).kill()
+    owner.kill()
+    owner.wait(timeout=10)
+    left = processes_in(f"{prefix}h1")
+    assert left, "what ran on a host runs on"
+
+    slot = claim_slot()
+    try:
+        assert slot.prefix == prefix
+        assert traces(prefix) == []
+        assert living(left) == []
+    finally:
+        slot.release()
+
+
+def test_clear_removes_dead_labs_and_spares_living_ones(owner: subprocess.Popen[str]) -> None:
+    prefix, _ = first_line(owner)
+    with Lab(hosts=1) as spared:
+        warden_of(owner).kill()
+        owner.kill()
+        owner.wait(timeout=10)
+
+        result = CliRunner().invoke(main, ["lab", "--clear"], catch_exceptions=False)
+
+        assert (result.exit_code, result.stdout) == (0, "removed 1 dead lab\n")
+        assert traces(prefix) == []
+        assert len(traces(spared.slot.prefix)) == 2 + 2 + 1
+
+
+def test_two_labs_at_once_have_nothing_in_common() -> None:
+    with Lab(hosts=1) as one, Lab(hosts=1) as two:
+        assert not set(traces(one.slot.prefix)) & set(traces(two.slot.prefix))
+        assert one.hosts[0].address != two.hosts[0].address
+        assert one.server_address != two.server_address
+        state = one.run(one.hosts[0], ["ip", "-br", "address"]).stdout
+        assert one.hosts[0].address in state
+        assert one.hosts[0].broker_address in state
+
+
+def test_wires_go_before_what_the_hosts_do() -> None:
+    with Lab(hosts=1) as lab:
+        for pid in lab.wire_pids().values():
+            assert os.sched_getscheduler(pid) == os.SCHED_RR
+
+
+def test_wires_without_their_switch_do_not_take_the_machine() -> None:
+    with Lab(hosts=1) as lab:
+        pids = lab.wire_pids()
+        os.kill(pids.pop("switch"), signal.SIGKILL)
+
+        wait_until(lambda: not living(pids.values()), "the wire has ended", within_s=10)
