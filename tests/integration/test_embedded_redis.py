@@ -11,6 +11,7 @@ import redis
 
 from farm.embedded.redis import find_redis, is_free, start_redis
 from farm.errors import FarmError
+from tests.e2e.live_farm import wait_until
 
 
 def _connect(url: str) -> redis.Redis:
@@ -22,8 +23,10 @@ def test_it_keeps_what_was_acknowledged_over_a_kill(tmp_path: Path) -> None:
         with _connect(first.url) as client:
             client.rpush("queue", *range(100))
             assert client.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
-            # everysec: wait for the write to the file instead of guessing at the second
-            client.execute_command("WAITAOF", 1, 0, 5000)
+            # What is written to the file outlives the process, synchronised or not.
+            wait_until(
+                lambda: client.info("persistence")["aof_buffer_length"] == 0, "append-only file"
+            )
         first.kill()
         assert is_free("127.0.0.1", first.port)
     with start_redis(tmp_path, port=first.port) as second, _connect(second.url) as client:
