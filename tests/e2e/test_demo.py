@@ -16,11 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 from sqlalchemy import Engine, select
+from sqlalchemy.exc import OperationalError
 
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.measurement import ring_bytes_per_step
 from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import StepKind
+from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.series import epochs_of, samples_of, steps_of
@@ -247,9 +249,22 @@ def test_ctrl_c_leaves_no_process_no_port_and_no_half_written_row(
 
 
 def _has_come_to(home: Path, moment: str) -> bool:
-    names = " ".join(" ".join(p) for p in _processes_of(home))
-    wanted = {"redis": "--appendonly", "agents": "worker_agent", "training": "farm.trainers"}
-    return wanted[moment] in names
+    if moment == "redis":
+        return any(home.rglob("redis.pid"))  # it renames its process
+    if moment == "agents":
+        return any("worker_agent" in " ".join(line) for line in _processes_of(home))
+    return (home / "farm.db").exists() and _is_training(home)
+
+
+def _is_training(home: Path) -> bool:
+    engine = make_engine(f"sqlite:///{home}/farm.db")
+    try:
+        with reading(engine) as session:
+            return session.scalar(select(Job.id).where(Job.state == JobState.RUNNING)) is not None
+    except (OperationalError, Unreachable):
+        return False  # its tables are being made
+    finally:
+        engine.dispose()
 
 
 def _processes_of(home: Path) -> list[list[str]]:
