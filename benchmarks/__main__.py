@@ -1,7 +1,8 @@
 """Run every benchmark, one at a time, and print one table: `make bench`.
 
-Each is a process of its own, so that none finds what another has imported. `--write FILE` puts the
-table with its date and machine between the two markers of a Markdown page.
+Each is a process of its own, so that none finds what another has imported. `--write FILE` keeps the
+table between the two markers of a Markdown page: each benchmark's lines are replaced as soon as it
+is done, and those of the others stay, with their date, if they are of the same machine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figures import (
@@ -55,12 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = sorted(set(given.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(BENCHMARKS)}")
-    if given.write and (given.names or given.quick):
-        parser.error("--write: expected a whole run, without names and --quick")
+    if given.write and given.quick:
+        parser.error("--write: expected runs that are held to their limits, without --quick")
     if given.write and not has_markers(given.write):
         parser.error(f"--write {given.write}: expected a page with the line {BEGIN_MARKER}")
     warn_if_loaded()
-    begun_at = dt.datetime.now(dt.UTC)
     results: dict[str, list[Figure]] = {}
     failed: list[str] = []
     try:
@@ -70,14 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 results[name], has_succeeded = run_one(name, is_quick=given.quick)
                 if not has_succeeded:
                     failed.append(name)
+                if given.write and results[name]:
+                    write_lines(given.write, name, results[name], at=dt.datetime.now(dt.UTC))
     except KeyboardInterrupt:
         say("stopped")
         return STOPPED_STATUS
     print_figures([figure for figures in results.values() for figure in figures], as_json=False)
-    if given.write and all(results.values()):
-        write_table(given.write, results, begun_at=begun_at)
-    elif given.write:
-        say(f"{given.write} is as before: a table without some of its figures would mislead")
     if failed:
         say(f"failed or missed a limit: {', '.join(failed)}")
     return int(bool(failed))
@@ -122,33 +120,43 @@ def has_markers(page: Path) -> bool:
     )
 
 
-def write_table(
-    page: Path, results: Mapping[str, Sequence[Figure]], *, begun_at: dt.datetime
-) -> None:
-    """Replace what stands between the page's markers."""
+def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.datetime) -> None:
+    """Replace one benchmark's lines of the table, and drop what another machine has measured."""
     head, rest = page.read_text().split(BEGIN_MARKER, 1)
-    _, tail = rest.split(END_MARKER, 1)
-    table = markdown_table(results, begun_at=begun_at)
-    page.write_text(f"{head}{BEGIN_MARKER}\n\n{table}\n\n{END_MARKER}{tail}")
-
-
-def markdown_table(results: Mapping[str, Sequence[Figure]], *, begun_at: dt.datetime) -> str:
-    """Return date, machine, the table and the notes below it."""
-    machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
+    table, tail = rest.split(END_MARKER, 1)
+    machine = "Machine: " + "; ".join(f"{what} {which}" for what, which in describe_machine())
+    kept = table.splitlines() if machine in table.splitlines() else []
+    rows = [f"| `{name}` | {' | '.join(escaped(f))} | {at:%Y-%m-%d} |" for f in figures]
+    notes = [f"- `{name}`, {figure.name}: {figure.note}" for figure in figures if figure.note]
     lines = [
-        f"Measured on {begun_at:%Y-%m-%d}, {begun_at:%H:%M} UTC, on one machine: {machine}.",
+        machine,
         "",
-        "| benchmark | figure | ours | baseline | which is | ratio | limit | reached |",
-        "|---|---|---|---|---|---|---|---|",
+        "| benchmark | figure | ours | baseline | which is | ratio | limit | reached | measured |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *ordered([*of_others(kept, "| `", name), *rows]),
+        "",
+        *ordered([*of_others(kept, "- `", name), *notes]),
     ]
-    notes = []
-    for name, figures in results.items():
-        for figure in figures:
-            cells = [cell.replace("|", r"\|") for cell in cells_of(figure)]
-            lines.append(f"| `{name}` | {' | '.join(cells)} |")
-            if figure.note:
-                notes.append(f"- {figure.name}: {figure.note}")
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    page.write_text(f"{head}{BEGIN_MARKER}\n\n" + "\n".join(lines) + f"\n\n{END_MARKER}{tail}")
+
+
+def escaped(figure: Figure) -> list[str]:
+    """Return the cells of a figure as a Markdown table takes them."""
+    return [cell.replace("|", r"\|") for cell in cells_of(figure)]
+
+
+def of_others(lines: Sequence[str], prefix: str, name: str) -> list[str]:
+    """Return the lines of that kind that are not of the benchmark `name`."""
+    return [
+        line
+        for line in lines
+        if line.startswith(prefix) and not line.startswith(f"{prefix}{name}`")
+    ]
+
+
+def ordered(lines: Sequence[str]) -> list[str]:
+    """Sort lines by the order in which their benchmarks run; one's own stay as they are."""
+    return sorted(lines, key=lambda line: BENCHMARKS.index(line.split("`")[1]))
 
 
 if __name__ == "__main__":

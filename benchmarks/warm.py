@@ -1,8 +1,9 @@
 """Warm trainers against cold ones: when the first step is done, and how long a step takes.
 
 Both kinds are started as an agent starts them, one right after the other, in turn first and second
-(ABBA): one rank alone, and a ring of two where there are two cores. `go` is given as soon as every
-rank is ready, without the rendezvous, which is the same for both.
+(ABBA), with several templates one after the other: one rank alone, and a ring of two where there
+are two cores. `go` is given as soon as every rank is ready, without the rendezvous, which is the
+same for both.
 
 Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about five minutes.
 """
@@ -172,15 +173,35 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     cores = sorted(os.sched_getaffinity(0))[-2:]
     with tempfile.TemporaryDirectory() as folder:
         configs = [config_of(core, Path(folder)) for core in cores]
-        with ready_templates(configs[-1:]) as templates:
-            figures = [memory_of(templates[0])]
-            runs = compare(_ALONE, configs[-1:], templates, pair_count=2 if given.quick else 16)
-            figures += figures_of("one rank", *runs)
+        memory, warm, cold = compare_often(
+            _ALONE, configs[-1:], lives=1 if given.quick else 4, pair_count=2 if given.quick else 4
+        )
+        figures = [memory, *figures_of("one rank", warm, cold)]
         if len(cores) == 2:
-            with ready_templates(configs) as templates:
-                runs = compare(_RING, configs, templates, pair_count=1 if given.quick else 12)
-                figures += figures_of("ring of two", *runs)
+            _, warm, cold = compare_often(
+                _RING, configs, lives=1 if given.quick else 3, pair_count=1 if given.quick else 4
+            )
+            figures += figures_of("ring of two", warm, cold)
     return figures
+
+
+def compare_often(
+    job: JobSpec, configs: Sequence[AgentConfig], *, lives: int, pair_count: int
+) -> tuple[Figure, list[Run], list[Run]]:
+    """Compare with several templates, one after the other; return the last one's memory, too.
+
+    All forks of one template have its layout of memory in common, which alone may make a step some
+    per cent faster or slower than another's.
+    """
+    warm: list[Run] = []
+    cold: list[Run] = []
+    for _ in range(lives):
+        with ready_templates(configs) as templates:
+            memory = memory_of(templates[0])
+            more_warm, more_cold = compare(job, configs, templates, pair_count=pair_count)
+        warm += more_warm
+        cold += more_cold
+    return memory, warm, cold
 
 
 if __name__ == "__main__":

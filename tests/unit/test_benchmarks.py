@@ -17,7 +17,7 @@ from benchmarks.__main__ import (
     END_MARKER,
     has_markers,
     main,
-    write_table,
+    write_lines,
 )
 from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
 from benchmarks.pairs import PairedRatio
@@ -168,14 +168,26 @@ def test_a_figure_is_shown_in_the_unit_that_people_read(
     assert shown(value, unit) == text
 
 
-def test_a_new_table_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+def test_a_benchmark_replaces_its_own_lines_and_no_others(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{BEGIN_MARKER}\nold\n{END_MARKER}\n\nafter\n")
+    write_lines(page, "warm", [figure()], at=AT)
     for _ in range(2):
-        write_table(page, {"ingest": [figure()]}, begun_at=AT)
+        write_lines(page, "ingest", [figure(), figure()], at=AT + dt.timedelta(days=1))
     text = page.read_text()
-    assert text.startswith(f"before\n\n{BEGIN_MARKER}\n\nMeasured on 2026-03-01, 12:00 UTC")
+    assert text.startswith(f"before\n\n{BEGIN_MARKER}\n\nMachine: ")
     assert text.endswith(f"{END_MARKER}\n\nafter\n")
     assert "old" not in text
-    [row] = [line for line in text.splitlines() if line.startswith("| `ingest`")]
-    assert row == r"| `ingest` | a \| figure | 500 ms | 250 ms | bare | 2 | - | yes |"
+    cells = r"a \| figure | 500 ms | 250 ms | bare | 2 | - | yes"
+    assert [line for line in text.splitlines() if line.startswith("| `")] == [
+        f"| `ingest` | {cells} | 2026-03-02 |",
+        f"| `ingest` | {cells} | 2026-03-02 |",
+        f"| `warm` | {cells} | 2026-03-01 |",
+    ]
+
+
+def test_figures_of_another_machine_do_not_stay(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN_MARKER}\nMachine: another\n| `warm` | old |\n{END_MARKER}")
+    write_lines(page, "ingest", [figure()], at=AT)
+    assert "old" not in page.read_text()
