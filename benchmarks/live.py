@@ -120,7 +120,7 @@ def running_farm(*, agents: int, settings: Mapping[str, str]) -> Iterator[Benchm
         if name != "FARM_DATA_DIR":
             del os.environ[name]
     os.environ.update({"PYTHONPATH": str(root()), **settings})
-    with tempfile.TemporaryDirectory(prefix="farm-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="benchfarm-") as folder:
         loaded = load_settings({**os.environ, "FARM_HOME": f"{folder}/home"})
         with (
             StopSignals() as signals,

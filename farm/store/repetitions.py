@@ -156,7 +156,7 @@ def _extend(
 
 
 def _repetitions(sweep_id: int) -> Select[Any]:
-    """Columns and no entities: what this session may hold of them is older than the lock."""
+    """Columns and no entities: those that are loaded already are older than the lock."""
     return (
         select(
             Job.id,
