@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.core.progress import UnfinishedJob
+from farm.store.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
 
@@ -95,16 +96,7 @@ def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> l
         select(Job, MeasurementRow)
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
         .where(Job.sweep_id == sweep_id)
-        .order_by(
-            Job.model,
-            Job.dataset,
-            Job.global_batch_size,
-            Job.world_size,
-            Job.strategy,
-            Job.cell_hash,
-            Job.repetition,
-            Job.id,
-        )
+        .order_by(*BY_CELL)
         .offset(offset)
         .limit(limit)
     )

@@ -30,6 +30,17 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import add_jobs, find_sweep, stored_precision
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 
+# Like next to like: a sweep's jobs as people compare them, the repetitions of a cell together.
+BY_CELL = (
+    Job.model,
+    Job.dataset,
+    Job.global_batch_size,
+    Job.world_size,
+    Job.strategy,
+    Job.cell_hash,
+    Job.repetition,
+    Job.id,
+)
 _CONFIGURATION_FAILED = frozenset(kind.value for kind in CONFIGURATION_FAILURES)
 
 
@@ -75,17 +86,7 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
     `max_jobs`: of more jobs than that only the first are read, and whole cells of them returned.
     """
     precision = stored_precision(find_sweep(session, str(sweep_id)))
-    query = _repetitions(sweep_id).order_by(None)
-    query = query.order_by(
-        Job.model,
-        Job.dataset,
-        Job.global_batch_size,
-        Job.world_size,
-        Job.strategy,
-        Job.cell_hash,
-        Job.repetition,
-        Job.id,
-    )
+    query = _repetitions(sweep_id).order_by(None).order_by(*BY_CELL)
     query = query.limit(None if max_jobs is None else max_jobs + 1)
     rows = session.execute(query).all()
     is_complete = max_jobs is None or len(rows) <= max_jobs
