@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from farm.errors import FarmError
+from farm.trainers.inherited_pages import own_inherited_pages
 from farm.trainers.process import EXIT_ABANDONED, leave
 
 READY = b"ready"
@@ -90,6 +91,8 @@ def _become_trainer(descriptors: Sequence[int], agent: int) -> None:
     except BrokenPipeError:
         leave(EXIT_ABANDONED)
     os.close(reply)
+    # After the answer, which the agent waits for, and long before anything is measured.
+    own_inherited_pages()
 
 
 def _await_adoption(agent: int) -> None:

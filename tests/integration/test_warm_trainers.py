@@ -72,6 +72,19 @@ def test_a_warm_trainer_is_its_agents_child_and_reports_as_a_cold_one(farm: Agen
     ]
 
 
+def shared_dirty_bytes(pid: int) -> int:
+    """What a process shares with others and one of them has written: a fork's, until it copies."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shared_Dirty:"))
+
+
+def test_a_warm_trainer_shares_no_memory_by_the_time_it_trains(farm: AgentFarm) -> None:
+    agent = warm(farm)
+    started(farm, 1, agent, behaviour="steps_s:30")
+    [trainer] = agent.trainers()
+    assert shared_dirty_bytes(trainer) < 1 << 20
+
+
 def test_every_rank_is_forked_from_one_template_and_inherits_nothing_of_the_last(
     farm: AgentFarm,
 ) -> None:
