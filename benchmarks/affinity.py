@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,9 +26,13 @@ def bind_farm(*, server_cores: Iterable[int]) -> None:
 
 
 @contextmanager
-def frozen() -> Iterator[None]:
-    """Stop every process of the farm that this process has started; let them go on at the end."""
-    tree = psutil.Process().children(recursive=True)
+def frozen(*, all_but: Collection[int] = ()) -> Iterator[None]:
+    """Stop the farm, that is all that this process has started but these; it goes on at the end."""
+    tree = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.pid not in all_but
+    ]
     # Top down, or a parent would see its child stopped.
     for process in tree:
         _signal(process, signal.SIGSTOP)

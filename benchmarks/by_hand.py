@@ -3,7 +3,8 @@
 `python -m benchmarks.by_hand RANK CORE PORT...` runs one rank on one core; with one port there is
 no gang. The model, the optimizer, the examples and their batches, the kind of step, the threads and
 the way of timing a step are those of the farm's trainers, written anew without them; only the
-examples are read by the farm's own reader. It prints one JSON object: `step_times_s`.
+examples are read by the farm's own reader. After the warm-up it stops itself (SIGSTOP), to train on
+when it is continued; then it prints one JSON object: `step_times_s`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
 
 MODEL, DATASET = "small_cnn", "synthetic_mnist"
 BATCH_SIZE = 80  # of one rank; it divides the data set, so that no step is a partial one
-WARMUP_STEPS, TIMED_STEPS = 20, 120
+WARMUP_STEPS, TIMED_STEPS = 20, 350  # within one epoch of two ranks
 
 
 def main() -> None:
@@ -58,6 +60,7 @@ def train(rank: int, *, world_size: int) -> list[float]:
         float(step(indices, scale))
     gc.collect()
     gc.freeze()
+    os.kill(os.getpid(), signal.SIGSTOP)
     times_s = []
     for indices in shares[WARMUP_STEPS : WARMUP_STEPS + TIMED_STEPS]:
         begun_s = time.monotonic()

@@ -56,18 +56,16 @@ class BenchmarkFarm:
         Raises:
             FarmError: one did not, or not in time.
         """
-        query = sa.select(Job).where(Job.sweep_id == sweep_id).order_by(Job.id)
-
-        def jobs_at_end() -> Sequence[Job] | None:
-            with reading(self.engine) as session:
-                jobs = session.scalars(query).all()
-            return jobs if all(job.state in FINAL_JOB_STATES for job in jobs) else None
-
-        jobs = self.wait_for(jobs_at_end, f"the end of sweep {sweep_id}", within_s=within_s)
+        what = f"the end of sweep {sweep_id}"
+        jobs = self.wait_for(lambda: self._jobs_at_end(sweep_id), what, within_s=within_s)
         for job in jobs:
             if job.state is not JobState.SUCCEEDED:
                 raise FarmError(f"job {job.id} {job.state.value}: {job.reason}")
         return jobs
+
+    def is_over(self, sweep_id: int) -> bool:
+        """Whether every job of a sweep has ended, well or not."""
+        return self._jobs_at_end(sweep_id) is not None
 
     def wait_until_idle(self, *, within_s: float = 30.0) -> None:
         """Wait until every agent may be leased."""
@@ -91,6 +89,12 @@ class BenchmarkFarm:
             )
 
         self.wait_for(all_beat, "a heartbeat of every agent", within_s=within_s)
+
+    def _jobs_at_end(self, sweep_id: int) -> Sequence[Job] | None:
+        query = sa.select(Job).where(Job.sweep_id == sweep_id).order_by(Job.id)
+        with reading(self.engine) as session:
+            jobs = session.scalars(query).all()
+        return jobs if all(job.state in FINAL_JOB_STATES for job in jobs) else None
 
     def wait_for(self, condition: Callable[[], T | None], what: str, *, within_s: float) -> T:
         """Return the condition's first true value.

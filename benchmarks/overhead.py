@@ -3,9 +3,13 @@
 By hand is `benchmarks/by_hand.py`: plain TensorFlow with TF_CONFIG, written without the farm's
 trainers; model, optimizer, examples, batches, threads, warm-up and the number of steps are the
 same. Through the farm it is a job like any other: agents with sampler, spool and heartbeats,
-scheduler, collector, Redis and store are real and at work. Pairs of both run one right after the
-other, in turn first and second (ABBA), all with one farm. While a training runs by hand, every
-process of the farm is stopped (SIGSTOP), so that by hand means without a farm.
+scheduler, collector, Redis and store are real and at work.
+
+Both trainings of a pair run at the same time and take turns of a second, in turn first and second:
+while one trains, every process of the other stands still (SIGSTOP), the whole farm if it is the one
+by hand, so that by hand means without a farm. So whatever makes a machine slower for some seconds
+slows down both alike; one run after the other differed by 10 % on the machine of the table. A step
+that is interrupted by a turn counts with its second of waiting, which a median does not see.
 
 Every rank, either way, is bound to one core. Where the rest runs:
 
@@ -25,12 +29,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
+import psutil
 import sqlalchemy as sa
 
 from benchmarks.affinity import bind_farm, frozen
@@ -44,11 +50,13 @@ from farm.errors import FarmError
 from farm.store.agents import set_drained
 from farm.store.engine import reading, writing
 from farm.store.series import steps_of
-from farm.store.tables import Attempt
+from farm.store.tables import Attempt, Job
 
 PAIR_COUNT = 20
 MEDIAN_LIMIT, UPPER_LIMIT = 1.02, 1.05
 _RUN_LIMIT_S = 120.0
+_TURN_S = 1.0
+_POLL_S = 0.02
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -80,13 +88,9 @@ def compare(farm: BenchmarkFarm, cores: Sequence[int], *, pair_count: int) -> li
     ours_s: list[float] = []
     by_hand_s: list[float] = []
     for number, is_ours_first in enumerate(alternating(pair_count), start=1):
-        for is_ours in (is_ours_first, not is_ours_first):
-            if is_ours:
-                ours_s.append(through_farm_s(farm, world_size=len(cores)))
-            else:
-                with frozen():
-                    by_hand_s.append(started_by_hand_s(cores))
-                farm.await_beats()
+        token, times_s = run_pair(farm, cores, is_ours_first=is_ours_first)
+        ours_s.append(through_farm_s(farm, token))
+        by_hand_s.append(_median_of_all(times_s))
         say(
             f"{ranks}, pair {number}/{pair_count}: {ours_s[-1] * 1e3:.3f} ms, by hand "
             f"{by_hand_s[-1] * 1e3:.3f} ms, ratio {ours_s[-1] / by_hand_s[-1]:.4f}"
@@ -112,8 +116,39 @@ def compare(farm: BenchmarkFarm, cores: Sequence[int], *, pair_count: int) -> li
     ]
 
 
-def through_farm_s(farm: BenchmarkFarm, *, world_size: int) -> float:
-    """Run a job; return the median of rank 0's timed steps."""
+def run_pair(
+    farm: BenchmarkFarm, cores: Sequence[int], *, is_ours_first: bool
+) -> tuple[int, list[float]]:
+    """Train both ways in turns; return the job's token and the times of rank 0's steps by hand."""
+    with frozen():
+        by_hand = ByHand(cores)
+        try:
+            by_hand.wait_until_ready(farm)
+        except BaseException:
+            by_hand.kill()
+            raise
+    try:
+        farm.await_beats()
+        sweep_id, token = _start_job(farm, world_size=len(cores))
+        is_ours = is_ours_first
+        while not by_hand.is_done and not farm.is_over(sweep_id):
+            if is_ours:
+                farm.signals.pause(_TURN_S)
+            else:
+                with frozen(all_but=by_hand.pids):
+                    by_hand.train_for(farm, _TURN_S)
+            is_ours = not is_ours
+        with frozen(all_but=by_hand.pids):
+            times_s = by_hand.finish()
+    finally:
+        by_hand.kill()
+    farm.finish(sweep_id, within_s=_RUN_LIMIT_S)
+    farm.wait_until_idle()
+    return token, times_s
+
+
+def _start_job(farm: BenchmarkFarm, *, world_size: int) -> tuple[int, int]:
+    """Submit the job and wait until its ranks train; return its sweep and its attempt's token."""
     sweep_id = farm.submit(
         model=MODEL,
         dataset=DATASET,
@@ -123,40 +158,88 @@ def through_farm_s(farm: BenchmarkFarm, *, world_size: int) -> float:
         steps=TIMED_STEPS,
         warmup_steps=WARMUP_STEPS,
     )
-    [job] = farm.finish(sweep_id, within_s=_RUN_LIMIT_S)
-    farm.wait_until_idle()
+
+    def started_token() -> int | None:
+        with reading(farm.engine) as session:
+            return session.scalar(
+                sa.select(Attempt.id)
+                .join(Job, Job.id == Attempt.job_id)
+                .where(Job.sweep_id == sweep_id, Attempt.started_at.is_not(None))
+            )
+
+    return sweep_id, farm.wait_for(started_token, "a job that trains", within_s=_RUN_LIMIT_S)
+
+
+def through_farm_s(farm: BenchmarkFarm, token: int) -> float:
+    """Return the median of rank 0's timed steps."""
     with reading(farm.engine) as session:
-        [token] = session.scalars(sa.select(Attempt.id).where(Attempt.job_id == job.id))
         chunks = steps_of(session, token, rank=0)
-    times_s = [t for chunk in chunks if chunk.kind is StepKind.TIMED for t in chunk.times_s]
-    return _median_of_all(times_s)
+    return _median_of_all(
+        [t for chunk in chunks if chunk.kind is StepKind.TIMED for t in chunk.times_s]
+    )
 
 
-def started_by_hand_s(cores: Sequence[int]) -> float:
-    """Start one process for each core; return the median of rank 0's timed steps."""
-    ports = [str(free_port()) for _ in cores]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "benchmarks.by_hand", str(rank), str(core), *ports],
-            cwd=root(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank, core in enumerate(cores)
-    ]
-    try:
+class ByHand:
+    """One process for each core. Kill it in the end, whatever happened."""
+
+    def __init__(self, cores: Sequence[int]) -> None:
+        ports = [str(free_port()) for _ in cores]
+        self._ranks = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "benchmarks.by_hand", str(rank), str(core), *ports],
+                cwd=root(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            for rank, core in enumerate(cores)
+        ]
+
+    @property
+    def pids(self) -> list[int]:
+        return [rank.pid for rank in self._ranks]
+
+    @property
+    def is_done(self) -> bool:
+        return any(rank.poll() is not None for rank in self._ranks)
+
+    def wait_until_ready(self, farm: BenchmarkFarm) -> None:
+        """Wait until each rank has stopped itself, its warm-up done."""
         deadline = time.monotonic() + _RUN_LIMIT_S
-        outputs = [rank.communicate(timeout=deadline - time.monotonic())[0] for rank in ranks]
-    except subprocess.TimeoutExpired:
-        raise FarmError(f"by hand: the ranks were not done within {_RUN_LIMIT_S:g} s") from None
-    finally:
-        for rank in ranks:
+        processes = [psutil.Process(pid) for pid in self.pids]
+        while not all(process.status() == psutil.STATUS_STOPPED for process in processes):
+            if self.is_done or time.monotonic() > deadline:
+                codes = [rank.poll() for rank in self._ranks]
+                raise FarmError(f"by hand: not ready within {_RUN_LIMIT_S:g} s, ended: {codes}")
+            farm.signals.pause(_POLL_S)
+
+    def train_for(self, farm: BenchmarkFarm, duration_s: float) -> None:
+        self._signal(signal.SIGCONT)
+        farm.signals.pause(duration_s)
+        self._signal(signal.SIGSTOP)
+
+    def finish(self) -> list[float]:
+        """Train to the end; return the seconds of each timed step of rank 0."""
+        self._signal(signal.SIGCONT)
+        deadline = time.monotonic() + _RUN_LIMIT_S
+        try:
+            outputs = [
+                rank.communicate(timeout=deadline - time.monotonic()) for rank in self._ranks
+            ]
+        except subprocess.TimeoutExpired:
+            raise FarmError(f"by hand: the ranks were not done within {_RUN_LIMIT_S:g} s") from None
+        if any(rank.returncode != 0 for rank in self._ranks):
+            raise FarmError(f"by hand: the ranks ended with {[r.returncode for r in self._ranks]}")
+        times_s: list[float] = json.loads(outputs[0][0])["step_times_s"]
+        return times_s
+
+    def kill(self) -> None:
+        for rank in self._ranks:
             rank.kill()
             rank.wait()
-    if any(rank.returncode != 0 for rank in ranks):
-        raise FarmError(f"by hand: the ranks ended with {[rank.returncode for rank in ranks]}")
-    times_s: list[float] = json.loads(outputs[0])["step_times_s"]
-    return _median_of_all(times_s)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for rank in self._ranks:
+            rank.send_signal(number)
 
 
 def _median_of_all(times_s: Sequence[float]) -> float:
