@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,21 +25,25 @@ def bind_farm(*, server_cores: Iterable[int]) -> None:
             _bind(process.pid, chosen)
 
 
-@contextmanager
-def frozen(*, all_but: Collection[int] = ()) -> Iterator[None]:
-    """Stop the farm, that is all that this process has started but these; it goes on at the end."""
-    tree = [
+def farm_processes(*, all_but: Collection[int] = ()) -> list[psutil.Process]:
+    """Return all that this process has started but these, parents before their children."""
+    return [
         process
         for process in psutil.Process().children(recursive=True)
         if process.pid not in all_but
     ]
+
+
+@contextmanager
+def frozen(farm: Sequence[psutil.Process]) -> Iterator[None]:
+    """Stop these processes of a farm, parents first; let them go on at the end."""
     # Top down, or a parent would see its child stopped.
-    for process in tree:
+    for process in farm:
         _signal(process, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in reversed(tree):
+        for process in reversed(farm):
             _signal(process, signal.SIGCONT)
 
 

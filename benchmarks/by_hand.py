@@ -19,7 +19,7 @@ from typing import Any
 
 MODEL, DATASET = "small_cnn", "synthetic_mnist"
 BATCH_SIZE = 80  # of one rank; it divides the data set, so that no step is a partial one
-WARMUP_STEPS, TIMED_STEPS = 20, 350  # within one epoch of two ranks
+WARMUP_STEPS, TIMED_STEPS = 20, 300  # within one epoch of two ranks
 
 
 def main() -> None:

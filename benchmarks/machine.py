@@ -22,7 +22,8 @@ def describe_machine() -> list[tuple[str, str]]:
     cpu = parse_cpu_model(Path("/proc/cpuinfo").read_text()) or platform.machine()
     return [
         ("CPU", f"{cpu}, {len(os.sched_getaffinity(0))} cores"),
-        ("memory", f"{psutil.virtual_memory().total / 2**30:.1f} GiB"),
+        # Without decimals: equal VMs differ by what their firmware keeps.
+        ("memory", f"{psutil.virtual_memory().total / 2**30:.0f} GiB"),
         ("kernel", f"{platform.system()} {platform.release()}"),
         ("Python", platform.python_version()),
         ("TensorFlow", read_tensorflow_version() or "absent"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import socket
 import statistics
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,17 +38,18 @@ _LIMIT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One job, of its slowest rank. Seconds after the start of the first trainer process."""
+    """One job, of its slowest rank."""
 
-    ready_s: float
-    first_step_s: float
+    ready_s: float  # from the start of the first trainer process until all wait for go
+    go_to_first_step_s: float
     connect_s: float  # its own word: from go until everything is built
     traced_s: float  # its own word: the first step alone
     step_s: float  # median of the timed steps
 
     @property
-    def go_to_first_step_s(self) -> float:
-        return self.first_step_s - self.ready_s
+    def first_step_s(self) -> float:
+        """From the start of its processes, without what it waited for go."""
+        return self.ready_s + self.go_to_first_step_s
 
 
 class Rank:
@@ -56,15 +60,20 @@ class Rank:
     ) -> None:
         self._events: queue.SimpleQueue[tuple[float, Event | int]] = queue.SimpleQueue()
         self.steps: list[float] = []
+        self.has_ended = threading.Event()
         self.process = TrainerProcess(
             config.trainer,
             Assignment(job=job, rank=rank, cpus=config.cpus),
             environment=trainer_environment(os.environ, state_dir=config.state_dir),
             folder=config.state_dir,
             on_event=lambda event: self._events.put((time.monotonic(), event)),
-            on_exit=lambda code: self._events.put((time.monotonic(), code)),
+            on_exit=self._end,
             template=template,
         )
+
+    def _end(self, code: int) -> None:
+        self._events.put((time.monotonic(), code))
+        self.has_ended.set()
 
     def wait_for(self, kind: type) -> tuple[float, Event | int]:
         """Return the next event of `kind` (int: its end) with the instant of its arrival."""
@@ -82,35 +91,80 @@ class Rank:
                 raise FarmError(f"trainer failed: {event}\n{self.process.log_tail}")
 
 
-def train(
-    job: JobSpec, configs: Sequence[AgentConfig], templates: Sequence[TemplateProcess | None]
-) -> Run:
-    """Run one job to its end, a rank for each of the job's, each on its own cores."""
-    begun_s = time.monotonic()
-    with ExitStack() as stack:
-        ranks = []
-        for number in range(job.world_size):
-            rank = Rank(job, number, config=configs[number], template=templates[number])
-            stack.callback(rank.process.close)
-            stack.callback(rank.process.kill)
-            ranks.append(rank)
-        ready_s = max(rank.wait_for(Ready)[0] for rank in ranks)
-        cluster = {"worker": tuple(f"127.0.0.1:{port}" for port in free_ports(job.world_size))}
-        for number, rank in enumerate(ranks):
+class Trainers:
+    """The trainers of one job, one for each rank, each on its own cores.
+
+    Every part of their way is done when it is asked for; in between they wait or stand still.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        configs: Sequence[AgentConfig],
+        templates: Sequence[TemplateProcess | None],
+    ) -> None:
+        """Start them and wait until all are ready for go. `close` them, even if this fails."""
+        self._cleanup = ExitStack()
+        self._ranks: list[Rank] = []
+        self._started: Started | None = None
+        begun_s = time.monotonic()
+        try:
+            for number in range(job.world_size):
+                rank = Rank(job, number, config=configs[number], template=templates[number])
+                self._cleanup.callback(rank.process.close)
+                self._cleanup.callback(rank.process.kill)
+                self._ranks.append(rank)
+            self._ready_s = max(rank.wait_for(Ready)[0] for rank in self._ranks) - begun_s
+        except BaseException:
+            self.close()
+            raise
+
+    def go(self) -> None:
+        """Let them do their first step and then stand still."""
+        cluster = {"worker": tuple(f"127.0.0.1:{port}" for port in free_ports(len(self._ranks)))}
+        begun_s = time.monotonic()
+        for number, rank in enumerate(self._ranks):
             rank.process.write(GoLine(cluster=cluster, task_index=number))
-        arrived_s, started = max((rank.wait_for(Started) for rank in ranks), key=lambda one: one[0])
+        arrivals = [rank.wait_for(Started) for rank in self._ranks]
+        self._signal(signal.SIGSTOP)
+        arrived_s, started = max(arrivals, key=lambda arrival: arrival[0])
         assert isinstance(started, Started)
-        for rank in ranks:
+        self._started, self._first_step_s = started, arrived_s - begun_s
+
+    @property
+    def is_done(self) -> bool:
+        return any(rank.has_ended.is_set() for rank in self._ranks)
+
+    def train_for(self, duration_s: float) -> None:
+        """Train, and stand still afterwards."""
+        self._signal(signal.SIGCONT)
+        self._ranks[0].has_ended.wait(duration_s)
+        self._signal(signal.SIGSTOP)
+
+    def finish(self) -> Run:
+        """Train to the end."""
+        self._signal(signal.SIGCONT)
+        for rank in self._ranks:
             rank.wait_for(TrainerResult)
-        for rank in ranks:
+        for rank in self._ranks:
             rank.wait_for(int)
-    return Run(
-        ready_s=ready_s - begun_s,
-        first_step_s=arrived_s - begun_s,
-        connect_s=started.connect_s,
-        traced_s=started.first_step_s,
-        step_s=max(statistics.median(rank.steps) for rank in ranks),
-    )
+        assert self._started is not None
+        return Run(
+            ready_s=self._ready_s,
+            go_to_first_step_s=self._first_step_s,
+            connect_s=self._started.connect_s,
+            traced_s=self._started.first_step_s,
+            step_s=max(statistics.median(rank.steps) for rank in self._ranks),
+        )
+
+    def close(self) -> None:
+        """End them, if they have not ended."""
+        self._cleanup.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for rank in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.process.pid, number)
 
 
 def free_ports(count: int) -> list[int]:

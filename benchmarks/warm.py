@@ -2,8 +2,10 @@
 
 Both kinds are started as an agent starts them, one right after the other, in turn first and second
 (ABBA), with several templates one after the other: one rank alone, and a ring of two where there
-are two cores. `go` is given as soon as every rank is ready, without the rendezvous, which is the
-same for both.
+are two cores. Then each in turn gets its `go`, without the rendezvous, which is the same for both,
+and does its first step while the other stands still (SIGSTOP). And so they take turns to their end,
+so that whatever makes a machine slower for some seconds slows down both alike. A step that is
+interrupted by a turn counts with its wait, which a median does not see.
 
 Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about five minutes.
 """
@@ -17,11 +19,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.figures import Figure, run_benchmark, say
 from benchmarks.pairs import PairedRatio, alternating, paired_ratio
-from benchmarks.trainers import Run, config_of, ready_templates, train
+from benchmarks.trainers import Run, Trainers, config_of, ready_templates
 from farm.core.spec import JobSpec
 from farm.errors import FarmError
 from worker_agent.child import become_reaper
@@ -33,6 +36,8 @@ _START_LIMIT_RATIO = 0.45
 # this says something: noise alone would make a wide interval, which holds 1 whatever is compared.
 _STEP_LIMIT_RATIO = 0.02
 _STEP_INTERVAL_RATIO = 0.05
+# Shorter than a heartbeat's limit within a gang: it counts while its members stand still.
+_TURN_S = 1.0
 _ALONE = JobSpec(
     model="small_cnn",
     dataset="digits",
@@ -58,15 +63,38 @@ def compare(
     warm: list[Run] = []
     cold: list[Run] = []
     for number, is_warm_first in enumerate(alternating(pair_count), start=1):
-        for is_warm in (is_warm_first, not is_warm_first):
-            used = list(templates) if is_warm else [None] * len(templates)
-            (warm if is_warm else cold).append(train(job, configs, used))
+        runs = take_turns(job, configs, templates, is_warm_first=is_warm_first)
+        warm.append(runs[True])
+        cold.append(runs[False])
         say(
             f"{job.strategy} {number}/{pair_count}: warm and cold, first step after "
             f"{warm[-1].first_step_s:.2f} and {cold[-1].first_step_s:.2f} s, a step "
             f"{warm[-1].step_s * 1e3:.3f} and {cold[-1].step_s * 1e3:.3f} ms"
         )
     return warm, cold
+
+
+def take_turns(
+    job: JobSpec,
+    configs: Sequence[AgentConfig],
+    templates: Sequence[TemplateProcess],
+    *,
+    is_warm_first: bool,
+) -> dict[bool, Run]:
+    """Return whether warm to the run, of one pair."""
+    order = (is_warm_first, not is_warm_first)
+    with ExitStack() as stack:
+        both: dict[bool, Trainers] = {}
+        for is_warm in order:
+            used = list(templates) if is_warm else [None] * len(templates)
+            both[is_warm] = Trainers(job, configs, used)
+            stack.callback(both[is_warm].close)
+        for trainers in both.values():
+            trainers.go()
+        while not any(trainers.is_done for trainers in both.values()):
+            for trainers in both.values():
+                trainers.train_for(_TURN_S)
+        return {is_warm: trainers.finish() for is_warm, trainers in both.items()}
 
 
 def figures_of(name: str, warm: Sequence[Run], cold: Sequence[Run]) -> list[Figure]:
