@@ -8,6 +8,7 @@ all jobs that have it. A gang whose agents must have one version has a wish for 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
@@ -70,6 +71,8 @@ class AgentPool:
         # By wish, in order: who was free when last looked at.
         self._candidates: dict[Wish, dict[str, LiveAgent]] = {}
         self._capacity: dict[Wish, int] = {}
+        self._can_share = any(SHARES_CORES in agent.capabilities for agent in agents)
+        self._own_cores: dict[Wish, int] = {}
         # Disjoint free agents found for a wish when they last did not suffice. Agents only become
         # fewer during a decision, so wider jobs need not look again.
         self._reach: dict[Wish, int] = {}
@@ -104,33 +107,36 @@ class AgentPool:
     def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
         """Return free agents for all its ranks, or None."""
         if job.avoid and (groups := self.others_than_avoided(job)):
-            for others in groups:
+            for wish, others in groups:
                 free = [agent for agent in others if agent.agent_id in self._free]
-                gang = list(itertools.islice(self.disjoint(free), job.world_size))
+                limit = self.ranks_on_a_core(job, wish)
+                gang = list(itertools.islice(self.disjoint(free, limit), job.world_size))
                 if len(gang) == job.world_size:
-                    return self._spread(job, free, gang)
+                    return self._spread(job, free, gang=gang, limit=limit)
             return None
         for wish in self.wishes(job):
-            if job.world_size <= self._reach.get(wish, self.free_count):
-                found = self._find(job, wish)
+            limit = self.ranks_on_a_core(job, wish)
+            # Where more share a core, more of them may be found than for the jobs before.
+            if limit > 1 or job.world_size <= self._reach.get(wish, self.free_count):
+                found = self._find(job, wish, limit=limit)
                 if found is not None:
                     return found
         return None
 
-    def _find(self, job: WaitingJob, wish: Wish) -> list[LiveAgent] | None:
+    def _find(self, job: WaitingJob, wish: Wish, *, limit: int) -> list[LiveAgent] | None:
         candidates = self._candidates_for(wish)
         gone: list[str] = []
         free = self._still_free(candidates, gone)
-        gang = list(itertools.islice(self.disjoint(free), job.world_size))
+        gang = list(itertools.islice(self.disjoint(free, limit), job.world_size))
         for agent_id in gone:
             del candidates[agent_id]
         if len(gang) == job.world_size:
-            return self._spread(job, candidates.values(), gang)
+            return self._spread(job, candidates.values(), gang=gang, limit=limit)
         self._reach[wish] = len(gang)
         return None
 
     def _spread(
-        self, job: WaitingJob, candidates: Iterable[LiveAgent], gang: list[LiveAgent]
+        self, job: WaitingJob, candidates: Iterable[LiveAgent], *, gang: list[LiveAgent], limit: int
     ) -> list[LiveAgent]:
         """Return a gang of those that have measured the job's cell least, or else this one.
 
@@ -139,7 +145,7 @@ class AgentPool:
         if not job.measured_by:
             return gang
         free = (agent for agent in candidates if agent.agent_id in self._free)
-        spread = self.disjoint(self._least_measured_first(job, free))
+        spread = self.disjoint(self._least_measured_first(job, free), limit)
         chosen = list(itertools.islice(spread, job.world_size))
         return chosen if len(chosen) == job.world_size else gang
 
@@ -168,7 +174,7 @@ class AgentPool:
                     later.append(agent)
             yield from sorted(later, key=drawbacks)
 
-    def others_than_avoided(self, job: WaitingJob) -> list[list[LiveAgent]]:
+    def others_than_avoided(self, job: WaitingJob) -> list[tuple[Wish, list[LiveAgent]]]:
         """Return whom the job must make do with, by wish; empty where it need not, or could not.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
@@ -178,9 +184,10 @@ class AgentPool:
         found = []
         for wish in self.wishes(job):
             others = [a for a in self._serving_for(wish) if a.agent_id not in job.avoid]
-            count = sum(1 for _ in itertools.islice(self.disjoint(others), job.world_size))
+            spread = self.disjoint(others, self.ranks_on_a_core(job, wish))
+            count = sum(1 for _ in itertools.islice(spread, job.world_size))
             if count == job.world_size:
-                found.append(others)
+                found.append((wish, others))
         return found
 
     def take(self, gang: Iterable[LiveAgent]) -> None:
@@ -216,18 +223,37 @@ class AgentPool:
             self._capacity[wish] = sum(1 for _ in self.disjoint(self._serving_for(wish)))
         return self._capacity[wish]
 
-    def disjoint(self, agents: Iterable[LiveAgent]) -> Iterator[LiveAgent]:
-        """Pass over every agent that shares a core with one before it, unless both may."""
+    def ranks_on_a_core(self, job: WaitingJob, wish: Wish) -> int:
+        """Return how many ranks of the job's gang may share a core: as few as it takes.
+
+        That is what it would be if all agents were idle. So a gang for which there are cores
+        enough waits for them, and its step time does not depend on who else is at work.
+        """
+        if not self._can_share:
+            return 1
+        if wish not in self._own_cores:
+            self._own_cores[wish] = sum(1 for _ in self.disjoint(self._serving_for(wish), 1))
+        return -(-job.world_size // max(1, self._own_cores[wish]))
+
+    def disjoint(
+        self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
+    ) -> Iterator[LiveAgent]:
+        """Pass over every agent that shares a core with one before it, unless both may.
+
+        `ranks_on_a_core`: how many of those that may share one, if not any number.
+        """
         blocked: set[str] = set()
+        sharing: Counter[str] = Counter()
         for agent in agents:
             if agent.agent_id not in blocked:
                 yield agent
                 may_share = SHARES_CORES in agent.capabilities
-                blocked.update(
-                    other.agent_id
-                    for other in self.overlaps(agent)
-                    if not (may_share and SHARES_CORES in other.capabilities)
-                )
+                for other in self.overlaps(agent):
+                    sharing[other.agent_id] += 1
+                    if not (may_share and SHARES_CORES in other.capabilities) or (
+                        sharing[other.agent_id] == ranks_on_a_core
+                    ):
+                        blocked.add(other.agent_id)
 
     def _still_free(
         self, candidates: Mapping[str, LiveAgent], gone: list[str]

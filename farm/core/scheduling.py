@@ -90,7 +90,8 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     ]
     idle = max(at_hand, key=len)
     usable = [a for a in idle if pool.is_unblocked(a)]
-    usable_count = sum(1 for _ in pool.disjoint(usable))
+    limit = pool.ranks_on_a_core(job, wishes[at_hand.index(idle)])
+    usable_count = sum(1 for _ in pool.disjoint(usable, limit))
     held = [pool.holders[a.agent_id] for a in usable if a.agent_id in pool.holders]
     if pool.others_than_avoided(job) and usable_count >= needed:
         return f"waits for others than {', '.join(sorted(job.avoid))}, where it failed before"

@@ -203,6 +203,32 @@ def test_only_ranks_of_one_gang_share_cores_and_only_if_all_of_them_may() -> Non
     assert placed_ids([job(1, 4)], [*hosts, alone]) == []
 
 
+def test_no_more_ranks_share_a_core_than_must() -> None:
+    """Three hosts on two cores: two ranks never share one, three need to."""
+    hosts = [
+        agent(name, machine="m", cpus=[cpu], can=[SHARES_CORES])
+        for name, cpu in (("a", 0), ("b", 1), ("c", 0))
+    ]
+    assert placed([job(1, 2)], hosts) == [Placement(1, ("b", "a"))]
+    assert len(placed([job(1, 3)], hosts)[0].agent_ids) == 3
+
+    busy = agent("b", machine="m", cpus=[1], can=[SHARES_CORES], busy=True)
+    b_is_busy = [hosts[0], busy, hosts[2]]
+    assert placed([job(1, 2)], b_is_busy) == []
+    assert reason([job(1, 2)], b_is_busy, of=1).endswith("(1 of 2 can be used)")
+    # Whom it failed on before it avoids only if others could do as well.
+    assert placed([job(1, 2, avoid=["b"])], hosts) == [Placement(1, ("b", "a"))]
+
+
+def test_a_wide_gang_is_spread_over_the_cores() -> None:
+    hosts = [
+        agent(name, machine="m", cpus=[cpu], can=[SHARES_CORES])
+        for name, cpu in (("a", 0), ("b", 0), ("c", 0), ("d", 1), ("e", 1), ("f", 1))
+    ]
+    [gang] = placed([job(1, 4)], hosts)
+    assert sorted(gang.agent_ids) == ["a", "b", "d", "e"]
+
+
 def test_holding_an_agent_holds_its_cores() -> None:
     agents = [
         agent("a", machine="m", cpus=[0], can=["netem"]),
