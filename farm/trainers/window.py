@@ -8,19 +8,24 @@ from pathlib import Path
 from farm.trainers.byte_count import ByteCount
 from farm.trainers.connections import Connections, growth, read_connections
 
-STATISTICS = Path("/sys/class/net")
+# Of this process's own network namespace. /sys/class/net has the interfaces of the namespace in
+# which it was mounted, and none of a lab's host.
+STATISTICS = Path("/proc/self/net/dev")
+_TX_BYTES_COLUMN = 8  # rx_bytes is the first
 
 
 def read_interface(interface: str, *, statistics: Path = STATISTICS) -> ByteCount | None:
     """Read the counters of a whole interface; None where there is no such interface."""
-    folder = statistics / interface / "statistics"
     try:
-        return ByteCount(
-            rx_bytes=int((folder / "rx_bytes").read_text()),
-            tx_bytes=int((folder / "tx_bytes").read_text()),
-        )
+        lines = statistics.read_text().splitlines()
     except OSError:
         return None
+    for line in lines:
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            values = counters.split()
+            return ByteCount(rx_bytes=int(values[0]), tx_bytes=int(values[_TX_BYTES_COLUMN]))
+    return None
 
 
 class TimedWindow:

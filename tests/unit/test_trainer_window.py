@@ -12,16 +12,19 @@ from farm.trainers.window import TimedWindow, read_interface
 
 
 class Counters:
-    """A folder like /sys/class/net with one interface."""
+    """A file like /proc/net/dev with one interface beside the loopback."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "eth7" / "statistics").mkdir(parents=True)
+        self.file = folder / "dev"
         self.set(0, 0)
 
     def set(self, rx_bytes: int, tx_bytes: int) -> None:
-        for name, value in (("rx_bytes", rx_bytes), ("tx_bytes", tx_bytes)):
-            (self.folder / "eth7" / "statistics" / name).write_text(f"{value}\n")
+        self.file.write_text(
+            "Inter-|   Receive                            |  Transmit\n"
+            " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n"
+            "    lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n"
+            f"  eth7:{rx_bytes} 9 0 0 0 0 0 0 {tx_bytes} 9 0 0 0 0 0 0\n"
+        )
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def counters(tmp_path: Path) -> Counters:
 
 
 def test_only_what_passes_while_it_is_open_counts(counters: Counters) -> None:
-    window = TimedWindow("eth7", statistics=counters.folder)
+    window = TimedWindow("eth7", statistics=counters.file)
     for before, after in ((100, 110), (5000, 5003)):
         counters.set(before, 2 * before)
         window.open()
@@ -41,7 +44,7 @@ def test_only_what_passes_while_it_is_open_counts(counters: Counters) -> None:
 
 
 def test_a_counter_that_went_back_gives_nothing_and_not_a_wrong_number(counters: Counters) -> None:
-    window = TimedWindow("eth7", statistics=counters.folder)
+    window = TimedWindow("eth7", statistics=counters.file)
     counters.set(100, 100)
     window.open()
     counters.set(200, 99)
@@ -52,8 +55,8 @@ def test_a_counter_that_went_back_gives_nothing_and_not_a_wrong_number(counters:
 
 
 def test_an_unknown_interface_gives_nothing(counters: Counters) -> None:
-    assert read_interface("eth8", statistics=counters.folder) is None
-    window = TimedWindow("eth8", statistics=counters.folder)
+    assert read_interface("eth8", statistics=counters.file) is None
+    window = TimedWindow("eth8", statistics=counters.file)
     window.open()
     window.close()
     assert window.interface_bytes is None
