@@ -33,8 +33,8 @@ def hosts() -> Iterator[Hosts]:
         yield both
 
 
-def emulator(interface: str = "eth0") -> TcNetem:
-    site = Site(state_dir="/nowhere", interface=interface, cpus=(0,), spared_ports=(BROKER_PORT,))
+def emulator(interface: str = "eth0", *, state_dir: str = "/nowhere") -> TcNetem:
+    site = Site(state_dir=state_dir, interface=interface, cpus=(0,), spared_ports=(BROKER_PORT,))
     return TcNetem(site)
 
 
@@ -108,6 +108,37 @@ def test_a_queue_that_somebody_else_has_set_is_neither_replaced_nor_cleared(host
         near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"),)))
     near.run(emulator().clear)
     assert near.root_queue() == before
+
+
+def test_two_agents_on_one_interface_do_not_undo_each_other(hosts: Hosts) -> None:
+    near, _ = hosts
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"),)))
+    other = emulator(state_dir="/elsewhere")
+
+    with pytest.raises(EmulationFailed, match="eth0 is shaped by another agent of this machine"):
+        near.run(lambda: other.apply(BANDWIDTH, (rank("10.99.0.3"),)))
+    near.run(other.clear)  # as it does after every failure, and at its start
+    assert near.root_queue().startswith("qdisc htb bf10: root")
+    near.run(emulator().clear)
+    assert not near.root_queue().startswith("qdisc htb")
+
+
+def test_what_was_applied_is_found_under_another_name_of_its_interface(hosts: Hosts) -> None:
+    near, _ = hosts
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"),)))
+    for words in (["down"], ["name", "lan0"], ["up"]):
+        near.ip("link", "set", "lan0" if words == ["up"] else "eth0", *words)
+    assert near.root_queue("lan0").startswith("qdisc htb bf10: root")
+
+    near.run(emulator().clear)
+    assert not near.root_queue("lan0").startswith("qdisc htb")
+
+
+def test_an_interface_that_has_gone_has_nothing_to_clear(hosts: Hosts) -> None:
+    near, _ = hosts
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank("10.99.0.2"),)))
+    near.ip("link", "delete", "eth0")
+    near.run(emulator().clear)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.errors import EmulationFailed
@@ -59,22 +60,35 @@ def find_way(ip: IPRoute, address: Address) -> int | None:
     return way
 
 
-def root_queue(ip: IPRoute, index: int) -> tuple[str | None, int]:
-    """Return kind and handle of the root queue. The kernel's own default has handle 0."""
-    for queue in ip.get_qdiscs(index):
-        if queue["parent"] == _TC_H_ROOT:
-            return queue.get_attr("TCA_KIND"), queue["handle"]
-    return None, 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootQueue:
+    """The kernel's own default has handle 0. `owner` is the mark of the agent that has set it."""
+
+    index: int  # of its interface
+    kind: str
+    handle: int
+    owner: int | None
 
 
-def carry_out(ip: IPRoute, index: int, plan: Plan) -> None:
+def root_queues(ip: IPRoute) -> Iterator[RootQueue]:
+    """Return the root queue of every interface that has one."""
+    for queue in ip.get_qdiscs():
+        if queue["parent"] != _TC_H_ROOT:
+            continue
+        kind, handle, owner = queue.get_attr("TCA_KIND"), queue["handle"], None
+        if (kind, handle) == ("htb", ROOT):
+            owner = queue.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_INIT")["defcls"]
+        yield RootQueue(index=queue["index"], kind=kind, handle=handle, owner=owner)
+
+
+def carry_out(ip: IPRoute, index: int, plan: Plan, *, owner: int) -> None:
     """Set a plan on an interface that still has the kernel's default queue.
 
     Raises:
         EmulationFailed: this kernel lacks a part. NetlinkError: it refuses for another reason.
     """
-    # Without a default class, what matches no filter passes by.
-    _ask(ip, "add", "htb", index, ROOT, default=0)
+    # The mark names no class: what matches no filter has none, and passes by.
+    _ask(ip, "add", "htb", index, ROOT, default=owner)
     rate, burst = plan.rate_bytes_per_s, plan.burst_bytes
     _ask(
         ip, "add-class", "htb", index, GANG_CLASS, parent=ROOT, rate=rate, burst=burst, cburst=burst
@@ -93,11 +107,15 @@ def carry_out(ip: IPRoute, index: int, plan: Plan) -> None:
         )
 
 
-def remove_plan(ip: IPRoute, index: int) -> None:
-    """Take away what `carry_out` has set, or a part of it, and nothing of anybody else's."""
-    if root_queue(ip, index) == ("htb", ROOT):
-        # By its handle the kernel refuses this (EINVAL).
-        ip.tc("del", index=index, parent=_TC_H_ROOT)
+def remove_plans(ip: IPRoute, *, owner: int) -> None:
+    """Take away what `carry_out` has set for the owner, or a part, and nothing of anybody else's.
+
+    Interfaces may have got another name since.
+    """
+    for queue in list(root_queues(ip)):
+        if queue.owner == owner:
+            # By its handle the kernel refuses this (EINVAL).
+            ip.tc("del", index=queue.index, parent=_TC_H_ROOT)
 
 
 def _add_netem(ip: IPRoute, index: int, queue: NetemQueue) -> None:

@@ -19,10 +19,10 @@ from worker_agent.emulators.tc_link import (
     find_interface,
     find_way,
     open_netlink,
-    remove_plan,
-    root_queue,
+    remove_plans,
+    root_queues,
 )
-from worker_agent.emulators.tc_plan import Address, make_plan
+from worker_agent.emulators.tc_plan import Address, make_plan, owner_mark
 from worker_agent.emulators.tc_probe import find_obstacle
 from worker_agent.machine import LOOPBACK
 
@@ -39,6 +39,7 @@ class TcNetem:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._owner = owner_mark(site.state_dir)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -80,28 +81,31 @@ class TcNetem:
             for peer in peers:
                 self._check_way(ip, index, peer, addresses[peer.host])
             try:
-                carry_out(ip, index, plan)
+                carry_out(ip, index, plan, owner=self._owner)
             except BaseException:
-                remove_plan(ip, index)
+                remove_plans(ip, owner=self._owner)
                 raise
         return peers
 
     def clear(self) -> None:
-        """Take away the queues of this emulator, never another's. Raises EmulationFailed."""
-        name = self._site.interface
-        with open_netlink(f"{name} may still be shaped") as ip:
-            index = find_interface(ip, name)
-            if index is not None:
-                remove_plan(ip, index)
+        """Take away the queues of this agent, never another's. Raises EmulationFailed."""
+        with open_netlink(f"{self._site.interface} may still be shaped") as ip:
+            remove_plans(ip, owner=self._owner)
 
     def _check_free(self, ip: IPRoute, index: int) -> None:
-        kind, handle = root_queue(ip, index)
-        if handle:
-            name = self._site.interface
+        found = next((queue for queue in root_queues(ip) if queue.index == index), None)
+        if found is None or not found.handle:
+            return
+        name = self._site.interface
+        if found.owner is not None:
             raise EmulationFailed(
-                f"{name} has the root queue '{kind}' {handle >> 16:x}:, which this agent has not "
-                f"set: remove it (tc qdisc del dev {name} root) or name another AGENT_INTERFACE"
+                f"{name} is shaped by another agent of this machine: give each an AGENT_INTERFACE "
+                f"of its own (if none is left, tc qdisc del dev {name} root)"
             )
+        raise EmulationFailed(
+            f"{name} has the root queue '{found.kind}' {found.handle >> 16:x}:, which this agent "
+            f"has not set: remove it (tc qdisc del dev {name} root) or name another AGENT_INTERFACE"
+        )
 
     def _check_way(
         self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[Address, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -68,6 +69,15 @@ class Plan:
     burst_bytes: int
     queue: NetemQueue | None
     filters: tuple[Filter, ...]
+
+
+def owner_mark(state_dir: str) -> int:
+    """Return what the root of an agent's queues bears in the place of HTB's default class.
+
+    Agents of one machine have a state directory each. The lower half, which HTB takes for a class,
+    names none that is ever made.
+    """
+    return zlib.crc32(state_dir.encode()) | 0x8000
 
 
 def make_plan(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from worker_agent.emulators.tc_link import carry_out, find_interface, open_netlink
-from worker_agent.emulators.tc_plan import make_plan
+from worker_agent.emulators.tc_plan import make_plan, owner_mark
 from worker_agent.privilege import CAP_NET_ADMIN
 
 if TYPE_CHECKING:
@@ -68,9 +68,11 @@ def _try_out() -> None:
         logger.debug("probing among the machine's interfaces: %s", os.strerror(ctypes.get_errno()))
     with open_netlink("the kernel refuses to shape") as ip:
         # Two agents of one machine may probe at once.
-        index = _add_interface(ip, f"bf{os.getpid()}")
+        name = f"bf{os.getpid()}"
+        index = _add_interface(ip, name)
         try:
-            carry_out(ip, index, make_plan(_PROFILE, peers=_PEERS, spared_ports=(22,)))
+            plan = make_plan(_PROFILE, peers=_PEERS, spared_ports=(22,))
+            carry_out(ip, index, plan, owner=owner_mark(name))
         finally:
             ip.link("del", index=index)
 
