@@ -15,6 +15,7 @@ from farm.core.codec import to_json
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
 from worker_agent import privilege
+from worker_agent.applied_note import open_lock
 from worker_agent.config import AGENT_SETTINGS, load_config, load_state_dir
 
 
@@ -85,7 +86,9 @@ def clear_network(state_dir: Path) -> None:
 
     with _only_agent(state_dir):
         undone = undo_applied(str(state_dir))
-    print(f"undone: {undone}" if undone else "nothing was applied")
+    print(
+        f"undone: {undone}" if undone else f"nothing was applied, by what is written in {state_dir}"
+    )
 
 
 @contextmanager
@@ -93,7 +96,7 @@ def _only_agent(state_dir: Path) -> Iterator[None]:
     """Hold the state directory. Raises InvalidSpec when it cannot be used, or is in use."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
-        lock = (state_dir / "lock").open("a")
+        lock = open_lock(state_dir / "lock")
     except OSError as error:
         raise InvalidSpec(
             "AGENT_STATE_DIR", str(state_dir), f"a writable folder ({error})"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from farm.core.codec import from_json, to_json
 from farm.errors import EmulationFailed, InvalidSpec
@@ -22,6 +23,15 @@ from worker_agent.emulators.site import Site
 # Whoever holds it asks the kernel for some milliseconds of work.
 _LOCK_LIMIT_S = 10.0
 _LOCK_RETRY_S = 0.02
+
+
+def open_lock(path: Path) -> IO[bytes]:
+    """Open a file to lock it. Raises OSError.
+
+    It is never written to: a disk that has become read-only must not keep a network shaped, nor a
+    file that root has made by hand its agent from locking it.
+    """
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +51,7 @@ class NoteFile:
     def locked(self) -> Iterator[None]:
         """Keep every other process that would apply or undo waiting. Raises OSError."""
         deadline = time.monotonic() + _LOCK_LIMIT_S
-        with self._path.with_suffix(".lock").open("a") as lock:
+        with open_lock(self._path.with_suffix(".lock")) as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

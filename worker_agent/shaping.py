@@ -76,7 +76,10 @@ class Shaping:
         try:
             undo_applied(self._site.state_dir, number=self._number)
         except EmulationFailed:
-            guard.alarm()
+            try:
+                self._emulator.clear()  # the network comes first, with or without its note
+            finally:
+                guard.alarm()
             raise
         guard.release()
 
@@ -149,8 +152,11 @@ def undo_former(site: Site) -> None:
         undone = undo_applied(site.state_dir)
         if undone is not None:
             logger.warning("network profile of an earlier life was undone: %s", undone)
-        for emulator in create_emulators(site):
+    except EmulationFailed:
+        logger.exception("network profile of an earlier life may still be applied")
+    for emulator in create_emulators(site):
+        try:
             if emulator.outlives_agent and emulator.probe() is None:
                 emulator.clear()
-    except EmulationFailed:
-        logger.exception("%s may still be shaped", site.interface)
+        except EmulationFailed:
+            logger.exception("%s may still be shaped", site.interface)

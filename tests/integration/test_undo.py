@@ -178,17 +178,25 @@ def test_clear_network_needs_no_broker_and_says_what_it_did(
         agent.wait(timeout=5)
         assert clear_network(host, tmp_path) == "undone: tc_netem on eth0\n"
         assert not is_shaped(host)
-        assert clear_network(host, tmp_path) == "nothing was applied\n"
+        # Whoever has mistaken the directory sees it.
+        nothing = f"nothing was applied, by what is written in {tmp_path}\n"
+        assert clear_network(host, tmp_path) == nothing
 
 
 def clear_network(host: Namespace, state_dir: Path) -> str:
+    done = run_clear_network(host, state_dir)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def run_clear_network(host: Namespace, state_dir: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "AGENT_STATE_DIR": str(state_dir),
         "FARM_BROKER_URL": "redis://192.0.2.1:1/0",
     }
-    done = subprocess.run(
+    return subprocess.run(
         host.command("worker_agent", "--clear-network"),
         env=environment,
         capture_output=True,
@@ -196,8 +204,64 @@ def clear_network(host: Namespace, state_dir: Path) -> str:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+
+
+@pytest.mark.root
+@needs_root
+def test_a_note_that_is_lost_does_not_keep_the_profile(host: Namespace, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    state_dir.mkdir()
+    with shaped(host, state_dir) as agent:
+        [pid] = watchdogs(state_dir)
+        shutil.rmtree(state_dir)
+        assert agent.stdin is not None
+        agent.stdin.write("undo\n")
+        agent.stdin.flush()
+        await_true(lambda: not is_shaped(host), "the interface is clean")
+        os.kill(pid, signal.SIGKILL)  # it would look for the note for a minute
+
+
+@pytest.mark.root
+@needs_root
+def test_a_disk_that_has_become_read_only_does_not_keep_the_profile(
+    host: Namespace, tmp_path: Path
+) -> None:
+    with shaped(host, tmp_path) as agent:
+        [pid] = watchdogs(tmp_path)
+        # They have a view of the disks of their own, as a process in a container.
+        with read_only(tmp_path, prefix=["nsenter", f"--mount=/proc/{pid}/ns/mnt"]):
+            agent.kill()
+            agent.wait(timeout=5)
+            await_true(lambda: not is_shaped(host), "the interface is clean")
+    # The watchdog has gone on until the note was gone, too.
+    assert NoteFile(str(tmp_path)).read() is None
+
+
+@pytest.mark.root
+@needs_root
+def test_clear_network_clears_though_the_note_has_to_stay(host: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()  # a whole agent's
+    with shaped(host, tmp_path) as agent:
+        for pid in (*watchdogs(tmp_path), agent.pid):
+            os.kill(pid, signal.SIGKILL)
+        agent.wait(timeout=5)
+        with read_only(tmp_path):
+            done = run_clear_network(host, tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "Read-only file system" in done.stderr
+        assert not is_shaped(host)
+
+
+@contextmanager
+def read_only(folder: Path, *, prefix: Sequence[str] = ()) -> Iterator[None]:
+    """Whoever opens something in it from now on may not write."""
+    mount = (*prefix, "mount")
+    subprocess.run([*mount, "--bind", folder, folder], check=True)
+    try:
+        subprocess.run([*mount, "-o", "remount,bind,ro", folder], check=True)
+        yield
+    finally:
+        subprocess.run([*prefix, "umount", "--lazy", folder], check=True)
 
 
 def test_a_watchdog_tries_until_its_command_succeeds(tmp_path: Path) -> None:
