@@ -9,6 +9,7 @@ here, so both of its directions are delayed; what a peer opens passes that peer'
 from __future__ import annotations
 
 import ctypes
+import errno
 import heapq
 import json
 import logging
@@ -30,6 +31,7 @@ logger = logging.getLogger("worker_agent.proxy")  # __name__ is __main__ here
 
 LISTEN_HOST = "127.0.0.1"
 _BACKLOG = 512
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PR_SET_TIMERSLACK = 29
 
 
@@ -77,6 +79,7 @@ class Proxy:
         self._ends: dict[int, End] = {}
         self._alarms: list[_Alarm] = []
         self._number = 0
+        self._is_full = False  # no more connections are taken for now
         self.ports = tuple(self._listen(peer) for peer in order.peers)
 
     def run(self, control: int) -> None:
@@ -129,11 +132,16 @@ class Proxy:
         self._settle(end.link)
 
     def _accept(self, listener: _Listener) -> None:
+        far = None
         try:
+            far = socket.socket(listener.family, socket.SOCK_STREAM)
             near, _ = listener.socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return  # it went away between its arrival and now
-        far = socket.socket(listener.family, socket.SOCK_STREAM)
+        except OSError as error:
+            if far is not None:
+                far.close()
+            if error.errno in _EXHAUSTED:
+                self._await_room()
+            return  # otherwise it went away between its arrival and now
         now = time.monotonic()
         # The rank believes to be connected already. Across the link its first bytes would leave
         # after the handshake's round trip, and the answer to them would take another.
@@ -148,6 +156,18 @@ class Proxy:
         for end in link.ends:
             self._ends[end.socket.fileno()] = end
         self._settle(link)
+
+    def _await_room(self) -> None:
+        """Let new connections wait in the kernel until one of ours has ended."""
+        if not self._ends:
+            raise OSError("not one connection is possible: see the limit on open files")
+        logger.warning("too many open files: new connections wait")
+        self._watch_listeners(0)
+
+    def _watch_listeners(self, events: int) -> None:
+        self._is_full = not events
+        for listener in self._listeners.values():
+            self._epoll.modify(listener.socket, events)
 
     def _line(self, pipe: Pipe, not_before: float) -> DelayLine:
         return DelayLine(self._profile, pipe, not_before=not_before, uniform=self._draw)
@@ -167,6 +187,8 @@ class Proxy:
             for end in link.ends:
                 self._ends.pop(end.socket.fileno(), None)
             link.close()
+            if self._is_full:
+                self._watch_listeners(select.EPOLLIN)
             return
         for end in link.ends:
             self._watch(end)

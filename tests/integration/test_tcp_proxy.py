@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import socket
 import statistics
 import struct
@@ -240,6 +241,32 @@ def test_many_connections_pass_at_once_and_each_gets_its_own_bytes(emulator: Tcp
     assert answers == [b"%08d" % number for number in range(100)]
     # Side by side, not one after the other: that would take 10 s.
     assert time.monotonic() - begun < 5
+
+
+def test_connections_beyond_the_limit_on_open_files_wait_for_others_to_end(
+    emulator: TcpProxy,
+) -> None:
+    with ExitStack() as stack:
+        listening = listen()
+        stack.enter_context(closing(EchoServer(listening)))
+        (reached,) = emulator.apply(DELAYED, (peer(port_of(listening)),))
+        (pid,) = emulator.pids
+        open_count = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        # Two connections take two sockets each; one more finds room for half of it.
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_count + 5, open_count + 5))
+        first, second, third = (stack.enter_context(connect(reached)) for _ in range(3))
+        for number, one in enumerate((first, second, third)):
+            one.sendall(b"%d" % number)
+        assert (receive(first, 1), receive(second, 1)) == (b"0", b"1")
+
+        first.close()
+        assert receive(third, 1) == b"2"
+
+
+def test_a_proxy_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    site = Site(state_dir=str(tmp_path / "gone"), interface="lo", cpus=(0,), spared_ports=())
+    with pytest.raises(EmulationFailed, match=r"tcp_proxy did not start: .*No such file"):
+        TcpProxy(site).apply(DELAYED, (peer(9),))
 
 
 def test_the_proxy_keeps_to_the_ranks_own_cores_and_is_gone_when_cleared(

@@ -89,26 +89,31 @@ class TcpProxy:
 
     def _start(self, order: ProxyOrder) -> Iterable[tuple[int, ...]]:
         log = Path(self._site.state_dir) / "proxy.log"
-        # Marked like a trainer, it is found and killed even if this agent loses sight of it.
+        try:
+            self._process = process = self._spawn(log)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(to_json(order)).encode() + b"\n")
+            process.stdin.flush()
+            readable, _, _ = select.select([process.stdout], [], [], _START_LIMIT_S)
+            answer = process.stdout.readline() if readable else b""
+            return tuple(tuple(ports) for ports in json.loads(answer))
+        except (OSError, ValueError) as error:
+            if self._process is None:
+                raise EmulationFailed(f"tcp_proxy did not start: {error}") from error
+            said = log.read_text(errors="replace").strip().splitlines()
+            reason = said[-1] if said else f"no answer within {_START_LIMIT_S:g} s"
+            raise EmulationFailed(f"tcp_proxy did not start: {reason}") from error
+
+    def _spawn(self, log: Path) -> subprocess.Popen[bytes]:
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 (sys.executable, "-P", "-m", "worker_agent.proxy"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                # Marked like a trainer, it is found and killed even if the agent loses sight of it.
                 env={**plain_environment(), MARK: self._site.state_dir},
                 cwd=self._site.state_dir,
                 start_new_session=True,
             )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(to_json(order)).encode() + b"\n")
-            self._process.stdin.flush()
-            readable, _, _ = select.select([self._process.stdout], [], [], _START_LIMIT_S)
-            answer = self._process.stdout.readline() if readable else b""
-            return tuple(tuple(ports) for ports in json.loads(answer))
-        except (OSError, ValueError) as error:
-            said = log.read_text(errors="replace").strip().splitlines()
-            reason = said[-1] if said else f"no answer within {_START_LIMIT_S:g} s"
-            raise EmulationFailed(f"tcp_proxy did not start: {reason}") from error
