@@ -38,18 +38,20 @@ def interface_of(given: str | None, address: str) -> str:
             raise InvalidSpec("AGENT_INTERFACE", given, f"one of {', '.join(interfaces)}")
         return given
     try:
-        ip = socket.gethostbyname(address)
+        found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InvalidSpec(
             "AGENT_ADVERTISE_ADDRESS", address, f"an address or a known name ({error})"
         ) from None
-    if ipaddress.ip_address(ip).is_loopback:
+    ips = {str(entry[4][0]).partition("%")[0] for entry in found}
+    if all(ipaddress.ip_address(ip).is_loopback for ip in ips):
         return LOOPBACK
     for name, addresses in interfaces.items():
-        if any(known.address == ip for known in addresses):
+        if any(known.address.partition("%")[0] in ips for known in addresses):
             return name
     # Behind address translation no interface holds the advertised address.
-    raise InvalidSpec("AGENT_INTERFACE", None, f"a name, since no interface here holds {ip}")
+    held = " or ".join(sorted(ips))
+    raise InvalidSpec("AGENT_INTERFACE", None, f"a name, since no interface here holds {held}")
 
 
 def own_cpus(given: tuple[int, ...] | None) -> tuple[int, ...]:

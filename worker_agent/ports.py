@@ -31,7 +31,7 @@ class PortRange:
         """
         held: list[socket.socket] = []
         for port in self._candidates():
-            candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            candidate = _socket_for_all()
             try:
                 candidate.bind(("", port))
             except OSError:
@@ -52,6 +52,15 @@ class PortRange:
         for step in range(self._count):
             self._offset = (start + step + 1) % self._count
             yield self._first + (start + step) % self._count
+
+
+def _socket_for_all() -> socket.socket:
+    """Return one that takes connections over IPv4, and over IPv6 where this machine has it."""
+    if not socket.has_dualstack_ipv6():
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return made
 
 
 def port_of(held: socket.socket) -> int:

@@ -22,6 +22,7 @@ from farm.core.commands import (
     Shape,
     StartRank,
 )
+from farm.core.gang import cluster_spec
 from farm.core.messages import unseal
 from farm.core.reports import Prepared, Report, ReportBatch
 from farm.core.spec import JobSpec
@@ -184,8 +185,7 @@ class FakeGang:
         self._all(PeersMeasured)
         self._send_all(Shape(token=self.token, profile=self.spec.network, timeout_s=10))
         self._all(Shaped)
-        workers = tuple(f"{a.host}:{a.trainer_ports[0]}" for a in addresses)
-        cluster = {"worker": workers}
+        cluster = cluster_spec(addresses, [("worker",)] * len(addresses))
         self._send_all(Go(token=self.token, cluster=cluster, timeout_s=start_timeout_s))
 
     def wait_for(self, kind: type[T], *, timeout_s: float = 20.0) -> list[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import statistics
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_a_gang_without_privileges_is_delayed_by_proxies_which_go_with_it(tmp_pa
             farm.await_state(agent, AgentState.IDLE)
         folders = [agent.state_dir for agent in agents]
         wait_until(lambda: not any(map(find_marked, folders)), "no process is left")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_gang_may_meet_at_addresses_of_ipv6(tmp_path: Path) -> None:
+    with AgentFarm(tmp_path) as farm:
+        agents = [farm.agent(AGENT_ADVERTISE_ADDRESS="::1") for _ in range(2)]
+        gang = farm.gang(3, *agents, network=DELAYED, emulator="tcp_proxy", steps=10)
+        gang.lead_to_go()
+
+        for shaped in gang.wait_for(Shaped):
+            assert shaped.rtts[0].rtt_s >= 2 * DELAY_S
+        assert [ended.failure for ended in gang.wait_for(RankEnded)] == [None, None]
 
 
 @pytest.mark.tensorflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,15 @@ def test_held_ports_are_taken_for_everybody_else() -> None:
     finally:
         for one in held:
             one.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_held_port_is_found_at_addresses_of_either_family() -> None:
+    [held] = PortRange(FIRST + 7, FIRST + 9).hold(1)
+    with held:
+        held.listen()
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port_of(held)), timeout=5).close()
 
 
 SITE = Site(state_dir="/nowhere", interface="lo", cpus=(0,), spared_ports=(6379,))
