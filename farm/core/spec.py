@@ -21,7 +21,9 @@ LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 # The capability of agents that can delay, lose and limit packets as a real network would.
 EXACT_EMULATION = "network"
 TCP_PROXY = "tcp_proxy"  # approximates: it loses nothing, and TCP does not notice its delay
-EMULATORS = ("tc_netem", TCP_PROXY, "vde_link")  # what a job may ask for by name
+VDE_LINK = "vde_link"  # exact, on a lab's hosts; it keeps packets in their order
+MAX_LAB_BANDWIDTH_BYTES_PER_S = 12_500_000.0  # what each host of a lab has
+EMULATORS = ("tc_netem", TCP_PROXY, VDE_LINK)  # what a job may ask for by name
 
 
 class TrainingPass(enum.Enum):

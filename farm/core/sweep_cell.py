@@ -10,7 +10,9 @@ from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.fields import did_you_mean
 from farm.core.spec import (
     LEAST_BANDWIDTH_BYTES_PER_S,
+    MAX_LAB_BANDWIDTH_BYTES_PER_S,
     TCP_PROXY,
+    VDE_LINK,
     NetworkProfile,
     TrainingPass,
 )
@@ -98,6 +100,8 @@ def _problem_of_network(cell: Cell) -> InvalidSpec | None:
     if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:
         expected = f"at least {_mbit_per_s(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
         return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+    if cell.emulator == VDE_LINK:
+        return _problem_of_lab_link(network)
     if cell.emulator != TCP_PROXY:
         return None
     if network.packet_loss_ratio:
@@ -107,6 +111,17 @@ def _problem_of_network(cell: Cell) -> InvalidSpec | None:
         # Servers and ranks of one machine would reach each other without its proxy.
         expected = f"0 for the emulator '{TCP_PROXY}'"
         return InvalidSpec("server_count", cell.server_count, expected)
+    return None
+
+
+def _problem_of_lab_link(network: NetworkProfile) -> InvalidSpec | None:
+    if network.jitter_s:
+        expected = f"0 for the emulator '{VDE_LINK}'"
+        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+    bandwidth, most = network.bandwidth_bytes_per_s, MAX_LAB_BANDWIDTH_BYTES_PER_S
+    if bandwidth is not None and bandwidth > most:
+        expected = f"at most {_mbit_per_s(most):g} for the emulator '{VDE_LINK}'"
+        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
     return None
 
 

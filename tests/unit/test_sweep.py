@@ -133,6 +133,15 @@ def test_an_emulator_is_asked_for_where_there_is_something_to_emulate() -> None:
             "which cannot lose packets, got 1.0",
         ),
         (
+            {"one_way_delay_ms": 5, "jitter_ms": 1, "emulator": "vde_link"},
+            "case[0].jitter_ms: expected 0 for the emulator 'vde_link', got 1.0",
+        ),
+        (
+            {"bandwidth_mbit_per_s": 101, "emulator": "vde_link"},
+            "case[0].bandwidth_mbit_per_s: expected at most 100 for the emulator 'vde_link', "
+            "got 101.0",
+        ),
+        (
             {"one_way_delay_ms": 5, "emulator": "netem"},
             "case[0].emulator: expected one of tc_netem, tcp_proxy, vde_link "
             "(did you mean 'tc_netem'?), got 'netem'",
