@@ -133,6 +133,9 @@ def hold(number: int) -> Slot | None:
             return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.fileno()), _lock_file(number).stat()):
+                # A killed owner's last command goes on, and must not be crossed: it holds the
+                # slot, too (see `system.run`).
+                os.set_inheritable(lock.fileno(), True)
                 return Slot(number, lock)
         lock.close()  # its holder has just removed it; there may be a new one
 

@@ -39,12 +39,20 @@ def what_is_missing() -> str | None:
 def run(*argv: str, stdin: str | None = None) -> str:
     """Run a command to its end; return what it printed.
 
+    It inherits the slots that this process holds: whoever clears them after our death waits for it.
+
     Raises:
         FarmError: it failed or took too long; the message has its own words.
     """
     try:
         done = subprocess.run(
-            argv, input=stdin, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            argv,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            close_fds=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FarmError(f"{' '.join(argv)}: {error}") from error

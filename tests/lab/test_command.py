@@ -6,15 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
+import sqlalchemy as sa
 
 from farm.embedded.leftovers import find_marked
 from farm.embedded.redis import free_port
 from farm.lab.system import namespaces
 from farm.store.engine import make_engine, reading
 from farm.store.measurements import Filter, list_measurements
+from farm.store.tables import Agent
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 
 FARM = [sys.executable, "-m", "farm.cli.main", "lab", "--agents", "2", "--delay-ms", "20"]
@@ -31,7 +35,6 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> None:
-    before = namespaces("bfl")
     done = subprocess.run(
         [*FARM, "--exit"],
         env=environment(tmp_path),
@@ -46,6 +49,8 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
     engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
     with reading(engine) as session:
         rows = list_measurements(session, Filter(), limit=100)
+        [agent, _] = session.scalars(sa.select(Agent))
+        interface = agent.facts["interface"]
     engine.dispose()
     gangs = [row for row in rows if row.world_size == 2]
     assert {row.one_way_delay_s for row in gangs} == {0.0, 0.02}
@@ -53,7 +58,7 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
         assert row.rtt_s == pytest.approx(2 * row.one_way_delay_s, rel=0.1, abs=0.005)
         # As the store's parts are named: the emulator that did it.
         assert row.network == ("vde_link" if row.one_way_delay_s else "none")
-    assert namespaces("bfl") == before
+    assert namespaces(lab_of(interface)) == []
     assert find_marked(str(tmp_path)) == []
 
 
@@ -61,13 +66,28 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
 def test_a_killed_command_leaves_no_host_and_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    before = namespaces("bfl")
     with subprocess.Popen(
         FARM, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         # Every process of both agents carries the mark.
         wait_until(lambda: len(find_marked(str(tmp_path))) > 9, "the farm is up")
+        prefix = lab_of(interface_of_an_agent(tmp_path))
+        assert len(namespaces(prefix)) == 3
         process.send_signal(number)
         process.wait(timeout=60)
-        wait_until(lambda: namespaces("bfl") == before, "the lab is removed")
+        wait_until(lambda: not namespaces(prefix), "the lab is removed")
         wait_until(lambda: not find_marked(str(tmp_path)), "no process is left")
+
+
+def lab_of(interface: str) -> str:
+    """What everything of the lab begins with; other labs of this machine come and go."""
+    return interface.rpartition("-")[0] + "-"
+
+
+def interface_of_an_agent(home: Path) -> str:
+    for pid in find_marked(str(home)):
+        with suppress(psutil.Error):
+            found = psutil.Process(pid).environ().get("AGENT_INTERFACE")
+            if found is not None:
+                return found
+    raise AssertionError("no agent is there")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from farm.cli.main import main
 from farm.errors import FarmError
 from farm.lab.lab import Lab
-from farm.lab.slots import claim_slot
+from farm.lab.slots import claim_slot, hold
 from farm.lab.system import interfaces, namespaces, processes_in
 from farm.lab.wirefilter import LINKS
 from tests.e2e.live_farm import wait_until
@@ -139,6 +139,33 @@ def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
         assert living(left) == []
     finally:
         slot.release()
+
+
+def test_a_command_that_outlives_its_owner_keeps_the_slot_until_it_ends(tmp_path: Path) -> None:
+    # Otherwise `ip` would go on making hosts while, or after, the warden removes them.
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    source = (
+        "import sys\n"
+        "from farm.lab.slots import claim_slot\n"
+        "from farm.lab.system import run\n"
+        "slot = claim_slot()\n"
+        "print(slot.number, flush=True)\n"
+        "run('cat', sys.argv[1])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source, str(gate)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        number = int(owner.stdout.readline())
+        with gate.open("w"):  # waits for the command
+            owner.kill()
+            owner.wait(timeout=10)
+            assert hold(number) is None
+    slot = wait_until(lambda: hold(number), "the slot is free", within_s=10)
+    assert slot is not None
+    slot.clear()
+    slot.release()
 
 
 def test_clear_removes_dead_labs_and_spares_living_ones(owner: subprocess.Popen[str]) -> None:

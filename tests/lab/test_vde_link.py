@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import textwrap
 
@@ -10,6 +11,7 @@ import pytest
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.lab.hosts import Host
+from farm.lab.wirefilter import Direction, Wirefilter
 from tests.lab.stations import Stations
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.vde_link import VdeLink
@@ -98,6 +100,36 @@ def test_an_agent_clears_neither_a_cut_nor_what_the_lab_has_set(stations: Statio
 def test_an_agent_outside_of_a_lab_cannot_claim_it(stations: Stations) -> None:
     del stations  # there is a lab, and this process is not on one of its hosts
     assert VdeLink(NO_LINK).probe() == "lo is not a link of a lab (see farm lab)"
+
+
+def test_the_link_of_another_lab_is_neither_claimed_nor_cleared(stations: Stations) -> None:
+    # A killed lab's notes name links whose names a later lab has taken.
+    one, _ = stations.lab.hosts
+    apply(stations, one, "one_way_delay_s=0.02")
+    try:
+        site = dataclasses.replace(NO_LINK, interface=one.interface)
+        stranger = VdeLink(site)
+        assert stranger.probe() == f"{one.interface} is not a link of a lab (see farm lab)"
+        stranger.clear()
+        wire = Wirefilter.of_interface(one.interface)
+        assert wire.read(Direction.FROM_HOST).one_way_delay_s == 0.02
+    finally:
+        clear(stations, one)
+
+
+def test_an_agent_that_is_not_root_may_run_where_labs_have_been(stations: Stations) -> None:
+    # Their folder is root's alone.
+    source = (
+        "import os\n"
+        "from worker_agent.emulators.site import Site\n"
+        "from worker_agent.emulators.vde_link import VdeLink\n"
+        "os.setresuid(65534, 65534, 65534)\n"
+        "site = Site(state_dir='/nowhere', interface='lo', cpus=(0,), spared_ports=())\n"
+        "print(VdeLink(site).probe())\n"
+    )
+    one = stations.lab.hosts[0]
+    done = stations.lab.run(one, [sys.executable, "-c", source])
+    assert done.stdout == "lo is not a link of a lab (see farm lab)\n", done.stderr
 
 
 def test_an_interface_that_is_no_link_is_named_and_has_nothing_to_clear() -> None:

@@ -1,10 +1,14 @@
 """The link of a lab's host: its wire delays, loses and limits what the host sends.
 
-A wire that `farm lab` has made bears the name of the host's interface, so an agent finds its own
-and nobody else's. What the lab itself has set belongs to the other direction and stays.
+A wire that `farm lab` has made bears the name of the host's interface. Its socket is found from
+anywhere on the machine, so an agent also looks whether the interface is on its own host: a later
+lab uses a dead one's names again. What the lab itself has set belongs to the other direction and
+stays.
 """
 
 from __future__ import annotations
+
+import socket
 
 from farm.core.commands import RankAddress
 from farm.core.spec import EXACT_EMULATION, NetworkProfile
@@ -26,8 +30,13 @@ class VdeLink:
     def pids(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def _is_own(self) -> bool:
+        here = (name for _, name in socket.if_nameindex())
+        return self._interface in here and self._wire.is_there
+
     def probe(self) -> str | None:
-        if self._wire.is_there:
+        if self._is_own:
             return None
         return f"{self._interface} is not a link of a lab (see farm lab)"
 
@@ -42,7 +51,7 @@ class VdeLink:
         self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
     ) -> tuple[RankAddress, ...]:
         """Shape the whole wire: nobody but the gang's peers is at its other end."""
-        if not self._wire.is_there:
+        if not self._is_own:
             raise EmulationFailed(
                 f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
             )
@@ -51,5 +60,5 @@ class VdeLink:
 
     def clear(self) -> None:
         # With the lab the wire is gone, and what it did to packets too.
-        if self._wire.is_there:
+        if self._is_own:
             self._wire.apply(NetworkProfile(), direction=Direction.FROM_HOST)
