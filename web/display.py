@@ -25,6 +25,7 @@ def install(app: Flask) -> None:
         plus_minus,
         byte_count,
         byte_rate,
+        bit_rate,
         percent,
         count,
         decimal,
@@ -93,6 +94,11 @@ def byte_count(count_bytes: float | None) -> str:
 def byte_rate(bytes_per_s: float | None) -> str:
     """Write bytes per second in decimal units."""
     return MISSING if bytes_per_s is None else f"{byte_count(bytes_per_s)}/s"
+
+
+def bit_rate(bytes_per_s: float | None) -> str:
+    """Write a bandwidth as it is asked for, in megabits per second."""
+    return MISSING if bytes_per_s is None else f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s"
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:

@@ -6,12 +6,12 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farm.core.reports import PeerRtt, Sample
+from farm.core.reports import PeerBandwidth, PeerRtt, Sample
 from farm.core.trainer_lines import Event as TrainerEvent
 
 
 class Purpose(enum.Enum):
-    """Why round-trip times were measured."""
+    """Why the network was measured."""
 
     UNTOUCHED = "untouched"
     SHAPED = "shaped"
@@ -74,6 +74,7 @@ class NetworkMeasured:
     purpose: Purpose
     emulator: str
     rtts: tuple[PeerRtt, ...]
+    bandwidths: tuple[PeerBandwidth, ...] = ()
     failure: str | None
     control_s: float | None = None
 

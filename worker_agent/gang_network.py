@@ -1,25 +1,29 @@
-"""One rank's way to its peers: timed as it is, shaped, timed again, and put back.
+"""One rank's way to its peers: timed as it is, shaped, verified, and put back.
 
 Everything here takes its time and is called from the rank's threads.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import threading
 import time
 
 from farm.core.commands import RankAddress, StartRank
-from farm.core.network_check import is_settled
-from farm.core.reports import PeerRtt
+from farm.core.network_check import SHAPED_TRIES, is_back, is_settled
+from farm.core.reports import PeerRtt, Shaped
 from farm.core.spec import NetworkProfile
+from farm.core.transfers import transfers_s
 from farm.errors import EmulationFailed
 from worker_agent.cluster import reroute
 from worker_agent.emulators import find_emulator
 from worker_agent.emulators.site import Site
+from worker_agent.meetings import Trial, measure_bandwidths
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.shaping import Shaping
+from worker_agent.visits import Visits
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,6 @@ _PROBES_SHARE = 0.3
 # How long a profile may stand beyond the job's time limit, for the rendezvous before and the
 # clearing after; then the watchdog takes it away, whatever the agent does.
 _SHAPED_GRACE_S = 600.0
-_SHAPED_TRIES = 3
 # Peers end within moments of each other, and what they shaped goes then.
 _BACK_WITHIN_S = 10.0
 _LAST_PROBES_WAIT_S = 3.0
@@ -37,7 +40,11 @@ _LAST_PROBES_WAIT_S = 3.0
 
 class GangNetwork:
     def __init__(self, command: StartRank, site: Site) -> None:
+        self._token = command.token
         self._rank = command.rank
+        self._visits = Visits(
+            token=command.token, peers=frozenset(range(command.world_size)) - {command.rank}
+        )
         self._spec = command.spec
         self._site = site
         self._echo: EchoServer | None = None
@@ -60,7 +67,7 @@ class GangNetwork:
 
     def listen(self, listener: socket.socket) -> None:
         """Answer the peers' probes, on a socket that is this object's from now on."""
-        self._echo = EchoServer(listener)
+        self._echo = EchoServer(listener, self._visits)
 
     def measure(
         self, addresses: tuple[RankAddress, ...], *, timeout_s: float
@@ -74,16 +81,16 @@ class GangNetwork:
 
     def shape(
         self, profile: NetworkProfile, addresses: tuple[RankAddress, ...], *, timeout_s: float
-    ) -> tuple[PeerRtt, ...] | None:
-        """Apply the profile and time what it made; None if the rank is being cleared already.
+    ) -> Shaped | None:
+        """Apply the profile and measure what it made; None if the rank is being cleared already.
 
-        What is not as asked is timed again: a peer may be shaped a moment later than this rank.
+        What is not as asked is measured again: a peer may be shaped a moment later than this rank.
         What is found in the end is returned, right or wrong.
 
         Raises:
             EmulationFailed: the profile was not applied, or a peer does not answer.
         """
-        begun = time.monotonic()
+        deadline = time.monotonic() + timeout_s
         shaping = Shaping(
             find_emulator(profile, self._site, wanted=self._spec.emulator), self._site
         )
@@ -94,18 +101,11 @@ class GangNetwork:
             limit_s = self._spec.time_limit_s + _SHAPED_GRACE_S
             self._peers = tuple(a for a in addresses if a.rank != self._rank)
             self._reached = shaping.apply(profile, self._peers, limit_s=limit_s)
-        for count in range(1, _SHAPED_TRIES + 1):
-            left_s = begun + timeout_s - time.monotonic()
-            try:
-                rtts = measure_peers(self._reached, own_rank=self._rank, timeout_s=left_s)
-            except EmulationFailed as error:
-                # The address that it names may be a proxy's.
-                raise EmulationFailed(f"through {self.emulator_name}: {error}") from error
-            taken_s = time.monotonic() - begun
-            is_time_over = taken_s * (count + 1) / count > timeout_s
-            if is_time_over or is_settled(profile, untouched=self._untouched, shaped=rtts):
-                break
-        return rtts
+        try:
+            return self._verify(profile, deadline=deadline)
+        except EmulationFailed as error:
+            # The address that it names may be a proxy's.
+            raise EmulationFailed(f"through {self.emulator_name}: {error}") from error
 
     def reroute(self, cluster: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Return the cluster as this rank must see it."""
@@ -121,31 +121,64 @@ class GangNetwork:
     def measure_back(self) -> tuple[PeerRtt, ...]:
         """Time the network after `undo`, until it is what it was before or time is over.
 
-        Peers that have gone already cannot be timed, which proves nothing: then nothing is
-        returned, as where nothing was shaped. Waits until the peers have timed this rank, too.
+        Of each peer the shortest is returned: what is still shaped delays every round trip, and a
+        busy machine only some. Peers that have gone already cannot be timed, which proves nothing:
+        then only what was back is returned, and nothing where nothing was shaped. Waits until the
+        peers have timed this rank, too.
         """
         if self._shaping is None or (self._spec.network or NetworkProfile()).is_untouched:
             return ()
         if self._echo is not None:
             self._echo.forget_probes()
         deadline = time.monotonic() + _BACK_WITHIN_S
+        found: dict[int, PeerRtt] = {}
         try:
-            while True:
+            while time.monotonic() < deadline - _BACK_WITHIN_S / 10:
                 left_s = deadline - time.monotonic()
-                rtts = measure_peers(self._addresses, own_rank=self._rank, timeout_s=left_s)
-                is_over = time.monotonic() > deadline - _BACK_WITHIN_S / 10
-                if is_over or is_settled(NetworkProfile(), untouched=self._untouched, shaped=rtts):
+                for rtt in measure_peers(self._addresses, own_rank=self._rank, timeout_s=left_s):
+                    found[rtt.rank] = min(rtt, found.get(rtt.rank, rtt), key=lambda one: one.rtt_s)
+                if all(map(self._is_back, found.values())):
                     break
         except EmulationFailed as error:
             logger.info("network was not timed at the end: %s", error)
-            return ()
+            return tuple(filter(self._is_back, found.values()))
         self._await_probes(_LAST_PROBES_WAIT_S)
-        return rtts
+        return tuple(found.values())
 
     def close(self) -> None:
-        """Answer no more probes."""
+        """Answer no more probes, and end what is under way."""
+        self._visits.close()
         if self._echo is not None:
             self._echo.close()
+
+    def _verify(self, profile: NetworkProfile, *, deadline: float) -> Shaped:
+        rank_count = len(self._peers) + 1
+        probing_until = deadline - transfers_s(profile, rank_count=rank_count)
+        begun = time.monotonic()
+        for count in range(1, SHAPED_TRIES + 1):
+            left_s = deadline - time.monotonic()
+            rtts = measure_peers(self._reached, own_rank=self._rank, timeout_s=left_s)
+            is_right = is_settled(profile, untouched=self._untouched, shaped=rtts)
+            now = time.monotonic()
+            if is_right or now + (now - begun) / count > probing_until:
+                break
+        shaped = Shaped(emulator=self.emulator_name, rtts=rtts)
+        if profile.bandwidth_bytes_per_s is None or not self._peers:
+            return shaped
+        trial = Trial(
+            token=self._token,
+            own_rank=self._rank,
+            profile=profile,
+            reached=self._reached,
+            rtts_s={rtt.rank: rtt.rtt_s for rtt in rtts},
+            is_settled=is_right,
+        )
+        bandwidths = measure_bandwidths(trial, self._visits, deadline=deadline)
+        return dataclasses.replace(shaped, bandwidths=bandwidths)
+
+    def _is_back(self, rtt: PeerRtt) -> bool:
+        base_s = {peer.rank: peer.rtt_s for peer in self._untouched}
+        return rtt.rank not in base_s or is_back(untouched_s=base_s[rtt.rank], back_s=rtt.rtt_s)
 
     def _await_probes(self, timeout_s: float) -> None:
         if self._echo is not None:

@@ -1,4 +1,7 @@
-"""Round-trip times between ranks: an echo that each rank offers, and a client that times it."""
+"""Round-trip times between ranks: an echo that each rank offers, and a client that times it.
+
+To the same port peers come with what they have to send (worker_agent.visits).
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,26 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from farm.core.commands import RankAddress
+from farm.core.network_check import PARALLEL_PEERS, PROBE_COUNT
 from farm.core.reports import PeerRtt
 from farm.errors import EmulationFailed
+from worker_agent.transfer import left_s, receive_exactly
+from worker_agent.visits import FIRST_BYTE, GREETING_BYTES, Visits
 
 logger = logging.getLogger(__name__)
 
-PROBE_COUNT = 20
 _PAYLOAD = b"benchfarm-probe!"
-# More at once would measure this process instead of the network.
-_PARALLEL_PEERS = 4
 
 
 class EchoServer:
-    """Echoes what connects to `listener`, which it owns, until `close`."""
+    """Echoes what connects to `listener`, which it owns, until `close`.
 
-    def __init__(self, listener: socket.socket) -> None:
+    Who greets as a visitor is handed over to `visits`, if there are any.
+    """
+
+    def __init__(self, listener: socket.socket, visits: Visits | None = None) -> None:
         self._listener = listener
+        self._visits = visits
         self._listener.listen(128)
         self._listener.setblocking(False)
         self._closing = threading.Event()
@@ -60,10 +67,8 @@ class EchoServer:
                     assert isinstance(key.fileobj, socket.socket)
                     if key.fileobj is self._listener:
                         self._accept(selector)
-                    elif not _echo(key.fileobj):
-                        selector.unregister(key.fileobj)
-                        key.fileobj.close()
-                        self._served.release()
+                    else:
+                        self._serve(selector, key)
             for key in list(selector.get_map().values()):
                 assert isinstance(key.fileobj, socket.socket)
                 key.fileobj.close()
@@ -75,19 +80,46 @@ class EchoServer:
             return  # it went away between its arrival and now
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(connection, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ, b"")
+
+    def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        connection = key.fileobj
+        assert isinstance(connection, socket.socket)
+        said = _hear(connection)
+        if said is None:
+            return
+        greeting: bytes = key.data + said
+        if self._visits is not None and greeting[:1] == FIRST_BYTE:
+            if said and len(greeting) < GREETING_BYTES:
+                selector.modify(connection, selectors.EVENT_READ, greeting)
+                return
+            selector.unregister(connection)
+            if not self._visits.admit(greeting, connection):
+                connection.close()
+        elif not said or not _answer(connection, said):
+            selector.unregister(connection)
+            connection.close()
+            self._served.release()
 
 
-def _echo(connection: socket.socket) -> bool:
+def _hear(connection: socket.socket) -> bytes | None:
+    """Return what was said; nothing once it is over, None where nothing was said after all."""
     try:
-        data = connection.recv(4096)
-        if data:
-            connection.send(data)
+        return connection.recv(4096)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _answer(connection: socket.socket, said: bytes) -> bool:
+    try:
+        connection.send(said)
     except BlockingIOError:
         return True
     except OSError:
         return False
-    return bool(data)
+    return True
 
 
 def measure_peers(
@@ -102,7 +134,7 @@ def measure_peers(
     if not others:
         return ()
     deadline = time.monotonic() + timeout_s
-    with ThreadPoolExecutor(_PARALLEL_PEERS, thread_name_prefix="rtt") as pool:
+    with ThreadPoolExecutor(PARALLEL_PEERS, thread_name_prefix="rtt") as pool:
         return tuple(pool.map(lambda address: _measure_peer(address, deadline), others))
 
 
@@ -110,7 +142,7 @@ def _measure_peer(address: RankAddress, deadline: float) -> PeerRtt:
     place = f"rank {address.rank} at {address.host}:{address.probe_port}"
     try:
         with socket.create_connection(
-            (address.host, address.probe_port), timeout=_left_s(deadline)
+            (address.host, address.probe_port), timeout=left_s(deadline)
         ) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times_s = [_time_echo(connection, deadline) for _ in range(PROBE_COUNT)]
@@ -122,20 +154,8 @@ def _measure_peer(address: RankAddress, deadline: float) -> PeerRtt:
 
 
 def _time_echo(connection: socket.socket, deadline: float) -> float:
-    connection.settimeout(_left_s(deadline))
+    connection.settimeout(left_s(deadline))
     begun = time.perf_counter()
     connection.sendall(_PAYLOAD)
-    missing = len(_PAYLOAD)
-    while missing:
-        data = connection.recv(missing)
-        if not data:
-            raise ConnectionResetError("the probe was closed")
-        missing -= len(data)
+    receive_exactly(connection, len(_PAYLOAD), deadline=deadline)
     return time.perf_counter() - begun
-
-
-def _left_s(deadline: float) -> float:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    return left_s

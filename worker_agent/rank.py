@@ -87,6 +87,7 @@ class Rank:
         self._is_stopped = False  # by the server, which wants no report of it
         self._is_clearing = False
         self._go_s = 0.0
+        self._shape_timeout_s = 0.0
         self._deadlines = Deadlines()
         self._clear_at: float | None = None
 
@@ -117,6 +118,7 @@ class Rank:
     def shape(self, command: Shape, *, now: float) -> None:
         if self._phase is not Phase.MEASURED:
             return
+        self._shape_timeout_s = command.timeout_s
         self._enter(Phase.SHAPING, now + command.timeout_s, "network was not shaped in time")
         self._resources.shape(
             command.profile, addresses=self._addresses, timeout_s=command.timeout_s
@@ -224,8 +226,12 @@ class Rank:
             self._report(PeersMeasured(rtts=event.rtts, control_s=event.control_s))
             self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
         else:
-            self._report(Shaped(emulator=event.emulator, rtts=event.rtts))
-            self._enter(Phase.SHAPED, now + BARRIER_GRACE_S, "go never came")
+            self._report(
+                Shaped(emulator=event.emulator, rtts=event.rtts, bandwidths=event.bandwidths)
+            )
+            # A peer may need all of the barrier's time, which can be long.
+            wait_s = self._shape_timeout_s + BARRIER_GRACE_S
+            self._enter(Phase.SHAPED, now + wait_s, "go never came")
 
     def _report_progress(self, event: Event, *, now: float) -> None:
         if isinstance(event, Started):

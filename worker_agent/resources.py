@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from farm.core.commands import RankAddress, StartRank
-from farm.core.reports import PeerRtt, Sample
+from farm.core.reports import PeerBandwidth, PeerRtt, Sample
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Assignment, Event, GoLine
 from farm.errors import EmulationFailed
@@ -188,18 +188,21 @@ class RankResources:
     ) -> None:
         asked = profile or NetworkProfile()
         try:
-            rtts = self._network.shape(asked, addresses, timeout_s=timeout_s)
+            found = self._network.shape(asked, addresses, timeout_s=timeout_s)
         except EmulationFailed as error:
             self._post_measured(Purpose.SHAPED, (), failure=str(error))
             return
-        if rtts is not None:
-            self._post_measured(Purpose.SHAPED, rtts, failure=None)
+        if found is not None:
+            self._post_measured(
+                Purpose.SHAPED, found.rtts, bandwidths=found.bandwidths, failure=None
+            )
 
     def _post_measured(
         self,
         purpose: Purpose,
         rtts: tuple[PeerRtt, ...],
         *,
+        bandwidths: tuple[PeerBandwidth, ...] = (),
         failure: str | None,
         control_s: float | None = None,
     ) -> None:
@@ -209,6 +212,7 @@ class RankResources:
                 purpose=purpose,
                 emulator=self._network.emulator_name,
                 rtts=rtts,
+                bandwidths=bandwidths,
                 failure=failure,
                 control_s=control_s,
             )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farm.core.barriers import Limits, barrier_limit_s
 from farm.core.commands import Command, Go, Peers, RankAddress, Shape, StartRank
 from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Limits, barrier_limit_s
 from farm.core.views import AttemptView
 
 
@@ -49,15 +49,15 @@ def command_for(
         )
     addresses = tuple(r.address for r in attempt.ranks if r.address is not None)
     if state is AttemptState.MEASURING:
-        timeout_s = barrier_limit_s(state, limits)
+        timeout_s = barrier_limit_s(attempt, state, limits=limits)
         return Peers(token=attempt.token, addresses=addresses, timeout_s=timeout_s)
     if state is AttemptState.SHAPING:
-        timeout_s = barrier_limit_s(state, limits)
+        timeout_s = barrier_limit_s(attempt, state, limits=limits)
         return Shape(token=attempt.token, profile=attempt.spec.network, timeout_s=timeout_s)
     if state is AttemptState.STARTING:
         return Go(
             token=attempt.token,
             cluster=cluster_spec(addresses, roles),
-            timeout_s=barrier_limit_s(state, limits),
+            timeout_s=barrier_limit_s(attempt, state, limits=limits),
         )
     return None

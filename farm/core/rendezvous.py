@@ -11,53 +11,17 @@ Pure: `decide` takes a snapshot of one attempt and says what to do; the schedule
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from farm.core.barriers import BARRIERS, Limits, barrier_limit_s
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.network_check import RankRtts, find_deviations, find_leftovers
-from farm.core.noise import Flag, NoiseLimits, control_voids
+from farm.core.network_check import RankNetwork, find_deviations, find_leftovers
+from farm.core.noise import Flag, control_voids
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
 _ORDER = list(RankPhase)
 PREPARING_VERDICT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How long each barrier may take, and how soon an unanswered command is sent again."""
-
-    prepare_s: float = 120.0
-    peers_s: float = 20.0
-    shape_s: float = 30.0
-    start_s: float = 120.0
-    resend_s: float = 3.0
-    verdict_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
-    end_s: float = 60.0  # how long after its time limit a rank's own word is waited for
-    noise: NoiseLimits = field(default_factory=NoiseLimits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Barrier:
-    """While an attempt is in the state of this barrier, its ranks are on their way to `phase`."""
-
-    name: str
-    phase: RankPhase
-    onward: AttemptState
-
-
-BARRIERS = {
-    AttemptState.PREPARING: Barrier(
-        name="prepared", phase=RankPhase.PREPARED, onward=AttemptState.MEASURING
-    ),
-    AttemptState.MEASURING: Barrier(
-        name="peers", phase=RankPhase.MEASURED, onward=AttemptState.SHAPING
-    ),
-    AttemptState.SHAPING: Barrier(
-        name="shaped", phase=RankPhase.SHAPED, onward=AttemptState.STARTING
-    ),
-    AttemptState.STARTING: Barrier(name="go", phase=RankPhase.STARTED, onward=AttemptState.RUNNING),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +75,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
             or _wrong_network(attempt)
             or Advance(state=barrier.onward)
         )
-    limit_s = barrier_limit_s(attempt.state, limits)
+    limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
     if attempt.state_age_s >= limit_s:
         names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
         return _lost(
@@ -120,16 +84,6 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         )
     unanswered = tuple(r.rank for r in behind if r.command_age_s >= limits.resend_s)
     return Resend(ranks=unanswered) if unanswered else Wait()
-
-
-def barrier_limit_s(state: AttemptState, limits: Limits) -> float:
-    """Return how long an attempt may stay in a rendezvous state."""
-    return {
-        AttemptState.PREPARING: limits.prepare_s,
-        AttemptState.MEASURING: limits.peers_s,
-        AttemptState.SHAPING: limits.shape_s,
-        AttemptState.STARTING: limits.start_s,
-    }[state]
 
 
 def voided(flags: tuple[Flag, ...]) -> End:
@@ -159,11 +113,12 @@ def _wrong_network(attempt: AttemptView) -> End | None:
     deviations = find_deviations(
         profile,
         [
-            RankRtts(
+            RankNetwork(
                 rank=r.rank,
                 agent_id=r.agent_id,
                 untouched=r.untouched,
                 shaped=r.shaped,
+                bandwidths=r.bandwidths,
                 emulator=r.emulator,
             )
             for r in attempt.ranks
@@ -175,7 +130,7 @@ def _wrong_network(attempt: AttemptView) -> End | None:
 def _not_back(attempt: AttemptView) -> End | None:
     """Void what was measured while, as it seems, somebody else shaped the network too."""
     seen = [
-        RankRtts(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
+        RankNetwork(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
         for r in attempt.ranks
     ]
     return _void_for(find_leftovers(seen))

@@ -29,6 +29,15 @@ class PeerRtt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerBandwidth:
+    """What arrived at a peer when this rank sent as much as it could, headers included."""
+
+    rank: int
+    bytes_per_s: float
+    byte_count: int  # timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeersMeasured:
     """Barrier 2: the untouched network, and the machine itself.
 
@@ -41,10 +50,14 @@ class PeersMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
-    """Barrier 3: the network as the training will find it."""
+    """Barrier 3: the network as the training will find it.
+
+    `bandwidths`: where the profile limits them and the round trips are as asked.
+    """
 
     emulator: str  # "none" for the untouched network
     rtts: tuple[PeerRtt, ...]
+    bandwidths: tuple[PeerBandwidth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import PeerRtt
+from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Failure
 
@@ -64,6 +64,7 @@ class RankView:
     control: ControlRun | None = None  # only while its attempt waits at the barrier after it
     untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged
     shaped: tuple[PeerRtt, ...] = ()
+    bandwidths: tuple[PeerBandwidth, ...] = ()
     emulator: str | None = None
     back: tuple[PeerRtt, ...] = ()  # after its end
 

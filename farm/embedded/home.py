@@ -70,6 +70,7 @@ def write_endpoints(home: Path, endpoints: Endpoints) -> None:
     """Replace the file at once, since commands read it while a farm starts."""
     partial = home / f"endpoints.json.{os.getpid()}"
     partial.write_text(json.dumps(asdict(endpoints)) + "\n")
+    partial.chmod(0o600)  # the URL may hold a password
     partial.replace(home / "endpoints.json")
 
 

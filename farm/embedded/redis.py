@@ -10,11 +10,12 @@ import contextlib
 import importlib.util
 import os
 import platform
+import secrets
 import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -60,10 +61,12 @@ class RunningRedis:
     child: Child
     port: int
     host: str = LOOPBACK
+    password: str | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
-        return f"redis://{self.host}:{self.port}/0"
+        user = "" if self.password is None else f":{self.password}@"
+        return f"redis://{user}{self.host}:{self.port}/0"
 
     @property
     def pid(self) -> int:
@@ -101,7 +104,7 @@ def start_redis(
 ) -> RunningRedis:
     """Start a Redis that keeps its data in `directory`, and wait until it answers.
 
-    It has no password, so `host` must be an address that only the farm's own machines reach.
+    Beyond loopback it has a password, which is in the URL and in a file that only we can read.
     `port` is taken if it is free; else, and without one, another free port. `pause` waits and
     may raise to give up, in which case no process is left.
 
@@ -110,16 +113,17 @@ def start_redis(
     """
     binary = find_redis()
     directory.mkdir(parents=True, exist_ok=True)
+    password = None if host == LOOPBACK else secrets.token_hex(16)
     for left in reversed(range(_PORT_TRIES)):
         chosen = port if port is not None and is_free(host, port) else free_port(host)
         program = Program(
             name="redis",
-            argv=_command(binary, directory, host=host, port=chosen),
+            argv=_command(binary, directory, host=host, port=chosen, password=password),
             environ=dict(os.environ) if environ is None else environ,
             grace_s=5.0,
         )
         child = Child(program, log_dir=log_dir or directory)
-        running = RunningRedis(child, chosen, host)
+        running = RunningRedis(child, chosen, host, password)
         child.start()
         try:
             _wait_until_ready(running, pause)
@@ -153,11 +157,12 @@ def free_port(host: str = LOOPBACK) -> int:
         return port
 
 
-def _command(binary: Path, directory: Path, *, host: str, port: int) -> tuple[str, ...]:
+def _command(
+    binary: Path, directory: Path, *, host: str, port: int, password: str | None
+) -> tuple[str, ...]:
+    file = () if password is None else (str(_secret_file(directory, password)),)
     options = {
         "bind": host,
-        # On another address it would refuse everybody for want of a password.
-        "protected-mode": "yes" if host == LOOPBACK else "no",
         "port": str(port),
         "dir": str(directory),
         "pidfile": str(directory / "redis.pid"),
@@ -166,7 +171,17 @@ def _command(binary: Path, directory: Path, *, host: str, port: int) -> tuple[st
         "maxmemory-policy": "noeviction",
         "save": "",
     }
-    return (str(binary), *(part for key, value in options.items() for part in (f"--{key}", value)))
+    given = (part for key, value in options.items() for part in (f"--{key}", value))
+    return (str(binary), *file, *given)
+
+
+def _secret_file(directory: Path, password: str) -> Path:
+    """Write what must not be in a command line, which everybody on the machine can read."""
+    path = directory / "secret.conf"
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"requirepass {password}\n")
+    return path
 
 
 def _wait_until_ready(running: RunningRedis, pause: Callable[[float], None]) -> None:

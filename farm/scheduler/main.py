@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from farm.config import Settings
+from farm.core.barriers import Limits
 from farm.core.noise import NoiseLimits, NoisePolicy
-from farm.core.rendezvous import Limits
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
 from farm.scheduler.housekeeping import Housekeeping

@@ -155,6 +155,7 @@ def _rank_view(
         untouched=from_json(PeersMeasured, rank.peers).rtts if is_judged and rank.peers else (),
         back=ended.rtts if ended else (),
         shaped=shaped.rtts if shaped else (),
+        bandwidths=shaped.bandwidths if shaped else (),
         emulator=shaped.emulator if shaped else None,
     )
 

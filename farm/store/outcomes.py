@@ -178,6 +178,9 @@ def _measured(
         "gradient_bytes": started.gradient_bytes,
         "network": shaped[0].emulator if shaped else None,
         "rtt_s": max((p.rtt_s for s in shaped for p in s.rtts), default=None),
+        "measured_bandwidth_bytes_per_s": min(
+            (p.bytes_per_s for s in shaped for p in s.bandwidths), default=None
+        ),
     }
 
 

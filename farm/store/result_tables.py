@@ -129,6 +129,7 @@ class MeasurementRow(Table):
     net_tx_bytes_per_s: Mapped[float | None]
     sent_bytes_per_step: Mapped[float | None]  # one rank's, see farm.core.measurement
     rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
+    measured_bandwidth_bytes_per_s: Mapped[float | None]  # smallest of a rank to another, as shaped
     control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past
     # What disturbed it, each {"kind", "message"}; empty: nothing was seen.
     flags: Mapped[list[dict[str, str]]] = mapped_column(sa.JSON, default=list, server_default="[]")

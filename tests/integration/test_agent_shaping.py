@@ -25,12 +25,14 @@ from worker_agent.leftovers import find_marked
 
 DELAY_S = 0.02
 DELAYED = NetworkProfile(one_way_delay_s=DELAY_S)
+BYTES_PER_S = 2.5e6
+LIMITED = NetworkProfile(one_way_delay_s=DELAY_S, bandwidth_bytes_per_s=BYTES_PER_S)
 
 
 def test_a_gang_without_privileges_is_delayed_by_proxies_which_go_with_it(tmp_path: Path) -> None:
     with AgentFarm(tmp_path) as farm:
         agents = (farm.agent("ports"), farm.agent("ports"))
-        gang = farm.gang(3, *agents, network=DELAYED, emulator="tcp_proxy", steps=10)
+        gang = farm.gang(3, *agents, network=LIMITED, emulator="tcp_proxy", steps=10)
         gang.lead_to_go()
 
         before, after = gang.wait_for(PeersMeasured), gang.wait_for(Shaped)
@@ -38,6 +40,9 @@ def test_a_gang_without_privileges_is_delayed_by_proxies_which_go_with_it(tmp_pa
             assert shaped.emulator == "tcp_proxy"
             grown_s = shaped.rtts[0].rtt_s - untouched.rtts[0].rtt_s
             assert grown_s == pytest.approx(2 * DELAY_S, abs=0.02)
+            # A busy machine may be late; more than the limit may never come through.
+            [carried] = shaped.bandwidths
+            assert 0.5 * BYTES_PER_S < carried.bytes_per_s < 1.05 * BYTES_PER_S
         ends = gang.wait_for(RankEnded)
         assert [ended.failure for ended in ends] == [None, None]
         assert any(ended.rtts for ended in ends), "the network is timed again after the end"

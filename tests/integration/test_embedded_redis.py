@@ -78,6 +78,23 @@ def test_a_damaged_file_is_reported_with_the_end_of_the_log(tmp_path: Path) -> N
         start_redis(tmp_path)
 
 
+def test_beyond_loopback_a_redis_has_a_password_that_no_command_line_shows(
+    tmp_path: Path,
+) -> None:
+    with start_redis(tmp_path, host="127.0.0.2") as running:
+        with _connect(running.url) as client:
+            assert client.ping()
+        assert running.password is not None
+        with (
+            _connect(f"redis://127.0.0.2:{running.port}/0") as stranger,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            stranger.ping()
+        assert running.password not in Path(f"/proc/{running.pid}/cmdline").read_text()
+        assert (tmp_path / "secret.conf").stat().st_mode & 0o777 == 0o600
+        assert running.password not in repr(running)
+
+
 def test_without_any_redis_the_message_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

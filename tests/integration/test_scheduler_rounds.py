@@ -10,13 +10,14 @@ from sqlalchemy import select
 
 from farm.collector.intake import take_heartbeat, take_reports
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.barriers import Limits
 from farm.core.codec import to_json
 from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank, StopAttempt
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.messages import seal
-from farm.core.rendezvous import Limits
 from farm.core.reports import (
     REPORT_NAMES,
+    PeerBandwidth,
     PeerRtt,
     PeersMeasured,
     Prepared,
@@ -213,23 +214,30 @@ def rtts_to(rank: int, rtt_s: float) -> tuple[PeerRtt, ...]:
     return (PeerRtt(rank=rank, rtt_s=rtt_s, probe_count=20),)
 
 
+def carried_to(rank: int, bytes_per_s: float) -> tuple[PeerBandwidth, ...]:
+    return (PeerBandwidth(rank=rank, bytes_per_s=bytes_per_s, byte_count=10**6),)
+
+
 @pytest.mark.parametrize(
-    ("shaped_s", "back_s", "state", "reason"),
+    ("shaped_s", "carried_bytes_per_s", "back_s", "state", "reason"),
     [
-        (0.0404, 0.0004, AttemptState.SUCCEEDED, None),
-        (0.0204, None, AttemptState.VOID, "takes 20.4 ms, expected 40.4 ms"),
-        (0.0404, 0.0204, AttemptState.VOID, "still takes 20.4 ms after the end"),
+        (0.0404, 1.2e6, 0.0004, AttemptState.SUCCEEDED, None),
+        (0.0204, 1.2e6, None, AttemptState.VOID, "takes 20.4 ms, expected 40.4 ms"),
+        (0.0404, 0.6e6, None, AttemptState.VOID, "is 4.8 Mbit/s, expected 10 Mbit/s"),
+        (0.0404, 1.2e6, 0.0204, AttemptState.VOID, "still takes 20.4 ms after the end"),
     ],
 )
 def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
     engine: sa.Engine,
     shaped_s: float,
+    carried_bytes_per_s: float,
     back_s: float | None,
     state: AttemptState,
     reason: str | None,
 ) -> None:
     with writing(engine) as session:
-        add_sweep(session, job_spec(world_size=2, network=NetworkProfile(one_way_delay_s=0.02)))
+        network = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=1.25e6)
+        add_sweep(session, job_spec(world_size=2, network=network))
         for agent_id, machine in (("a", "m1"), ("b", "m2")):
             facts = agent_facts(machine_id=machine, capabilities=("network",))
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
@@ -241,7 +249,11 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
         gang.report(agent_id, token, rank, PeersMeasured(rtts=rtts_to(1 - rank, 0.0004)))
     gang.round()
     for rank, agent_id in enumerate("ab"):
-        shaped = Shaped(emulator="tc_netem", rtts=rtts_to(1 - rank, shaped_s))
+        shaped = Shaped(
+            emulator="tc_netem",
+            rtts=rtts_to(1 - rank, shaped_s),
+            bandwidths=carried_to(1 - rank, carried_bytes_per_s + rank * 1000),
+        )
         gang.report(agent_id, token, rank, shaped)
     gang.round()
     if back_s is not None:
@@ -260,6 +272,11 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
         (None, JobState.SUCCEEDED) if reason is None else ("network", JobState.WAITING)
     )
     assert reason is None or reason in (attempt.reason or "")
+    with reading(engine) as session:
+        found = session.execute(
+            select(MeasurementRow.rtt_s, MeasurementRow.measured_bandwidth_bytes_per_s)
+        ).all()
+    assert found == ([(shaped_s, carried_bytes_per_s)] if reason is None else [])
 
 
 def test_nothing_is_sent_twice_before_it_is_overdue(gang: Gang) -> None:

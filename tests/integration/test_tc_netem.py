@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 
@@ -12,11 +13,13 @@ import pytest
 
 from farm.core.commands import RankAddress
 from farm.core.spec import NetworkProfile
+from farm.core.transfers import plan_transfer
 from farm.errors import EmulationFailed
 from tests.namespaces import Namespace, needs_root, two_hosts
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tc_netem import TcNetem
 from worker_agent.emulators.tc_probe import find_obstacle
+from worker_agent.transfer import end_transfers, send_transfer, take_transfers
 
 pytestmark = [pytest.mark.root, needs_root]
 
@@ -79,6 +82,31 @@ def test_only_the_way_to_the_peer_gets_the_bandwidth_of_the_profile(
 
     near.run(emulator().clear)
     assert speed(hosts, peer) > 4 * LIMIT_BYTES_PER_S
+
+
+@pytest.mark.parametrize("address", ["10.99.0.2", "fd99::2"])
+def test_a_transfer_counts_bytes_as_the_kernel_does(hosts: Hosts, address: str) -> None:
+    near, far = hosts
+    near.run(lambda: emulator().apply(BANDWIDTH, (rank(address),)))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    deadline = time.monotonic() + 30
+    with far.run(lambda: socket.create_server((address, 0), family=family)) as listening:
+        place = listening.getsockname()[:2]
+        sending = near.run(lambda: socket.create_connection(place, timeout=10))
+        taking, _ = listening.accept()
+        taker = threading.Thread(
+            target=take_transfers, args=(taking,), kwargs={"deadline": deadline}
+        )
+        taker.start()
+        with sending, taking:
+            plan = plan_transfer(LIMIT_BYTES_PER_S, rtt_s=0.0002)
+            arrived = send_transfer(sending, plan, deadline=deadline)
+            end_transfers(sending, deadline=deadline)
+            taker.join()
+
+    assert arrived.is_whole
+    # A busy machine may keep the kernel from its timers; more than the limit never passes.
+    assert 0.8 * LIMIT_BYTES_PER_S < arrived.bytes_per_s < 1.03 * LIMIT_BYTES_PER_S
 
 
 @pytest.mark.parametrize("address", ["10.99.0.2", "fd99::2"])

@@ -204,3 +204,15 @@ def test_wires_without_their_switch_do_not_take_the_machine() -> None:
         os.kill(pids.pop("switch"), signal.SIGKILL)
 
         wait_until(lambda: not living(pids.values()), "the wire has ended", within_s=10)
+
+
+def test_a_trainer_on_a_host_reads_the_counters_of_its_own_interface() -> None:
+    with Lab(hosts=1) as lab:
+        [host] = lab.hosts
+        script = (
+            "from farm.trainers.window import read_interface\n"
+            f"print(read_interface({host.interface!r}) is not None)"
+        )
+        done = lab.run(host, [sys.executable, "-c", script])
+
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -24,6 +24,7 @@ from farm.core.messages import WIRE_VERSION, seal, unseal
 from farm.core.reports import (
     REPORT_NAMES,
     REPORTS,
+    PeerBandwidth,
     PeerRtt,
     PeersMeasured,
     Prepared,
@@ -101,6 +102,11 @@ REPORT_EXAMPLES: list[ReportBody] = [
     Prepared(address=ADDRESS, framework="tensorflow 2.21.0", dataset=SOURCE, prepare_s=3.5),
     PeersMeasured(rtts=(PeerRtt(rank=0, rtt_s=0.0001, probe_count=9),)),
     Shaped(emulator="netem", rtts=()),
+    Shaped(
+        emulator="netem",
+        rtts=(),
+        bandwidths=(PeerBandwidth(rank=0, bytes_per_s=1.25e6, byte_count=10**6),),
+    ),
     RankStarted(parameter_count=100, gradient_bytes=400, connect_s=0.2, first_step_s=1.1),
     Samples(samples=(Sample(tick=0), Sample(tick=2, cpu_ratio=0.0, extra={"gpu0_ratio": 0.5}))),
     StepTimes(kind=StepKind.TIMED, first_step=5, begun_s=2.5, times_s=(0.01, 0.02)),

@@ -6,8 +6,16 @@ import dataclasses
 
 import pytest
 
-from farm.core.network_check import RankRtts, find_deviations, is_as_asked, is_settled
-from farm.core.reports import PeerRtt
+from farm.core.network_check import (
+    RankNetwork,
+    find_deviations,
+    find_leftovers,
+    is_as_asked,
+    is_bandwidth_as_asked,
+    is_settled,
+    verification_s,
+)
+from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import NetworkProfile
 
 BASE_S = 0.001
@@ -25,9 +33,17 @@ def test_a_round_trip_may_be_off_by_a_tenth_and_a_millisecond(
 
 
 def test_what_limits_the_bandwidth_alone_must_not_delay() -> None:
-    limited = NetworkProfile(bandwidth_bytes_per_s=1e6)
+    limited = NetworkProfile(bandwidth_bytes_per_s=10e6)
     assert is_as_asked(limited, untouched_s=BASE_S, shaped_s=0.002)
     assert not is_as_asked(limited, untouched_s=BASE_S, shaped_s=0.0022)
+
+
+def test_on_a_slow_link_probes_wait_for_each_other() -> None:
+    slow = NetworkProfile(bandwidth_bytes_per_s=10_000)
+    # Each way a probe of 100 bytes may find an answer of 100 bytes before it, for every peer.
+    assert is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.042)
+    assert not is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.0422)
+    assert is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.082, peer_count=2)
 
 
 def test_jitter_may_move_the_median_by_itself() -> None:
@@ -42,8 +58,44 @@ def test_where_many_packets_are_lost_only_too_short_a_round_trip_is_wrong() -> N
     assert not is_as_asked(lossy, untouched_s=BASE_S, shaped_s=0.021)
 
 
-def measured(rank: int, shaped: dict[int, float], *, peers: tuple[int, ...]) -> RankRtts:
-    return RankRtts(
+@pytest.mark.parametrize(
+    ("ratio", "is_right"), [(0.89, False), (0.91, True), (1.09, True), (1.11, False), (80.0, False)]
+)
+def test_too_much_bandwidth_is_as_wrong_as_too_little(ratio: float, is_right: bool) -> None:
+    limited = NetworkProfile(bandwidth_bytes_per_s=1e6)
+    found = is_bandwidth_as_asked(limited, rtt_s=BASE_S, bytes_per_s=ratio * 1e6)
+    assert found is is_right
+
+
+@pytest.mark.parametrize(
+    ("profile", "rtt_s"),
+    [
+        (NetworkProfile(bandwidth_bytes_per_s=1e6, packet_loss_ratio=0.001), BASE_S),
+        (NetworkProfile(bandwidth_bytes_per_s=1e6, one_way_delay_s=0.01, jitter_s=0.001), 0.02),
+        (NetworkProfile(bandwidth_bytes_per_s=1e6, one_way_delay_s=0.15), 0.3),
+        (NetworkProfile(bandwidth_bytes_per_s=125e6, one_way_delay_s=0.02), 0.04),
+        (NetworkProfile(bandwidth_bytes_per_s=1.25e9), BASE_S),
+    ],
+    ids=["loss", "jitter", "long way", "much under way", "wide"],
+)
+def test_a_link_that_tcp_may_not_fill_must_only_not_be_too_wide(
+    profile: NetworkProfile, rtt_s: float
+) -> None:
+    asked = profile.bandwidth_bytes_per_s
+    assert asked is not None
+    assert is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=0.1 * asked)
+    assert not is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=1.5 * asked)
+
+
+def test_what_waits_behind_a_lost_packet_may_come_on_top() -> None:
+    lossy = NetworkProfile(bandwidth_bytes_per_s=1e6, packet_loss_ratio=0.001)
+    # Of half a second's bytes, what is under way in 40 ms and a queue of 100 ms.
+    assert is_bandwidth_as_asked(lossy, rtt_s=0.04, bytes_per_s=1.37e6)
+    assert not is_bandwidth_as_asked(lossy, rtt_s=0.04, bytes_per_s=1.39e6)
+
+
+def measured(rank: int, shaped: dict[int, float], *, peers: tuple[int, ...]) -> RankNetwork:
+    return RankNetwork(
         rank=rank,
         agent_id=f"vm-{rank}",
         untouched=[PeerRtt(rank=peer, rtt_s=BASE_S, probe_count=20) for peer in peers],
@@ -81,3 +133,54 @@ def test_a_gang_is_shaped_by_one_emulator() -> None:
         "rank 0 on vm-0 was shaped by tc_netem, rank 1 on vm-1 was shaped by vde_link: name one"
         " emulator in the sweep",
     )
+
+
+def carrying(own: RankNetwork, bytes_per_s: dict[int, float]) -> RankNetwork:
+    bandwidths = tuple(
+        PeerBandwidth(rank=rank, bytes_per_s=value, byte_count=10**6)
+        for rank, value in bytes_per_s.items()
+    )
+    return dataclasses.replace(own, bandwidths=bandwidths)
+
+
+LIMITED = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=1.25e6)
+
+
+def test_the_worst_bandwidth_comes_first_and_a_missing_one_before_it() -> None:
+    shaped = {r: {p: 0.041 for p in range(3) if p != r} for r in range(3)}
+    plain = [measured(r, shaped[r], peers=tuple(shaped[r])) for r in range(3)]
+    ranks = [
+        carrying(plain[0], {1: 1.2e6, 2: 1.0e6}),
+        carrying(plain[1], {0: 100e6, 2: 1.25e6}),
+        carrying(plain[2], {1: 1.25e6}),
+    ]
+    assert find_deviations(LIMITED, ranks) == (
+        "the bandwidth from rank 2 on vm-2 to rank 0 was not measured",
+        "the bandwidth from rank 1 on vm-1 to rank 0 is 800 Mbit/s, expected 10 Mbit/s",
+        "the bandwidth from rank 0 on vm-0 to rank 2 is 8 Mbit/s, expected 10 Mbit/s",
+    )
+
+
+def test_bandwidths_are_not_missed_where_a_round_trip_is_wrong() -> None:
+    ranks = [measured(0, {1: 0.041}, peers=(1,)), measured(1, {0: 0.021}, peers=(0,))]
+    [deviation] = find_deviations(LIMITED, ranks)
+    assert deviation.startswith("the round trip from rank 1 on vm-1 to rank 0 takes 21 ms")
+
+
+def test_a_way_that_has_become_quicker_is_back() -> None:
+    busy = PeerRtt(rank=1, rtt_s=0.02, probe_count=20)
+    quick = dataclasses.replace(busy, rtt_s=0.0002)
+    own = RankNetwork(rank=0, agent_id="vm-0", untouched=[busy], shaped=[quick])
+    assert find_leftovers([own]) == ()
+    slower = dataclasses.replace(own, untouched=[quick], shaped=[busy])
+    assert find_leftovers([slower]) == (
+        "the round trip from rank 0 on vm-0 to rank 1 still takes 20 ms after the end, and took"
+        " 0.2 ms before",
+    )
+
+
+def test_a_long_delay_has_the_time_for_all_its_probes() -> None:
+    slow = NetworkProfile(one_way_delay_s=1.0)
+    assert verification_s(slow, rank_count=2) >= 3 * 20 * 2.0
+    assert verification_s(slow, rank_count=9) >= 2 * 3 * 20 * 2.0
+    assert verification_s(NetworkProfile(one_way_delay_s=0.02), rank_count=2) < 10

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
+from farm.core.barriers import Limits, barrier_limit_s
 from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Limits, Resend, Wait, decide
-from farm.core.reports import PeerRtt
+from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Resend, Wait, decide
+from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
@@ -345,6 +346,52 @@ def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
         return
     failure = Failure(kind=FailureKind.NETWORK, message=ending)
     assert decision == End(state=AttemptState.VOID, failure=failure)
+
+
+@pytest.mark.parametrize(("seen_bytes_per_s", "is_void"), [(1.2e6, False), (0.6e6, True)])
+def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
+    seen_bytes_per_s: float, is_void: bool
+) -> None:
+    asked = dataclasses.replace(SPEC, network=NetworkProfile(bandwidth_bytes_per_s=1.25e6))
+    ranks = (
+        rank(
+            index,
+            RankPhase.SHAPED,
+            untouched=(PeerRtt(rank=1 - index, rtt_s=0.0004, probe_count=20),),
+            shaped=(PeerRtt(rank=1 - index, rtt_s=0.0005, probe_count=20),),
+            bandwidths=(PeerBandwidth(rank=1 - index, bytes_per_s=found, byte_count=10**6),),
+        )
+        for index, found in enumerate((1.25e6, seen_bytes_per_s))
+    )
+    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=asked), LIMITS)
+    if not is_void:
+        assert decision == Advance(state=AttemptState.STARTING)
+        return
+    message = "the bandwidth from rank 1 on vm-1 to rank 0 is 4.8 Mbit/s, expected 10 Mbit/s"
+    failure = Failure(kind=FailureKind.NETWORK, message=message)
+    assert decision == End(state=AttemptState.VOID, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("profile", "limit_s"),
+    [
+        (None, 10.0),
+        (NetworkProfile(one_way_delay_s=0.001), 11.0),
+        # 3 x 22 round trips of 2 s, and 10 s to apply it
+        (NetworkProfile(one_way_delay_s=1.0), 142.0),
+    ],
+)
+def test_a_profile_that_takes_long_to_verify_has_the_time_for_it(
+    profile: NetworkProfile | None, limit_s: float
+) -> None:
+    ranks = (rank(0, RankPhase.SHAPED), rank(1, RankPhase.MEASURED))
+    view = attempt(AttemptState.SHAPING, *ranks, spec=dataclasses.replace(SPEC, network=profile))
+    assert barrier_limit_s(view, AttemptState.SHAPING, limits=LIMITS) == limit_s
+    assert decide(dataclasses.replace(view, state_age_s=limit_s - 1), LIMITS) == Wait()
+    ended = decide(dataclasses.replace(view, state_age_s=limit_s), LIMITS)
+    assert isinstance(ended, End)
+    assert ended.failure is not None
+    assert f"within {limit_s:g} s by rank 1" in ended.failure.message
 
 
 @pytest.mark.parametrize(

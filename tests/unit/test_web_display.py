@@ -11,6 +11,7 @@ from web.display import (
     MISSING,
     ago,
     between,
+    bit_rate,
     byte_count,
     byte_rate,
     count,
@@ -80,7 +81,7 @@ def test_half_of_an_interval_is_in_percent() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_zero_is_zero() -> None:
-    for write in (byte_count, byte_rate, percent, count, decimal):
+    for write in (byte_count, byte_rate, bit_rate, percent, count, decimal):
         assert write(None) == MISSING
     assert (byte_count(0), byte_rate(0), percent(0), count(0)) == ("0 B", "0 B/s", "0 %", "0")
 
@@ -95,6 +96,14 @@ def test_bytes_are_counted_in_powers_of_a_thousand() -> None:
         "421 MB",
         "8.34 GB",
         "5\u202f000 TB",
+    ]
+
+
+def test_a_bandwidth_is_in_megabits_as_it_is_asked_for() -> None:
+    assert [bit_rate(n) for n in (1500, 1.25e6, 12.4e6)] == [
+        "0.01 Mbit/s",
+        "10.0 Mbit/s",
+        "99.2 Mbit/s",
     ]
 
 

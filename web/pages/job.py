@@ -58,6 +58,12 @@ class RankCard:
         """The largest round-trip time to a peer on the network as it was asked for."""
         return max((p.rtt_s for p in self.shaped.rtts), default=None) if self.shaped else None
 
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """The smallest of what arrived at a peer per second, where a bandwidth was asked for."""
+        bandwidths = self.shaped.bandwidths if self.shaped else ()
+        return min((p.bytes_per_s for p in bandwidths), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Drawing:

@@ -1,0 +1,152 @@
+"""A farm whose links are not what its agents were told: what it measures there does not count.
+
+What is wrong with a link comes from outside, from the lab; only the trainers are fakes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.cli.lab_farm import lab_sites
+from farm.config import load_settings
+from farm.core.lifecycle import AttemptState, JobState
+from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.redis import free_port
+from farm.embedded.signals import StopSignals
+from farm.lab.lab import Lab
+from farm.store.engine import make_engine, reading, writing
+from farm.store.measurements import Filter, list_measurements
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Attempt, Job
+from farm.submission import plan, submit
+from tests.e2e.live_farm import FAKE_TRAINER, wait_until
+from tests.lab.crooked_wire import CrookedWire
+
+CASE = {
+    "model": "small_cnn",
+    "dataset": "digits",
+    "strategy": "mwms_ring",
+    "world_size": 2,
+    "global_batch_size": 32,
+    "steps": 10,
+}
+
+
+class LabFarm:
+    """A farm with an agent on each of two hosts."""
+
+    def __init__(self, lab: Lab, farm: EmbeddedFarm, engine: sa.Engine) -> None:
+        self.lab = lab
+        self._farm = farm
+        self._engine = engine
+
+    def submit(self, **network: float) -> int:
+        """Submit one job over an emulated network; return its sweep."""
+        sweep = {"name": "a wrong link", "case": [{**CASE, **network}]}
+        with writing(self._engine) as session:
+            return submit(session, plan(sweep), now=dt.datetime.now(dt.UTC)).sweep_id
+
+    def await_void(self, sweep_id: int) -> Attempt:
+        """Wait for the sweep's first attempt to be void."""
+
+        def is_void() -> bool:
+            attempts = self.attempts(sweep_id)
+            return bool(attempts) and attempts[0].state is AttemptState.VOID
+
+        self._wait(is_void, "the attempt is void")
+        return self.attempts(sweep_id)[0]
+
+    def await_success(self, sweep_id: int) -> MeasurementRow:
+        """Wait for the sweep's job to have its measurement."""
+
+        def has_succeeded() -> bool:
+            with reading(self._engine) as session:
+                job = session.scalars(sa.select(Job).where(Job.sweep_id == sweep_id)).one()
+                return job.state is JobState.SUCCEEDED
+
+        self._wait(has_succeeded, "the job has succeeded")
+        with reading(self._engine) as session:
+            [row] = list_measurements(session, Filter(sweep_id=sweep_id), limit=2)
+        return row
+
+    def attempts(self, sweep_id: int) -> list[Attempt]:
+        query = sa.select(Attempt).join(Job, Job.id == Attempt.job_id)
+        with reading(self._engine) as session:
+            return list(session.scalars(query.where(Job.sweep_id == sweep_id).order_by(Attempt.id)))
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        def tended() -> bool:
+            self._farm.tend()
+            return condition()
+
+        try:
+            wait_until(tended, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._farm.log_tails()}") from None
+
+
+@pytest.fixture(scope="module")
+def lab_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFarm]:
+    home: Path = tmp_path_factory.mktemp("farm")
+    with pytest.MonkeyPatch.context() as patch, Lab(hosts=2) as lab, StopSignals() as signals:
+        for name in [name for name in os.environ if name.startswith(("FARM_", "AGENT_"))]:
+            patch.delenv(name)
+        patch.setenv("AGENT_TRAINER", FAKE_TRAINER)
+        settings = load_settings({"FARM_HOME": str(home), "FARM_WEB_PORT": str(free_port())})
+        sites = lab_sites(lab, home=settings.home)
+        with EmbeddedFarm(
+            settings, sites=sites, broker_host=lab.server_address, signals=signals, report=print
+        ) as farm:
+            engine = make_engine(farm.settings.database_url)
+            yield LabFarm(lab, farm, engine)
+            engine.dispose()
+
+
+def test_a_wire_20_ms_longer_than_it_says_voids_the_attempt_and_once_healed_the_job_succeeds(
+    lab_farm: LabFarm,
+) -> None:
+    host, _ = lab_farm.lab.hosts
+    with CrookedWire(host, more_delay_ms=20):
+        sweep_id = lab_farm.submit(one_way_delay_ms=20)
+        void = lab_farm.await_void(sweep_id)
+
+    assert void.failure_kind == "network"
+    assert void.reason is not None
+    # Some tenths of a millisecond are the hosts' own.
+    way = r"the round trip from rank \d on host-\d to rank \d takes 6\d(\.\d)? ms"
+    twice = "and twice the one-way delay of 20 ms"
+    assert re.match(rf"{way}, expected 4\d(\.\d)? ms: .* {twice}", void.reason), void.reason
+    row = lab_farm.await_success(sweep_id)
+    assert row.rtt_s == pytest.approx(0.04, rel=0.1)
+    assert row.one_way_delay_s == 0.02
+    assert row.measured_bandwidth_bytes_per_s is None
+
+
+def test_a_link_narrower_than_asked_voids_the_attempt_and_once_healed_the_job_succeeds(
+    lab_farm: LabFarm,
+) -> None:
+    _, host = lab_farm.lab.hosts
+    lab_farm.lab.set_link(host, bandwidth_bytes_per_s=625_000)
+    try:
+        sweep_id = lab_farm.submit(bandwidth_mbit_per_s=10)
+        void = lab_farm.await_void(sweep_id)
+    finally:
+        lab_farm.lab.set_link(host)
+
+    assert void.failure_kind == "network"
+    assert void.reason is not None
+    way = r"the bandwidth from rank \d on host-1 to rank \d is [45](\.\d+)? Mbit/s"
+    assert re.match(rf"{way}, expected 10 Mbit/s$", void.reason), void.reason
+    row = lab_farm.await_success(sweep_id)
+    assert row.bandwidth_bytes_per_s == 1_250_000
+    assert row.measured_bandwidth_bytes_per_s == pytest.approx(1_250_000, rel=0.1)
+    assert row.network == "vde_link"
+    assert row.rtt_s is not None
+    assert row.rtt_s < 0.005

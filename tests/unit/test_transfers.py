@@ -1,0 +1,45 @@
+"""How much is sent to try a link, and how long that may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.core.spec import LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.core.transfers import SEGMENT_BYTES, partners, plan_transfer, transfers_s
+
+
+@pytest.mark.parametrize("bytes_per_s", [LEAST_BANDWIDTH_BYTES_PER_S, 12_500, 1.25e6, 1.25e11])
+@pytest.mark.parametrize("rtt_s", [0.0001, 0.04, 1.0])
+def test_a_transfer_is_bounded_in_bytes_and_in_time(bytes_per_s: float, rtt_s: float) -> None:
+    plan = plan_transfer(bytes_per_s, rtt_s=rtt_s)
+    assert 0 < plan.untimed_bytes < plan.byte_count <= 2**28
+    assert plan.first_bytes >= SEGMENT_BYTES
+    assert plan.first_bytes <= max(plan.window_bytes, SEGMENT_BYTES)
+    # It is over when it has taken some twice as long as it should.
+    assert plan.byte_count / bytes_per_s < plan.limit_s < 70 + 40 * rtt_s
+
+
+def test_what_is_under_way_fills_the_link_and_a_tenth_of_a_second_of_its_queue() -> None:
+    plan = plan_transfer(1.25e6, rtt_s=0.04)
+    assert plan.window_bytes == pytest.approx(1.25e6 * 0.14, rel=0.01)
+    assert plan.untimed_bytes > 4 * 1.25e6 * 0.04
+
+
+def test_a_slow_link_is_timed_over_some_packets_all_the_same() -> None:
+    plan = plan_transfer(LEAST_BANDWIDTH_BYTES_PER_S, rtt_s=0.001)
+    assert plan.byte_count - plan.untimed_bytes == 24 * SEGMENT_BYTES
+    assert plan.first_bytes == SEGMENT_BYTES
+
+
+def test_the_time_for_a_gang_grows_with_its_meetings() -> None:
+    profile = NetworkProfile(bandwidth_bytes_per_s=1.25e6)
+    two, three, four, eight = (transfers_s(profile, rank_count=n) for n in (2, 3, 4, 8))
+    assert three == pytest.approx(3 * two)
+    assert four == three, "two pairs meet at once"
+    assert eight == pytest.approx(7 * two)
+    assert transfers_s(profile, rank_count=1) == 0.0
+    assert transfers_s(NetworkProfile(one_way_delay_s=1.0), rank_count=8) == 0.0
+
+
+def test_three_ranks_meet_one_after_the_other() -> None:
+    assert [partners(rank, 3) for rank in range(3)] == [(1, 2), (2, 0), (1, 0)]
