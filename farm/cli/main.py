@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("farm.cli.demo:demo", "Run a whole farm and a small sweep on this machine."),
     "up": ("farm.cli.up:up", "Run a whole farm on this machine until Ctrl-C."),
     "lab": ("farm.cli.lab:lab", "Run a farm of several hosts with real delays on this machine."),
+    "reproduce": ("farm.cli.reproduce:reproduce", "Repeat a study and write its page."),
     "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
     "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
     "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
@@ -34,8 +35,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
     "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
     "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
+    "import": ("farm.cli.imports:import_", "Put measurements made elsewhere into the store."),
+    "origins": ("farm.cli.origins:origins", "List whose measurements the store has."),
     "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
     "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
+    "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
+    "predict": ("farm.cli.predict:predict", "Predict the step times of a file of configurations."),
+    "evaluate": ("farm.cli.evaluate:evaluate", "Say how good the predictions are."),
     "db": ("farm.cli.db:db", "Upgrade, check, prune or copy the store."),
 }
 

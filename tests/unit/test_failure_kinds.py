@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[2]
 
 # Who says it: the trainer of itself, its agent of the trainer, or the server of the gang.
 PRODUCERS = {
-    FailureKind.OUT_OF_MEMORY: {"farm.trainers.failures", "worker_agent.verdict"},
+    FailureKind.OUT_OF_MEMORY: {
+        "farm.trainers.failures",
+        "worker_agent.verdict",
+        "farm.importers.anwar2021",  # says it of the study's one cell without a time
+    },
     FailureKind.NOT_A_NUMBER: {"farm.trainers.runner", "farm.trainers.loop"},
     FailureKind.DIVERGED: {"farm.trainers.runner"},
     FailureKind.TRAINER_RAISED: {"farm.trainers.failures", "worker_agent.verdict"},
@@ -40,7 +44,12 @@ PRODUCERS = {
     FailureKind.SENSELESS: {"farm.scheduler.rounds"},
 }
 # They only ask which kind it was.
-READERS = {"farm.core.trainer_lines", "farm.store.jobs"}
+READERS = {
+    "farm.core.trainer_lines",
+    "farm.store.jobs",
+    "farm.recommend.candidates",
+    "farm.recommend.grid",
+}
 
 
 def produced(path: Path) -> Iterator[str]:

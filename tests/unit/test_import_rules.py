@@ -27,14 +27,24 @@ RULES: dict[str, set[str]] = {
     "farm.transport": {"kombu"},
     "farm.config": {"farm.core", "farm.errors"},
     "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
+    "farm.studies": {
+        *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "matplotlib"),
+    },
     "farm.submission": {"farm.core", "farm.errors", "farm.registry", "farm.store", *STORE},
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
+    "farm.recommend.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": {
         *("farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"),
         *STORE,
     },
+    "farm.recommend.observations": {
+        *("farm.core", "farm.errors", "farm.recommend", "farm.store"),
+        *STORE,
+    },
+    "farm.importers": {"farm.core", "farm.errors"},
     "worker_agent": {
         *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),
         *("farm.lab.wirefilter", "celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),

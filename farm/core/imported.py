@@ -1,0 +1,121 @@
+"""Measurements made elsewhere, as an importer hands them to the store.
+
+In base units, like everything inside. An impossible value never gets this far: a table that has
+one is refused, and of a published study it is left out, with a flag that says what was printed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from farm.core.measurement import OK
+from farm.core.spec import TrainingPass
+
+# Far beyond any step or epoch, and far from where floats lose digits.
+MIN_TIME_S, MAX_TIME_S = 1e-9, 1e9
+
+# With so few steps an epoch and a step are nearly one quantity, of which medians are taken over
+# different steps: one may come out above the other by chance.
+_SHORT_EPOCH_STEPS = 2
+_SHORT_EPOCH_SLACK = 1.1
+
+
+class FlagKind(enum.StrEnum):
+    """Why a printed value is not used."""
+
+    IMPOSSIBLE = "impossible"  # nothing can be measured so
+    CONTRADICTORY = "contradictory"  # it does not fit what is printed beside it
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFlag:
+    kind: FlagKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A measured value that cannot be."""
+
+    column: str
+    value: float
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMeasurement:
+    """One row of a source. Names are free text; None: the source does not say.
+
+    `source_key` is the identity of what the source has, so that the same is never stored twice.
+    `row_number` counts the source's lines, its first one 1. `flags`: values left out as impossible;
+    `notes`: what is possible and yet doubtful; `printed`: what the source has, where it is more
+    than these columns.
+    """
+
+    source_key: str
+    row_number: int
+    model: str | None = None
+    dataset: str | None = None
+    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    framework: str | None = None
+    strategy: str | None = None
+    placement: str | None = None
+    network: str | None = None
+    instance_type: str | None = None
+    fingerprint: str | None = None
+    world_size: int
+    server_count: int = 0
+    global_batch_size: int
+    one_way_delay_s: float = 0.0
+    jitter_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    packet_loss_ratio: float = 0.0
+    step_time_s: float | None = None
+    step_time_spread_s: float | None = None
+    steps_per_epoch: int | None = None
+    time_per_epoch_s: float | None = None
+    epochs: int | None = None
+    accuracy: float | None = None
+    status: str = OK
+    repetition: int = 0
+    flags: tuple[ImportFlag, ...] = ()
+    notes: tuple[str, ...] = ()
+    printed: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def throughput_examples_per_s(self) -> float | None:
+        """Examples per second over the whole gang: global batch size / step time."""
+        if self.step_time_s is None or self.status != OK:
+            return None
+        return self.global_batch_size / self.step_time_s
+
+
+def misfits(
+    *,
+    step_time_s: float | None = None,
+    step_time_spread_s: float | None = None,
+    steps_per_epoch: int | None = None,
+    time_per_epoch_s: float | None = None,
+    accuracy: float | None = None,
+) -> list[Misfit]:
+    """Return the measured values that cannot be, by the column they stand in."""
+    found = []
+    for column, time_s in (("step_time_s", step_time_s), ("time_per_epoch_s", time_per_epoch_s)):
+        if time_s is not None and not MIN_TIME_S <= time_s <= MAX_TIME_S:
+            expected = f"a number of seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}"
+            found.append(Misfit(column, time_s, expected))
+    if step_time_spread_s is not None and not 0 <= step_time_spread_s <= MAX_TIME_S:
+        expected = f"a number of seconds from 0 to {MAX_TIME_S:g}"
+        found.append(Misfit("step_time_spread_s", step_time_spread_s, expected))
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        found.append(Misfit("accuracy", accuracy, "a ratio from 0 to 1"))
+    if not found and step_time_s is not None and time_per_epoch_s is not None:
+        is_short = steps_per_epoch is not None and steps_per_epoch <= _SHORT_EPOCH_STEPS
+        if step_time_s > time_per_epoch_s * (_SHORT_EPOCH_SLACK if is_short else 1.0):
+            expected = (
+                f"at most time_per_epoch_s, {time_per_epoch_s:g}: a step is part of its epoch"
+            )
+            found.append(Misfit("step_time_s", step_time_s, expected))
+    return found

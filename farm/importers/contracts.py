@@ -1,0 +1,46 @@
+"""What a published study is to this program, and what reading a source gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from farm.core.imported import ImportedMeasurement
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedRow:
+    """One row of a publication's file by its columns, as printed; the header is line 1."""
+
+    line_number: int
+    cells: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A published set of measurements, shipped with this program.
+
+    `name` is the origin it gets. `file` lies in `farm/importers/data`, and `sha256` is its
+    content's, so that nobody measures against a file that was edited. `read` turns the rows
+    into measurements: a row that repeats another gives none, every other gives one.
+    """
+
+    name: str
+    citation: str
+    what: str  # in one line: what was measured, on what
+    file: str
+    sha256: str
+    read: Callable[[Sequence[PrintedRow]], list[ImportedMeasurement]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A source read whole. `row_count` is of its rows; repeated ones are measured once."""
+
+    measurements: tuple[ImportedMeasurement, ...]
+    row_count: int
+
+    @property
+    def repeated_count(self) -> int:
+        """Rows that print a measurement again that stands in another."""
+        return self.row_count - len(self.measurements)

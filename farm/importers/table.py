@@ -1,0 +1,113 @@
+"""Read a table of anybody's measurements, such as `farm export` writes. All of it, or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any
+
+from farm.core.codec import content_hash
+from farm.core.imported import ImportedMeasurement, misfits
+from farm.core.measurement import OK
+from farm.errors import InvalidSpec
+from farm.importers.columns import CONFIGURATION, RESULT, read_cells
+from farm.importers.contracts import Reading
+from farm.importers.sheet import SheetRow, read_sheet
+
+COLUMNS = {**CONFIGURATION, **RESULT}
+REQUIRED = ("world_size", "global_batch_size")
+_MEASURED = (
+    *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s"),
+    "accuracy",
+)
+_TIMES = ("step_time_s", "time_per_epoch_s")
+# What the repetitions of a configuration have in common.
+_CELL = (*(field for field, _ in CONFIGURATION.values()), "fingerprint")
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(ImportedMeasurement)}
+
+
+def read_table(content: bytes, *, ignored: Collection[str] = ()) -> Reading:
+    """Return one measurement for each row of a CSV file.
+
+    A step time that is not there is the epoch's over its steps, where both are. Rows that are
+    alike in everything are repetitions, and stay apart; without a column `repetition` those of a
+    configuration are numbered as they come.
+
+    Raises:
+        InvalidSpec: what cannot be used, by row and column; the first of all such cells.
+    """
+    rows = read_sheet(content, known=tuple(COLUMNS), required=REQUIRED, ignored=ignored)
+    parsed, refused = [], []
+    for row in rows:
+        values, wrong = _values(row)
+        parsed.append(values)
+        refused += wrong
+    if refused:
+        raise _refusal(refused)
+    numbers: Counter[Hashable] = Counter()
+    copies: Counter[str] = Counter()
+    measurements = []
+    for row, values in zip(rows, parsed, strict=True):
+        cell = tuple(values.get(field, _DEFAULTS[field]) for field in _CELL)
+        content_key = _content_key(values)
+        measurements.append(
+            ImportedMeasurement(
+                **{"repetition": numbers[cell], **values},
+                source_key=content_hash([content_key, copies[content_key]]),
+                row_number=row.number,
+            )
+        )
+        numbers[cell] += 1
+        copies[content_key] += 1
+    return Reading(measurements=tuple(measurements), row_count=len(rows))
+
+
+def _content_key(values: Mapping[str, Any]) -> str:
+    """Identify a row by its values, not by its text or place.
+
+    The same table in another order, or written by another program, is the same table; and what is
+    given as the default is as if it were not there.
+    """
+    return content_hash({k: v for k, v in values.items() if v != _DEFAULTS[k] or k == "repetition"})
+
+
+def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
+    """Return the row's values by field, and its refused cells."""
+    values, refused = read_cells(row.cells, COLUMNS, where=row.where)
+    for column in REQUIRED:
+        if not row.cells[column]:
+            refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
+    for misfit in misfits(**{name: values.get(name) for name in _MEASURED}):
+        refused.append(InvalidSpec(row.where(misfit.column), misfit.value, misfit.expected))
+    if not refused:
+        refused += _contradictions(row, values)
+    step_count, epoch_s = values.get("steps_per_epoch"), values.get("time_per_epoch_s")
+    if not refused and "step_time_s" not in values and step_count and epoch_s:
+        values["step_time_s"] = epoch_s / step_count
+    return values, refused
+
+
+def _contradictions(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpec]:
+    refused = []
+    if values.get("status", OK) == OK and not any(name in values for name in _TIMES):
+        expected = (
+            "a time here or in column time_per_epoch_s, or in column status why there is none, "
+            "such as out_of_memory"
+        )
+        refused.append(InvalidSpec(row.where("step_time_s"), None, expected))
+    if values["global_batch_size"] < values["world_size"]:
+        expected = f"at least one example for each of {values['world_size']} replicas"
+        refused.append(
+            InvalidSpec(row.where("global_batch_size"), values["global_batch_size"], expected)
+        )
+    return refused
+
+
+def _refusal(refused: list[InvalidSpec]) -> InvalidSpec:
+    """Return the first, which says how many there are."""
+    first = refused[0]
+    if len(refused) == 1:
+        return first
+    field = f"{first.field} (the first of {len(refused)} such cells)"
+    return InvalidSpec(field, first.value, first.expected)

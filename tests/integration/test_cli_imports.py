@@ -1,0 +1,182 @@
+"""`farm import` and `farm origins` from the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.importers import IMPORTERS
+from farm.store.engine import reading, writing
+from farm.store.measurements import Filter, list_measurements
+from farm.store.result_tables import MeasurementRow
+from tests.factories import add_measurement, add_sweep, job_spec
+from tests.farm_command import FarmCommand
+
+HEADER = "world_size,global_batch_size,step_time_s"
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.csv"
+    file.write_text(f"{HEADER}\n2,64,0.5\n4,64,0.3\n")
+    return file
+
+
+def stored(engine: sa.Engine, origin: str) -> list[MeasurementRow]:
+    with reading(engine) as session:
+        return list(list_measurements(session, Filter(origin=origin), limit=1000))
+
+
+@pytest.mark.parametrize("name", [publication.name for publication in IMPORTERS])
+def test_a_published_study_is_imported_once(
+    farm: FarmCommand, engine: sa.Engine, name: str
+) -> None:
+    told = farm.json("import", name)
+    assert told["added_count"] == told["measurement_count"] == len(stored(engine, name)) > 100
+    assert told["row_count"] == told["measurement_count"] + told["repeated_count"]
+    assert told["citation"]
+    again = farm.json("import", name)
+    assert (again["added_count"], again["present_count"]) == (0, told["added_count"])
+    assert len(stored(engine, name)) == told["added_count"]
+
+
+def test_what_is_wrong_with_a_study_is_said(farm: FarmCommand) -> None:
+    told = farm.json("import", "anwar2021", "--dry-run")
+    assert told["failed"] == {"out_of_memory": 1}
+    assert [(flag["row"], flag["kind"]) for flag in told["flagged"]] == [
+        (89, "impossible"),
+        (115, "contradictory"),
+    ]
+    assert [note["row"] for note in told["noted"]] == [17, 31, 63]
+    shown = farm.text("import", "anwar2021")
+    assert shown.startswith("anwar2021: 114 measurements added, 0 were there already\n")
+    assert "\n  row 89: accuracy: expected a ratio from 0 to 1, got 2.1095\n" in shown
+    assert "\nSource: M. H. Anwar" in shown
+
+
+def test_a_dry_run_changes_nothing(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
+    told = farm.json("import", "table", str(table), "--origin", "mine", "--dry-run")
+    assert (told["added_count"], told["is_dry_run"]) == (2, True)
+    assert stored(engine, "mine") == []
+
+
+def test_one_bad_cell_refuses_the_whole_table(
+    farm: FarmCommand, engine: sa.Engine, table: Path
+) -> None:
+    with table.open("a") as file:
+        file.write("8,64,0\n")
+    told = farm.refusal("import", "table", str(table), "--origin", "mine", status=2)
+    assert told.startswith("farm: row 4, column step_time_s: expected a number of seconds from")
+    assert stored(engine, "mine") == []
+
+
+def test_a_table_gets_an_origin_that_is_listed_and_removed(farm: FarmCommand, table: Path) -> None:
+    farm.text("import", "anwar2021")
+    farm.text("import", "table", str(table), "--origin", "mine")
+    told = {origin["origin"]: origin for origin in farm.json("origins")}
+    assert set(told) == {"anwar2021", "mine"}
+    assert (told["mine"]["measurement_count"], told["mine"]["source"]) == (2, "table mine.csv")
+    assert told["anwar2021"]["failed_count"] == 1
+    assert "Anwar" in told["anwar2021"]["source"]
+    assert "mine.csv" in farm.text("origins")
+    assert farm.text("origins", "--remove", "mine") == "mine: 2 measurements removed\n"
+    assert [origin["origin"] for origin in farm.json("origins")] == ["anwar2021"]
+    assert "nothing of it" in farm.refusal("origins", "--remove", "mine", status=1)
+
+
+def test_replacing_leaves_what_the_file_has(
+    farm: FarmCommand, engine: sa.Engine, table: Path
+) -> None:
+    farm.text("import", "table", str(table), "--origin", "mine")
+    table.write_text(f"{HEADER}\n2,64,0.5\n4,64,0.4\n")
+    arguments = ("import", "table", str(table), "--origin", "mine", "--replace")
+    assert farm.text(*arguments) == "mine: 1 measurements added, 1 were there already, 1 removed\n"
+    assert sorted(row.step_time_s or 0 for row in stored(engine, "mine")) == [0.4, 0.5]
+
+
+def test_a_study_and_a_table_are_not_mixed(farm: FarmCommand, table: Path) -> None:
+    farm.text("import", "anwar2021")
+    told = farm.refusal("import", "table", str(table), "--origin", "anwar2021", status=2)
+    assert told.startswith("farm: origin: expected an origin that does not hold anwar2021 already")
+    farm.text("import", "table", str(table), "--origin", "graur2019")
+    assert "mine.csv already" in farm.refusal("import", "graur2019", status=2)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_the_origin_farm_cannot_be_imported_or_removed(farm: FarmCommand, table: Path) -> None:
+    told = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
+    assert "'farm' is what this farm has measured itself" in told
+    assert "origin" in farm.refusal("origins", "--remove", "farm", status=2)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_an_unknown_column_can_be_ignored(farm: FarmCommand, table: Path) -> None:
+    table.write_text(f"{HEADER},notes\n2,64,0.5,x\n")
+    arguments = ("import", "table", str(table), "--origin", "mine")
+    assert "column notes: expected one of" in farm.refusal(*arguments, status=2)
+    assert farm.json(*arguments, "--ignore", "notes")["added_count"] == 1
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_epochs_without_their_steps_are_told(farm: FarmCommand, table: Path) -> None:
+    table.write_text("world_size,global_batch_size,time_per_epoch_s\n2,64,5\n")
+    arguments = ("import", "table", str(table), "--origin", "mine")
+    assert farm.json(*arguments)["untimed_count"] == 1
+    assert "1 have neither step_time_s nor steps_per_epoch" in farm.text(*arguments)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_a_file_that_is_not_there_says_so(farm: FarmCommand, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere.csv")
+    assert missing in farm.refusal("import", "table", missing, "--origin", "mine", status=2)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_a_store_without_measurements_says_so(farm: FarmCommand) -> None:
+    assert farm.text("origins") == "nothing is measured yet, and nothing imported\n"
+    assert farm.json("origins") == []
+
+
+def test_what_is_exported_can_be_imported(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path
+) -> None:
+    with writing(engine) as session:
+        ids = add_sweep(session, *(job_spec(repetition=i) for i in range(3)), name="measured")
+        add_measurement(session, "1", job_id=ids[0], instance_type='d2, "small"')
+        add_measurement(
+            session,
+            "2",
+            job_id=ids[1],
+            world_size=2,
+            strategy="mwms_ring",
+            network="tc_netem",
+            one_way_delay_s=3.97 / 1000,
+            packet_loss_ratio=0.9 / 100,
+            bandwidth_bytes_per_s=12_500_000.0,
+            steps_per_epoch=45,
+            time_per_epoch_s=4.6,
+            accuracy=0.91,
+            fingerprint="f" * 64,
+            repetition=1,
+        )
+        add_measurement(session, "3", job_id=ids[2], status="out_of_memory", step_time_s=None)
+    file = tmp_path / "measured.csv"
+    farm.text("export", "measured", "--out", str(file))
+    assert farm.json("import", "table", str(file), "--origin", "again")["added_count"] == 3
+    columns = csv.DictReader(io.StringIO(file.read_text())).fieldnames or []
+    same = {"pass": "training_pass", "one_way_delay_ms": "one_way_delay_s"}
+    same |= {"bandwidth_mbit_per_s": "bandwidth_bytes_per_s"}
+    same |= {"packet_loss_percent": "packet_loss_ratio"}
+    for ours, again in zip(stored(engine, "farm"), stored(engine, "again"), strict=True):
+        for column in columns:
+            field = same.get(column, column)
+            assert getattr(again, field) == getattr(ours, field), column

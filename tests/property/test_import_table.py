@@ -1,0 +1,148 @@
+"""What `farm export` writes `farm import table` reads, whatever was measured."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy.orm import Session
+
+from farm.core.imported import ImportedMeasurement
+from farm.errors import InvalidSpec
+from farm.importers.table import COLUMNS, read_table
+from farm.store.base import Table
+from farm.store.measurements import EXPORT_COLUMNS, export_rows
+from farm.store.tables import Job
+from tests.factories import add_measurement, add_sweep, job_spec
+
+name = st.text(
+    st.characters(categories=["L", "N", "P", "S"], include_characters=" "), min_size=1, max_size=20
+).filter(lambda text: text == text.strip())
+seconds = st.floats(1e-6, 1e4)
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> dict[str, Any]:
+    """Columns of a measurement of our own, as a job leaves them."""
+    world_size = draw(st.integers(1, 64))
+    values: dict[str, Any] = {
+        "training_pass": draw(st.sampled_from(["forward", "forward_backward"])),
+        "world_size": world_size,
+        "server_count": draw(st.integers(0, 4)),
+        "global_batch_size": draw(st.integers(world_size, 10**6)),
+        "one_way_delay_s": draw(st.integers(0, 10**6)) / 100 / 1000,
+        "packet_loss_ratio": draw(st.integers(0, 9999)) / 100 / 100,
+        "bandwidth_bytes_per_s": draw(st.none() | st.floats(1e-3, 1e6).map(lambda m: m * 125_000)),
+        "repetition": draw(st.integers(0, 99)),
+        "fingerprint": draw(st.none() | st.text("0123456789abcdef", min_size=64, max_size=64)),
+    }
+    for column in ("model", "dataset", "framework", "strategy", "network", "instance_type"):
+        values[column] = draw(st.none() | name)
+    if draw(st.booleans()):
+        return {**values, "status": "out_of_memory", "step_time_s": None}
+    step_time_s = draw(seconds)
+    steps_per_epoch = draw(st.integers(1, 10**4))
+    return {
+        **values,
+        "step_time_s": step_time_s,
+        "step_time_spread_s": draw(st.none() | st.floats(0, 10)),
+        "steps_per_epoch": steps_per_epoch,
+        "time_per_epoch_s": step_time_s * steps_per_epoch * draw(st.floats(1, 2)),
+        "epochs": draw(st.none() | st.integers(1, 100)),
+        "accuracy": draw(st.none() | st.floats(0, 1)),
+    }
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[sa.Engine]:
+    engine = sa.create_engine("sqlite://")
+    Table.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def exported(engine: sa.Engine, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
+    """What is exported of a sweep that measured this; nothing of it stays in the store."""
+    with Session(engine) as session:
+        job_ids = add_sweep(session, *(job_spec() for _ in rows))
+        for job_id, values in zip(job_ids, rows, strict=True):
+            add_measurement(session, f"job {job_id}", job_id=job_id, **values)
+        return export_rows(session, session.get_one(Job, job_ids[0]).sweep_id)
+
+
+def as_csv(rows: list[dict[str, object]], columns: tuple[str, ...] = EXPORT_COLUMNS) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.lists(measured(), min_size=1, max_size=5))
+def test_an_export_can_be_imported_and_says_the_same(
+    engine: sa.Engine, rows: list[dict[str, Any]]
+) -> None:
+    read = read_table(as_csv(exported(engine, rows))).measurements
+    assert len(read) == len(rows)
+    for measurement, values in zip(read, rows, strict=True):
+        for column, value in values.items():
+            found = getattr(measurement, column)
+            if column == "training_pass":
+                found = found.value
+            if column == "bandwidth_bytes_per_s" and value is not None:
+                assert found == pytest.approx(value, rel=1e-12)
+            else:
+                assert found == value, column
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.lists(measured(), min_size=1, max_size=6), chance=st.randoms(use_true_random=False))
+def test_a_table_in_another_order_is_the_same_table(
+    engine: sa.Engine, rows: list[dict[str, Any]], chance: random.Random
+) -> None:
+    table = exported(engine, rows)
+    columns = list(EXPORT_COLUMNS)
+    there = read_table(as_csv(table)).measurements
+    chance.shuffle(table)
+    chance.shuffle(columns)
+    back = read_table(as_csv(table, tuple(columns))).measurements
+    assert sorted(m.source_key for m in there) == sorted(m.source_key for m in back)
+
+
+cell = st.text(max_size=8) | st.sampled_from(["1", "2.5", "-1", "1e400", "nan", "ok", '"', ""])
+
+
+def read_or_refused(content: bytes) -> tuple[ImportedMeasurement, ...]:
+    """What is refused gives no measurement; any other error is a failure."""
+    message = ""
+    try:
+        return read_table(content).measurements
+    except InvalidSpec as refused:
+        message = str(refused)
+    assert "\n" not in message
+    return ()
+
+
+@given(st.lists(st.lists(cell, min_size=3, max_size=3), max_size=5))
+def test_any_cells_are_taken_as_possible_or_refused(rows: list[list[str]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([["world_size", "global_batch_size", "step_time_s"], *rows])
+    for m in read_or_refused(text.getvalue().encode(errors="surrogatepass")):
+        assert 1 <= m.world_size <= m.global_batch_size
+        assert m.step_time_s is not None
+        assert 0 < m.step_time_s < math.inf
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_table_or_refused(content: bytes) -> None:
+    read_or_refused(",".join(COLUMNS).encode() + b"\n" + content)

@@ -1,0 +1,244 @@
+"""A table of anybody's measurements: what is taken, and what is refused by row and column."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.core.imported import ImportedMeasurement
+from farm.core.spec import TrainingPass
+from farm.errors import InvalidSpec
+from farm.importers import sheet
+from farm.importers.table import COLUMNS, REQUIRED, read_table
+from farm.store.measurements import EXPORT_COLUMNS
+
+HEADER = "world_size,global_batch_size,step_time_s"
+
+
+def read(*lines: str, ignored: tuple[str, ...] = ()) -> list[ImportedMeasurement]:
+    return list(read_table("\n".join(lines).encode(), ignored=ignored).measurements)
+
+
+def refusal(*lines: str) -> str:
+    with pytest.raises(InvalidSpec) as refused:
+        read(*lines)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def keys(*lines: str) -> list[str]:
+    return [m.source_key for m in read(*lines)]
+
+
+# --- what is taken ----------------------------------------------------------------------------
+
+
+def test_every_column_that_is_exported_is_known() -> None:
+    assert set(EXPORT_COLUMNS) <= set(COLUMNS)
+    assert set(COLUMNS) - set(EXPORT_COLUMNS) == {"jitter_ms"}
+    assert set(REQUIRED) <= set(EXPORT_COLUMNS)
+
+
+def test_the_required_columns_are_enough() -> None:
+    [row] = read(HEADER, "2,64,0.5")
+    assert (row.world_size, row.global_batch_size, row.step_time_s) == (2, 64, 0.5)
+    assert (row.status, row.training_pass, row.server_count) == (
+        "ok",
+        TrainingPass.FORWARD_BACKWARD,
+        0,
+    )
+    assert (row.one_way_delay_s, row.packet_loss_ratio) == (0.0, 0.0)
+    assert (row.bandwidth_bytes_per_s, row.model, row.accuracy) == (None, None, None)
+    assert row.row_number == 2
+
+
+def test_units_become_base_units() -> None:
+    columns = "one_way_delay_ms,jitter_ms,bandwidth_mbit_per_s,packet_loss_percent,pass"
+    [row] = read(f"{HEADER},{columns}", "2,64,0.5,20,1.5,100,0.5,forward")
+    assert (row.one_way_delay_s, row.jitter_s) == (0.02, 0.0015)
+    assert (row.bandwidth_bytes_per_s, row.packet_loss_ratio) == (12_500_000.0, 0.005)
+    assert row.training_pass is TrainingPass.FORWARD
+
+
+def test_names_are_free_text_and_an_empty_cell_says_nothing() -> None:
+    [row] = read(f"{HEADER},model,strategy,network", '2,64,1,"my, ""net""",Ring (NCCL),')
+    assert (row.model, row.strategy, row.network) == ('my, "net"', "Ring (NCCL)", None)
+
+
+def test_a_failed_cell_needs_no_time() -> None:
+    [row] = read(f"{HEADER},status", "1,64000,,Out_Of_Memory")
+    assert (row.status, row.step_time_s) == ("out_of_memory", None)
+    assert row.throughput_examples_per_s is None
+
+
+def test_a_step_time_comes_from_the_epoch_where_its_steps_are_known() -> None:
+    header = "world_size,global_batch_size,time_per_epoch_s,steps_per_epoch"
+    first, second = read(header, "2,64,35,70", "2,64,35,")
+    assert (first.step_time_s, first.time_per_epoch_s) == (0.5, 35.0)
+    assert (second.step_time_s, second.time_per_epoch_s) == (None, 35.0)
+
+
+def test_whole_numbers_may_be_written_as_programs_write_them() -> None:
+    [row] = read(HEADER, "2.0,6.4e1,5e-1")
+    assert (row.world_size, row.global_batch_size, row.step_time_s) == (2, 64, 0.5)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_byte_order_mark_and_line_endings_do_not_matter(ending: str, mark: bytes) -> None:
+    text = ending.join([" World_Size ,GLOBAL_BATCH_SIZE,step_time_s", "", " 2 ,64,0.5", ""])
+    read_here = read_table(mark + text.encode()).measurements
+    assert [m.source_key for m in read_here] == keys(HEADER, "2,64,0.5")
+    assert read_here[0].row_number == 3
+
+
+def test_a_table_without_rows_has_no_measurements() -> None:
+    assert read(HEADER) == []
+
+
+def test_a_column_can_be_left_out_by_name() -> None:
+    [row] = read(f"{HEADER},Notes", "2,64,0.5,a fast one", ignored=("notes",))
+    assert row.step_time_s == 0.5
+
+
+def test_a_column_with_a_meaning_cannot_be_left_out() -> None:
+    with pytest.raises(InvalidSpec, match=r"^column step_time_s: expected a column that has no"):
+        read(HEADER, "2,64,0.5", ignored=("step_time_s",))
+
+
+# --- the same twice ---------------------------------------------------------------------------
+
+
+def test_the_order_of_rows_and_columns_does_not_matter() -> None:
+    there = keys(HEADER, "2,64,0.5", "4,64,0.25")
+    back = keys("step_time_s,global_batch_size,world_size", "0.250,64,4", "5e-1,64,2")
+    assert sorted(there) == sorted(back)
+
+
+def test_a_default_that_is_written_says_nothing_new() -> None:
+    plain = keys(HEADER, "2,64,0.5")
+    columns = "status,server_count,one_way_delay_ms,pass,model"
+    assert keys(f"{HEADER},{columns}", "2,64,0.5,OK,0,-0,forward_backward,") == plain
+
+
+@pytest.mark.parametrize(
+    "cells", ["3,64,0.5,,", "2,65,0.5,,", "2,64,0.6,,", "2,64,0.5,20,", "2,64,0.5,,1"]
+)
+def test_whatever_differs_is_another_measurement(cells: str) -> None:
+    header = f"{HEADER},one_way_delay_ms,repetition"
+    assert keys(header, cells) != keys(header, "2,64,0.5,,")
+
+
+def test_rows_that_are_alike_are_repetitions_and_stay_apart() -> None:
+    rows = read(HEADER, "2,64,0.5", "4,64,0.5", "2,64,0.5", "2,64,0.6")
+    assert len({m.source_key for m in rows}) == 4
+    assert [m.repetition for m in rows] == [0, 0, 1, 2]
+
+
+def test_repetitions_that_are_given_are_kept() -> None:
+    rows = read(f"{HEADER},repetition", "2,64,0.5,7", "2,64,0.6,7")
+    assert [m.repetition for m in rows] == [7, 7]
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "expected"),
+    [
+        ("step_time_s", "0", "a number of seconds from 1e-09 to 1e+09, got 0.0"),
+        ("step_time_s", "-1", "a number of seconds from 1e-09"),
+        ("step_time_s", "nan", "a number such as 0.25 or 1e-3, or nothing, got 'nan'"),
+        ("step_time_s", "inf", "a number such as"),
+        ("step_time_s", "1e999", "a number such as"),
+        ("step_time_s", "1_0", "a number such as"),
+        ("step_time_s", "0,5", "a number such as"),
+        ("step_time_s", "fast", "a number such as 0.25 or 1e-3, or nothing, got 'fast'"),
+        ("step_time_spread_s", "-0.1", "a number of seconds from 0 to 1e+09, got -0.1"),
+        ("time_per_epoch_s", "0", "a number of seconds from 1e-09"),
+        ("accuracy", "1.5", "a ratio from 0 to 1, got 1.5"),
+        ("accuracy", "-0.1", "a ratio from 0 to 1"),
+        ("world_size", "0", "a whole number from 1 to 4096, got 0"),
+        ("world_size", "1.5", "a whole number from 1 to 4096, got 1.5"),
+        ("world_size", "", "a value: it is required, got None"),
+        ("global_batch_size", "1", "at least one example for each of 2 replicas, got 1"),
+        ("one_way_delay_ms", "-20", "a number of milliseconds from 0 to 10000, got -20.0"),
+        ("one_way_delay_ms", "20 ms", "a number such as"),
+        ("bandwidth_mbit_per_s", "0", "a number of Mbit/s above 0"),
+        ("packet_loss_percent", "100", "a percentage from 0 to below 100"),
+        ("steps_per_epoch", "0", "a whole number from 1"),
+        ("pass", "backward", "'forward' or 'forward_backward', got 'backward'"),
+        ("status", "x" * 33, "at most 32 characters"),
+        ("fingerprint", "x" * 65, "at most 64 characters"),
+        ("model", "a\x07b", "printable characters, got 'a\\x07b'"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_refused_by_row_and_column(
+    column: str, cell: str, expected: str
+) -> None:
+    cells = {"world_size": "2", "global_batch_size": "64", "step_time_s": "0.5", column: cell}
+    quoted = ",".join(f'"{text}"' for text in cells.values())
+    message = refusal(",".join(cells), "2,64,0.5" + "," * (len(cells) - 3), quoted)
+    assert message.startswith(f"row 3, column {column}: expected {expected}")
+
+
+def test_a_step_longer_than_its_epoch_is_refused() -> None:
+    message = refusal(f"{HEADER},time_per_epoch_s", "2,64,10,5")
+    assert message.startswith("row 2, column step_time_s: expected at most time_per_epoch_s, 5")
+
+
+def test_an_epoch_of_one_step_may_come_out_a_little_shorter_than_the_step() -> None:
+    header = f"{HEADER},time_per_epoch_s,steps_per_epoch"
+    assert read(header, "2,64,1.05,1,1")
+    assert "time_per_epoch_s" in refusal(header, "2,64,1.05,1,3")
+    assert "time_per_epoch_s" in refusal(header, "2,64,1.2,1,1")
+
+
+def test_a_success_without_a_time_is_refused() -> None:
+    message = refusal(HEADER, "2,64,")
+    assert message.startswith("row 2, column step_time_s: expected a time here or in column")
+    assert "status" in message
+
+
+def test_the_first_refusal_says_how_many_there_are() -> None:
+    message = refusal(HEADER, "2,64,0", "2,64,1", "x,64,-1")
+    assert message.startswith("row 2, column step_time_s (the first of 3 such cells): expected")
+
+
+def test_a_column_that_is_not_known_is_named_with_the_one_that_was_meant() -> None:
+    message = refusal("world_size,global_batch_size,step_time_s,one_way_delay", "2,64,1,20")
+    assert message.startswith("column one_way_delay: expected one of model, dataset")
+    assert "(did you mean 'one_way_delay_ms'?)" in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "start"),
+    [
+        ([""], "column world_size: expected this column: it is required"),
+        (["world_size,step_time_s", "2,1"], "column global_batch_size: expected this column"),
+        ([f"{HEADER},step_time_s", "2,64,1,1"], "column step_time_s: expected each column once"),
+        ([f"{HEADER},", "2,64,1,"], "column 4: expected one of"),
+        ([HEADER.replace(",", ";"), "2;64;1"], "row 1: expected commas between the columns"),
+        ([HEADER.replace(",", "\t"), "2\t64\t1"], "row 1: expected commas between the columns"),
+        ([HEADER, "2,64"], "row 2: expected 3 cells as in row 1, got 2"),
+        ([HEADER, "2,64,0,5"], "row 2: expected 3 cells as in row 1, got 4"),
+        ([HEADER, '2,64,"1'], "row 2: expected comma-separated values, quoted correctly"),
+        ([HEADER, '2,64,"1"0'], "row 2: expected comma-separated values, quoted correctly"),
+    ],
+)
+def test_what_is_no_table_is_refused(lines: list[str], start: str) -> None:
+    assert refusal(*lines).startswith(start)
+
+
+def test_another_encoding_is_refused_with_the_row() -> None:
+    content = f"{HEADER},model\n2,64,1,a\n2,64,1,caf\u00e9\n".encode("latin-1")
+    with pytest.raises(InvalidSpec, match=r"^row 3: expected text in UTF-8, got b'\\xe9'"):
+        read_table(content)
+
+
+def test_a_table_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sheet, "MAX_ROWS", 2)
+    assert len(read(HEADER, "2,64,1", "2,64,2")) == 2
+    assert refusal(HEADER, "2,64,1", "2,64,2", "2,64,3").startswith("row 4: expected at most 2")
+    monkeypatch.setattr(sheet, "MAX_BYTES", 10)
+    assert refusal(HEADER).startswith("the table: expected at most 10 bytes")
