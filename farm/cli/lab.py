@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
+from contextlib import AbstractContextManager
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import click
 
-from farm.cli.demo import gang_widths, measure
+from farm.cli.demonstration import demonstrate, gang_widths
+from farm.cli.lab_farm import lab_farm
 from farm.cli.session import settings
-from farm.cli.up import stay_up, to_stderr
-from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
-from farm.embedded.signals import Stopped, StopSignals
-from farm.embedded.sites import AgentSite
+from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
 from farm.lab.hosts import MAX_HOSTS
-from farm.lab.lab import Lab
 from farm.lab.slots import clear_dead_labs
 from farm.lab.system import what_is_missing
 
@@ -67,29 +63,12 @@ def lab(ctx: click.Context, *, agents: int, delay_ms: float, and_exit: bool, cle
         click.echo(f"removed {count} dead {'lab' if count == 1 else 'labs'}")
         return
     loaded = settings()
-    succeeded = None
-    with StopSignals() as signals:
-        try:
-            with Lab(hosts=agents) as hosts:
-                sites = lab_sites(hosts, home=loaded.home.absolute())
-                to_stderr(f"starting a farm with {agents} hosts in {loaded.home}")
-                with EmbeddedFarm(
-                    loaded,
-                    sites=sites,
-                    broker_host=hosts.server_address,
-                    signals=signals,
-                    report=to_stderr,
-                ) as farm:
-                    sweep = lab_sweep(agents, delay_ms=delay_ms)
-                    succeeded = measure(farm, signals, sweep=sweep)
-                    if not and_exit:
-                        click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
-                        stay_up(farm, signals)
-        except Stopped:
-            # Once the sweep is over, Ctrl-C is how it is meant to end.
-            if succeeded is None:
-                raise click.Abort from None
-    ctx.exit(0 if succeeded else 1)
+
+    def start(signals: StopSignals) -> AbstractContextManager[EmbeddedFarm]:
+        return lab_farm(loaded, signals, hosts=agents)
+
+    sweep = lab_sweep(agents, delay_ms=delay_ms)
+    ctx.exit(0 if demonstrate(start, sweep=sweep, and_exit=and_exit) else 1)
 
 
 def lab_sweep(agents: int, *, delay_ms: float) -> dict[str, Any]:
@@ -102,33 +81,3 @@ def lab_sweep(agents: int, *, delay_ms: float) -> dict[str, Any]:
             case["world_size"] = gang_widths(agents)
             case["one_way_delay_ms"] = [0, delay_ms]
     return dict(sweep)
-
-
-def lab_sites(lab: Lab, *, home: Path) -> list[AgentSite]:
-    """Return the place of each host's agent; more hosts than cores share them, and say so."""
-    cores = sorted(os.sched_getaffinity(0))
-    count = len(lab.hosts)
-    is_shared = count > len(cores)
-    if is_shared:
-        to_stderr(
-            f"{count} hosts share {len(cores)} cores: gangs of more than {len(cores)} hosts are "
-            "slower here than on machines of their own, at any delay"
-        )
-        # One core each as long as there are any, so that small gangs share none.
-        shares: list[tuple[int, ...]] = [(cores[number % len(cores)],) for number in range(count)]
-    else:
-        shares = share_cores(cores, agents=count)
-    return [
-        AgentSite(
-            agent_id=host.name,
-            settings={
-                "AGENT_ADVERTISE_ADDRESS": host.address,
-                "AGENT_INTERFACE": host.interface,
-                "AGENT_CPUS": ",".join(map(str, cpus)),
-                "AGENT_SHARES_CORES": "true" if is_shared else "false",
-                "AGENT_STATE_DIR": str(home / "agents" / host.name),
-            },
-            prefix=host.command(()),
-        )
-        for host, cpus in zip(lab.hosts, shares, strict=True)
-    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.lab import lab_sites
+from farm.cli.lab_farm import lab_sites
 from farm.config import load_settings
 from farm.core.lifecycle import JobState
 from farm.embedded.farm import EmbeddedFarm

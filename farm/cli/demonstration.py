@@ -1,0 +1,152 @@
+"""A sweep on a farm of its own: measured, printed, and what follows from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farm.cli.measured import measured_cells
+from farm.cli.own_farm import engine_of, finish
+from farm.cli.recommend import verdict
+from farm.cli.results import print_cells
+from farm.cli.up import stay_up
+from farm.core.lifecycle import JobState, SweepState
+from farm.core.measurement import OK
+from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.signals import Stopped, StopSignals
+from farm.recommend.contracts import Objective, Question
+from farm.recommend.service import recommend
+from farm.store.engine import reading, writing
+from farm.store.jobs import list_jobs, request_cancel_sweep
+from farm.store.measurements import Filter, list_measurements
+from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps import list_sweeps
+from farm.store.tables import Job
+from farm.submission import plan, submit
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_MAX_ROWS = 100_000
+
+
+def demonstrate(
+    start: Callable[[StopSignals], AbstractContextManager[EmbeddedFarm]],
+    *,
+    sweep: dict[str, Any],
+    and_exit: bool,
+) -> bool:
+    """Measure a sweep on the farm that `start` makes; return whether every job succeeded.
+
+    Unless `and_exit`, the farm then stays up with its dashboard until Ctrl-C.
+
+    Raises:
+        click.Abort: stopped before the sweep was over.
+    """
+    succeeded = None
+    with StopSignals() as signals:
+        try:
+            with start(signals) as farm:
+                succeeded = _measure(farm, signals, sweep=sweep)
+                if not and_exit:
+                    click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
+                    stay_up(farm, signals)
+        except Stopped:
+            # Once the sweep is over, Ctrl-C is how it is meant to end.
+            if succeeded is None:
+                raise click.Abort from None
+    return bool(succeeded)
+
+
+def gang_widths(agents: int) -> list[int]:
+    """Return 2, 4, 8 ... and the number of all agents."""
+    return sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
+
+
+def _measure(farm: EmbeddedFarm, signals: StopSignals, *, sweep: dict[str, Any]) -> bool:
+    """Run the sweep and print what it measured; return whether every job succeeded."""
+    with engine_of(farm) as engine:
+        sweep_id = _submit(engine, sweep)
+        try:
+            summary = finish(farm, signals, engine=engine, sweep_id=sweep_id)
+        except BaseException:
+            # The next farm in this folder shall not begin with what this one left.
+            _cancel(engine, sweep_id)
+            raise
+        _print_results(engine, sweep_id)
+    return summary.counts[JobState.SUCCEEDED] == summary.job_count
+
+
+def _submit(engine: sa.Engine, sweep: dict[str, Any]) -> int:
+    """Enqueue the sweep, after cancelling what a killed demo has left unfinished."""
+    with reading(engine) as session:
+        unfinished = [
+            found.sweep_id
+            for found in list_sweeps(session)
+            if found.name == sweep["name"] and found.state is not SweepState.FINISHED
+        ]
+    for sweep_id in unfinished:
+        _cancel(engine, sweep_id)
+    planned = plan(sweep)
+    with writing(engine) as session:
+        return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
+
+
+def _cancel(engine: sa.Engine, sweep_id: int) -> None:
+    with writing(engine) as session:
+        request_cancel_sweep(session, sweep_id, now=dt.datetime.now(dt.UTC))
+
+
+def _print_results(engine: sa.Engine, sweep_id: int) -> None:
+    """Print this sweep's cells with what earlier runs measured of them on this hardware."""
+    with reading(engine) as session:
+        jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
+        own = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_ROWS)
+        rows = [
+            row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
+        ]
+        answers = [
+            (question, recommend(session, question=question, objective=Objective()))
+            for question in _questions(own)
+        ]
+    _print_failures(jobs)
+    if rows:
+        print_cells(measured_cells(rows))
+    for question, answer in answers:
+        delay = f", {question.one_way_delay_s * 1000:g} ms" if question.one_way_delay_s else ""
+        click.echo(
+            f"Recommended for {question.model} on {question.dataset}, "
+            f"batch {question.global_batch_size}{delay}: {verdict(answer)}"
+        )
+
+
+def _questions(own: Sequence[MeasurementRow]) -> list[Question]:
+    """Ask for every batch size at every delay: one machine, which has none, is in each."""
+    workloads = {(row.global_batch_size, row.model, row.dataset) for row in own}
+    delays_s = {row.one_way_delay_s for row in own}
+    return [
+        Question(model=model, dataset=dataset, global_batch_size=batch, one_way_delay_s=delay_s)
+        for batch, model, dataset in sorted(workloads, key=lambda workload: workload[0])
+        for delay_s in sorted(delays_s)
+    ]
+
+
+def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:
+    found = {(row.model, row.dataset, row.fingerprint) for row in own if row.status == OK}
+    return [
+        Filter(origin="farm", model=model, dataset=dataset, fingerprint=fingerprint, status=OK)
+        for model, dataset, fingerprint in sorted(found, key=str)
+    ]
+
+
+def _print_failures(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.state is not JobState.SUCCEEDED:
+            click.echo(
+                f"job {job.id} ({job.strategy}, world size {job.world_size}, batch "
+                f"{job.global_batch_size}) {job.state.value}: {job.reason or 'no reason known'}"
+            )

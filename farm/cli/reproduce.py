@@ -1,0 +1,141 @@
+"""`farm reproduce`: repeat a study in a lab on this machine, and write its page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.session import settings, store
+from farm.cli.up import to_stderr
+from farm.config import Settings
+from farm.core.study_run import StudyRun
+from farm.embedded.signals import Stopped, StopSignals
+from farm.errors import FarmError
+from farm.studies import STUDIES
+from farm.studies.contracts import Study
+from farm.submission import Plan, plan, read_sweep_file, submit
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_STUDIES = {study.name: study for study in STUDIES}
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(_STUDIES)))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("docs"),
+    show_default=True,
+    help="Folder of the documents: the page, its images/, and studies/ with sweep and data.",
+)
+@click.option(
+    "--sweep",
+    "sweep_file",
+    type=click.Path(path_type=Path),
+    help="Measure this file instead of studies/NAME.toml.",
+)
+@click.option(
+    "--page-only", is_flag=True, help="Measure nothing: make the page of studies/NAME.csv."
+)
+def reproduce(name: str, *, out: Path, sweep_file: Path | None, page_only: bool) -> None:
+    """Repeat a study in a lab on this machine, and write its page and figures.
+
+    To be run in a checkout, whose docs/studies has the sweep files; the lab needs root, as
+    `farm lab` does. Stopped or killed, the same command goes on with what is left: the sweep is
+    kept in the store of FARM_HOME, and what is measured is not measured again. A new FARM_HOME
+    begins anew.
+    """
+    from farm.studies.publishing import data_path, publish_data, publish_page, read_data, sweep_path
+    from farm.studies.runs_file import read_runs, write_runs
+
+    study = _STUDIES[name]
+    if page_only and sweep_file:
+        raise click.UsageError("--page-only and --sweep exclude each other")
+    if not page_only:
+        file = sweep_file or sweep_path(study, out)
+        runs = _measure(study, plan(read_sweep_file(file)), settings())
+        publish_data(study, out, data=write_runs(runs), sweep=file.read_text())
+    # From the file, as everybody else can: page and data cannot differ.
+    data = data_path(study, out)
+    page = study.page(read_runs(read_data(data), name=str(data)))
+    for path in publish_page(study, out, page=page):
+        click.echo(path)
+
+
+def _measure(study: Study, planned: Plan, loaded: Settings) -> list[StudyRun]:
+    """Return the study's runs, once all of its jobs have a result; what is missing is run."""
+    runs = _measured(planned, loaded)
+    if runs is None:
+        _run_in_lab(study, planned, loaded)
+        runs = _measured(planned, loaded)
+    assert runs is not None, "it was said what is missing"
+    return runs
+
+
+def _measured(planned: Plan, loaded: Settings) -> list[StudyRun] | None:
+    """Return the runs of a sweep that is complete; None where there is something left to do."""
+    from farm.store.engine import reading
+    from farm.store.studies import find_same_sweep, study_runs, unmeasured_jobs
+
+    try:
+        with store(loaded) as engine, reading(engine) as session:
+            sweep_id = find_same_sweep(session, planned.data)
+            if sweep_id is None or unmeasured_jobs(session, sweep_id):
+                return None
+            return study_runs(session, sweep_id)
+    except FarmError:
+        # No store yet, or one of an older version: the farm makes and upgrades it, or says why not.
+        return None
+
+
+def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
+    """Run what is left of the sweep.
+
+    Raises:
+        FarmError: a job has no result even now.
+        click.Abort: stopped by the user.
+    """
+    from farm.cli.lab_farm import lab_farm
+    from farm.cli.own_farm import engine_of, finish
+    from farm.store.engine import reading
+    from farm.store.studies import unmeasured_jobs
+
+    with StopSignals() as signals:
+        try:
+            with (
+                lab_farm(loaded, signals, hosts=study.host_count) as farm,
+                engine_of(farm) as engine,
+            ):
+                sweep_id = begin(engine, planned)
+                finish(farm, signals, engine=engine, sweep_id=sweep_id)
+                with reading(engine) as session:
+                    missing = unmeasured_jobs(session, sweep_id)
+        except Stopped:
+            to_stderr("stopped; the same command goes on with what is left")
+            raise click.Abort from None
+    if missing:
+        first = missing[0]
+        raise FarmError(
+            f"{len(missing)} jobs have no result, such as job {first.id}: "
+            f"{first.reason or first.state.value}; the same command tries them again"
+        )
+
+
+def begin(engine: sa.Engine, planned: Plan) -> int:
+    """Take up the sweep of that content where it was left, or submit it; return its id."""
+    from farm.store.engine import writing
+    from farm.store.studies import find_same_sweep, take_up
+
+    now = dt.datetime.now(dt.UTC)
+    with writing(engine) as session:
+        sweep_id = find_same_sweep(session, planned.data)
+        if sweep_id is None:
+            return submit(session, planned, now=now).sweep_id
+        take_up(session, sweep_id, now=now)
+    to_stderr(f"going on with sweep {sweep_id}")
+    return sweep_id

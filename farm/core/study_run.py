@@ -1,0 +1,55 @@
+"""One measured job of a study, with all that the study's page says of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRun:
+    """The columns of a study's data file, in their order.
+
+    `status` is "ok", or the kind of failure that is this configuration's result. `attempt_count`:
+    how many the job took; all but the last were void or lost. `core_count`: distinct cores that
+    the gang's agents had together; fewer than `world_size` where hosts shared them. `rtt_s` is
+    the largest measured between two ranks. `sent_bytes_per_step` is the payload of one rank's own
+    connections, `wire_bytes_per_step` all that left its interface, headers and what was sent
+    again too. `rank_0_compute_s` is what of a profiled step rank 0 spent outside of collectives,
+    `other_ranks_compute_s` the mean of the others'. `flags`: the kinds of what disturbed it.
+    """
+
+    job_id: int
+    measured_at: dt.datetime
+    status: str
+    model: str | None
+    dataset: str | None
+    strategy: str | None
+    world_size: int
+    global_batch_size: int
+    one_way_delay_s: float
+    repetition: int
+    attempt_count: int
+    step_time_s: float | None
+    timed_step_count: int | None
+    steps_per_epoch: int | None
+    time_per_epoch_s: float | None
+    rtt_s: float | None
+    gradient_bytes: int | None
+    parameter_count: int | None
+    sent_bytes_per_step: float | None
+    wire_bytes_per_step: float | None
+    rank_0_compute_s: float | None
+    other_ranks_compute_s: float | None
+    cpu_ratio: float | None
+    control_ratio: float | None
+    flags: tuple[str, ...]
+    network: str | None
+    core_count: int
+    fingerprint: str | None
+    cpu_model: str | None
+    memory_bytes: int | None
+    kernel: str | None
+    tensorflow_version: str | None
+    python_version: str | None
+    benchfarm_version: str | None

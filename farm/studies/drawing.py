@@ -1,0 +1,76 @@
+"""How the figures of all studies look, and how they are written. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farm.errors import FarmError
+from farm.studies.contracts import Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito 2008, "Color universal design": told apart by the colour-blind. Yellow is left out,
+# which paper does not show. Markers and dashes differ as well, for print without colours.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+MARKERS = ("s", "o", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("--", "-", (0, (6, 1.5)), "-.", ":", (0, (3, 1)), (0, (1, 1)))
+_DPI = 160
+# Any, since matplotlib's own type would list its six hundred names.
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 5,
+    "errorbar.capsize": 3,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "svg.fonttype": "none",
+    # Equal figures are equal files, or every page would change with every run.
+    "svg.hashsalt": "benchfarm",
+}
+
+
+@contextmanager
+def panels(
+    rows: int, columns: int, *, width_in: float = 7.2, row_height_in: float = 2.6
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Open a figure of `rows` x `columns` panels in the common style, its axes by row.
+
+    Raises:
+        FarmError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise FarmError(
+            "figures need matplotlib: pip install 'benchfarm[plot]' (matplotlib is absent)"
+        ) from None
+    with mpl.rc_context(_STYLE):
+        # No pyplot: its figures live on until they are closed, and it looks for a display.
+        figure = Figure(figsize=(width_in, row_height_in * rows), layout="constrained")
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def save(drawing: Drawing, folder: Path) -> list[Path]:
+    """Write a drawing as PNG and SVG; return the paths."""
+    import matplotlib as mpl
+
+    figure = drawing.draw()
+    png, svg = folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"
+    with mpl.rc_context(_STYLE):
+        figure.savefig(png, dpi=_DPI, metadata={"Software": None})
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]

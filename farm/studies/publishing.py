@@ -1,0 +1,91 @@
+"""Write a study's page, its figures and its data where the documents are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from farm.errors import FarmError, InvalidSpec
+from farm.studies.contracts import Page, Study
+
+# Where things lie, below the folder of the documents.
+IMAGES, DATA = "images", "studies"
+
+
+def sweep_path(study: Study, documents: Path) -> Path:
+    """Return where the sweep file lies, as in a checkout of the repository."""
+    return documents / DATA / f"{study.name}.toml"
+
+
+def data_path(study: Study, documents: Path) -> Path:
+    """Return where the measurements lie that the page is made from."""
+    return documents / DATA / f"{study.name}.csv"
+
+
+def page_path(study: Study, documents: Path) -> Path:
+    """Return where the page goes."""
+    return documents / f"{study.name}-study.md"
+
+
+def read_data(path: Path) -> str:
+    """Read a data file.
+
+    Raises:
+        InvalidSpec: it cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSpec("measurements", str(path), f"a readable file ({error})") from None
+
+
+def publish_data(study: Study, documents: Path, *, data: str, sweep: str) -> None:
+    """Write the measurements, and the sweep file that made them, so that the folder is complete.
+
+    Raises:
+        FarmError: a file cannot be written.
+    """
+    with _writing(documents / DATA):
+        _replace(data_path(study, documents), data)
+        _replace(sweep_path(study, documents), sweep)
+
+
+def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
+    """Write the page, and each figure as PNG and SVG; return the paths, the page's first.
+
+    Raises:
+        FarmError: a file cannot be written, or matplotlib is absent.
+    """
+    from farm.studies.drawing import save
+
+    path = page_path(study, documents)
+    written = [path]
+    # The page last: it shall not speak of figures that are not there.
+    with _writing(documents / IMAGES) as folder:
+        for drawing in page.drawings:
+            written += save(drawing, folder)
+        _replace(path, page.text)
+    return written
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except OSError as error:
+        raise FarmError(
+            f"{error.filename or folder} cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside the target and rename, so that no reader sees half a file."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
