@@ -34,6 +34,7 @@ BENCHMARKS = (
     "placement",
     "memory",
     "ingest",
+    "recommend",
     "dispatch",
     "warm",
     "overhead",

@@ -47,6 +47,11 @@ SERVER_SETTINGS = (
         meaning="where trainers look for data sets first and put what they download",
     ),
     Setting(
+        name="FARM_PRICES",
+        default=None,
+        meaning="CSV file with what VMs cost, instead of the table that is shipped",
+    ),
+    Setting(
         name="FARM_WEB_HOST", default="127.0.0.1", meaning="address on which the web server listens"
     ),
     Setting(
@@ -115,6 +120,7 @@ class Settings:
     api_token: str | None
     home: Path
     data_dir: str | None
+    prices: Path | None
     web_host: str
     web_port: int
     lease_s: float
@@ -143,6 +149,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         api_token=(cast(str | None, values["FARM_API_TOKEN"]) or "").strip() or None,
         home=home,
         data_dir=cast(str | None, values["FARM_DATA_DIR"]),
+        prices=Path(prices) if (prices := cast(str | None, values["FARM_PRICES"])) else None,
         web_host=cast(str, values["FARM_WEB_HOST"]),
         web_port=cast(int, values["FARM_WEB_PORT"]),
         lease_s=cast(float, values["FARM_LEASE_S"]),

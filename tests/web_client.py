@@ -43,7 +43,7 @@ SWEEP: dict[str, object] = {
 
 def web_settings(**environ: str) -> Settings:
     """Settings of a farm on loopback without a token, unless told otherwise."""
-    return load_settings({"FARM_BROKER_URL": NO_BROKER, "FARM_HOME": "/nonexistent", **environ})
+    return load_settings({"FARM_BROKER_URL": NO_BROKER, "FARM_HOME": "/dev/null/farm", **environ})
 
 
 def client_of(engine: sa.Engine, **environ: str) -> FlaskClient:

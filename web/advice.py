@@ -1,7 +1,8 @@
 """What follows from a sweep's measurements: one answer for each workload, batch size and network.
 
 Kept until the store has other measurements, since pages ask again every two seconds and each
-answer reads every measurement of its workload.
+answer reads every measurement of its workload. Only what was measured is compared: a page that
+follows a sweep must not fit predictions with every result, on what may be the machine it measures.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Advice:
         best = self.answer.recommended
         if best is None or self.runner_up is None:
             return None
-        return self.runner_up.time_per_epoch_s / best.time_per_epoch_s
+        time_s, other_s = best.time_per_epoch_s, self.runner_up.time_per_epoch_s
+        if time_s is None or other_s is None:
+            time_s, other_s = best.step_time_s, self.runner_up.step_time_s
+        return other_s / time_s if time_s and other_s else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from flask import Flask
 
 import farm
 from farm.config import Settings
+from farm.recommend.memory import Memory
+from farm.recommend.prices import load_prices
 from farm.store.engine import make_engine
 from web import access, backend, display, errors
 from web.api import RESOURCES
@@ -22,7 +24,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> Flask:
     The caller disposes of an engine it hands in; one made here lives as long as the process.
 
     Raises:
-        InvalidSpec: FARM_DATABASE_URL is no database URL.
+        InvalidSpec: FARM_DATABASE_URL is no database URL, or FARM_PRICES no price table.
     """
     app = Flask("web")
     app.config.update(
@@ -38,7 +40,13 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> Flask:
         MAX_FORM_PARTS=20,
     )
     app.json.sort_keys = False  # type: ignore[attr-defined] # the default provider has it
-    backend.install(app, backend.Backend(settings, engine or make_engine(settings.database_url)))
+    behind = backend.Backend(
+        settings=settings,
+        engine=engine or make_engine(settings.database_url),
+        memory=Memory.of_server(settings.home),
+        prices=load_prices(settings.prices),
+    )
+    backend.install(app, behind)
     errors.install(app)
     access.install(app)
     display.install(app)

@@ -17,6 +17,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from farm.config import Settings
+from farm.recommend.memory import Memory
+from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
 from farm.wire import Wake
 from web.advice import FindingsCache
@@ -29,6 +31,8 @@ _R = TypeVar("_R", bound=Response)
 class Backend:
     settings: Settings
     engine: sa.Engine
+    memory: Memory
+    prices: Prices
     findings: FindingsCache = field(default_factory=FindingsCache)
 
 

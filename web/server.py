@@ -15,6 +15,7 @@ from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # 
 
 from farm.config import Settings
 from farm.errors import InvalidSpec
+from farm.recommend.prices import load_prices
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
 from web.access import is_loopback
@@ -30,7 +31,8 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; print one line with the address as soon as it listens.
 
     Raises:
-        InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token.
+        InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token;
+            or FARM_PRICES is no price table.
         Unreachable: the database does not answer, or its schema is not this version's.
     """
     if settings.api_token is None and not is_loopback(settings.web_host):
@@ -39,6 +41,7 @@ def run(settings: Settings) -> None:
             settings.web_host,
             "a loopback address such as 127.0.0.1, or a token in FARM_API_TOKEN",
         )
+    load_prices(settings.prices)  # a table that does not fit is said here and not by a worker
     engine = make_engine(settings.database_url)
     try:
         check_schema(engine)

@@ -6,7 +6,6 @@ import csv
 import importlib
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import click
 
 from farm.cli.session import settings, store
+from farm.cli.whole_file import write_whole
 from farm.errors import FarmError
 from farm.store.engine import reading
 from farm.store.measurements import EXPORT_COLUMNS, export_rows
@@ -45,7 +45,7 @@ def export(sweep: str, *, form: str, out: Path | None) -> None:
     if out is None:
         sys.stdout.write(content.decode())
         return
-    _write_whole(out, content)
+    write_whole(out, content)
     click.echo(f"{len(rows)} measurements written to {out}", err=True)
 
 
@@ -74,19 +74,3 @@ def _parquet(rows: _Rows) -> bytes:
 
 
 _WRITERS: dict[str, Callable[[_Rows], bytes]] = {"csv": _csv, "json": _json, "parquet": _parquet}
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write beside the target and rename, so that no reader sees half a file."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise FarmError(f"{path} cannot be written: {error.strerror or error}") from error

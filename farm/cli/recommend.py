@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
 import click
 
 from farm.cli import cells
+from farm.cli.advice import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import settings, store
+from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.prediction import Basis
+from farm.recommend.prices import Prices
 from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_MOST_SHOWN = 20
+_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _COLUMNS = (
     Column("strategy"),
     Column("world size", is_right=True),
     Column("instance type"),
     Column("step time", is_right=True),
     Column("epoch", is_right=True),
+    Column("90 % interval", is_right=True),
     Column("training", is_right=True),
     Column("cost", is_right=True),
     Column("accuracy", is_right=True),
@@ -27,60 +40,109 @@ _COLUMNS = (
 )
 
 
+def _question_options(command: _F) -> _F:
+    options = (
+        click.option("--model", help="May be left out where the origin has one workload."),
+        click.option("--dataset", help="May be left out where the origin has one workload."),
+        click.option(
+            "--pass",
+            "training_pass",
+            type=click.Choice([p.value for p in TrainingPass]),
+            default=TrainingPass.FORWARD_BACKWARD.value,
+            show_default=True,
+        ),
+        click.option(
+            "--global-batch-size", required=True, type=click.IntRange(1, MAX_GLOBAL_BATCH_SIZE)
+        ),
+        click.option(
+            "--one-way-delay-ms", default=0.0, show_default=True, type=click.FloatRange(0, 1e4)
+        ),
+        click.option("--bandwidth-mbit-per-s", type=click.FloatRange(1e-3, 1e6)),
+        click.option(
+            "--packet-loss-percent", default=0.0, show_default=True, type=click.FloatRange(0, 99)
+        ),
+        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option(
+            "--world-sizes", help="Only these, such as 2,3,4; one machine is always compared."
+        ),
+        click.option("--instance-types", help="Only these, with commas between them."),
+        click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
+        click.option("--epochs", type=click.IntRange(1, MAX_STEPS), help="To train; 1 by default."),
+        click.option(
+            "--target-accuracy", type=click.FloatRange(0, 1), help="Train until it is reached."
+        ),
+    )
+    return _with(options, command)
+
+
+def _objective_options(command: _F) -> _F:
+    at_least_0 = click.FloatRange(min=0)
+    options = (
+        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
+        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
+        click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
+        click.option("--min-accuracy", type=click.FloatRange(0, 1), help="From 0 to 1."),
+        click.option("--machines", type=click.IntRange(min=1), help="How many are at hand."),
+    )
+    return _with(options, command)
+
+
+def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option("--model", help="May be left out where the origin has one workload.")
-@click.option("--dataset", help="May be left out where the origin has one workload.")
-@click.option("--global-batch-size", required=True, type=click.IntRange(min=1))
-@click.option("--one-way-delay-ms", default=0.0, show_default=True, type=click.FloatRange(min=0))
-@click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
-@click.option("--strategy", "strategies", multiple=True, help="Only this; may be repeated.")
-@click.option("--world-sizes", help="Only these, such as 2,3,4; one machine is always compared.")
-@click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s.")
-@click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD.")
-@click.option("--epochs", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--deadline-s", type=click.FloatRange(min=0), help="The training must not be longer.")
-@click.option("--min-accuracy", type=click.FloatRange(0, 1), help="From 0 to 1.")
+@_question_options
+@_objective_options
+@prices_option
+@region_option
 @json_option
 def recommend(
     *,
-    model: str | None,
-    dataset: str | None,
-    global_batch_size: int,
-    one_way_delay_ms: float,
-    origin: str,
-    strategies: tuple[str, ...],
-    world_sizes: str | None,
+    prices_file: Path | None,
+    region: str | None,
     alpha: float,
     beta: float,
-    epochs: int,
+    budget_usd: float | None,
     deadline_s: float | None,
     min_accuracy: float | None,
+    machines: int | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
-    """Rank what was measured by alpha x time + beta x cost, best first.
+    """Rank configurations by alpha x time + beta x cost, best first, measured ones and others.
 
-    The exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
+    What was not measured as asked is predicted from what was, with 80 % and 90 % intervals. The
+    exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
     answers: recommended, reason, options, pareto and warnings.
     """
-    question = Question(
-        origin=origin,
-        model=model,
-        dataset=dataset,
-        global_batch_size=global_batch_size,
-        one_way_delay_s=one_way_delay_ms / 1000,
-        epochs=epochs,
-        strategies=strategies,
-        world_sizes=_whole_numbers(world_sizes),
-    )
+    question = _question(**asked)
     objective = Objective(
-        alpha=alpha, beta=beta, deadline_s=deadline_s, min_accuracy_ratio=min_accuracy
+        alpha=alpha,
+        beta=beta,
+        budget_usd=budget_usd,
+        deadline_s=deadline_s,
+        min_accuracy_ratio=min_accuracy,
+        max_machine_count=machines,
     )
-    with store(settings()) as engine, reading(engine) as session:
-        answer = ask(session, question=question, objective=objective)
+    loaded = settings()
+    prices = prices_of(loaded, prices_file, region)
+    with store(loaded) as engine, reading(engine) as session:
+        answer = ask(
+            session,
+            question=question,
+            objective=objective,
+            prices=prices,
+            memory=memory_of(loaded),
+        )
     if as_json:
         print_json(answer.to_json())
     else:
-        _print_answer(answer)
+        _print_answer(answer, prices)
     if answer.recommended is None:
         raise click.exceptions.Exit(1)
 
@@ -90,41 +152,116 @@ def verdict(answer: Recommendation) -> str:
     best = answer.recommended
     if best is None:
         return f"nothing, because {answer.reason}"
-    runs = f"{best.repetition_count} run" + ("s" if best.repetition_count > 1 else "")
-    return (
-        f"world size {best.world_size} ({best.strategy}): {cells.duration(best.time_per_epoch_s)} "
-        f"an epoch, {best.basis} in {runs}"
+    time = f"{cells.duration(best.time_per_epoch_s)} an epoch"
+    if best.time_per_epoch_s is None:
+        time = f"{cells.duration(best.step_time_s)} a step"
+    said = f"world size {best.world_size} ({best.strategy}): {time}, {best.basis}"
+    if best.basis == Basis.MEASURED.value:
+        runs = f"{best.repetition_count} run" + ("s" if best.repetition_count > 1 else "")
+        return f"{said} in {runs}"
+    return f"{said} from {answer.predictor_measurement_count} measurements"
+
+
+def _question(
+    *,
+    training_pass: str,
+    one_way_delay_ms: float,
+    bandwidth_mbit_per_s: float | None,
+    packet_loss_percent: float,
+    world_sizes: str | None,
+    instance_types: str | None,
+    epochs: int | None,
+    target_accuracy: float | None,
+    **others: Any,
+) -> Question:
+    if epochs is not None and target_accuracy is not None:
+        raise click.UsageError("--epochs and --target-accuracy exclude each other")
+    bandwidth = bandwidth_mbit_per_s
+    return Question(
+        training_pass=TrainingPass(training_pass),
+        one_way_delay_s=one_way_delay_ms / 1000,
+        bandwidth_bytes_per_s=None
+        if bandwidth is None
+        else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S,
+        packet_loss_ratio=packet_loss_percent / 100,
+        world_sizes=_world_sizes(world_sizes),
+        instance_types=_names(instance_types),
+        epochs=epochs or 1,
+        target_accuracy_ratio=target_accuracy,
+        **others,
     )
 
 
-def _print_answer(answer: Recommendation) -> None:
+def _print_answer(answer: Recommendation, prices: Prices) -> None:
     click.echo(f"Recommended: {verdict(answer)}")
     if answer.options:
-        print_table(_COLUMNS, [_option_cells(option) for option in answer.options])
+        shown = answer.options[:_MOST_SHOWN]
+        on_front = set(map(id, answer.pareto))
+        print_table(_COLUMNS, [_option_cells(o, on_front=id(o) in on_front) for o in shown])
+        hidden_count = len(answer.options) - len(shown)
+        if hidden_count:
+            click.echo(f"and {hidden_count} more; --json has all")
+        if len(answer.pareto) > 1:
+            click.echo("* no other option beats it in time, cost and accuracy together")
+    for line in _price_lines(answer, prices):
+        click.echo(line)
     for warning in answer.warnings:
         click.echo(f"farm: {warning}", err=True)
 
 
-def _option_cells(option: Option) -> list[str]:
+def _option_cells(option: Option, *, on_front: bool) -> list[str]:
+    remarks = [*(["*"] if on_front else []), *filter(None, [option.excluded_because])]
     return [
         cells.text(option.strategy),
         str(option.world_size),
         cells.text(option.instance_type),
         cells.duration(option.step_time_s),
         cells.duration(option.time_per_epoch_s),
+        _interval(option),
         cells.duration(option.time_s),
         "-" if option.cost_usd is None else f"{option.cost_usd:.4f} USD",
         cells.percent(option.accuracy, decimals=1),
-        str(option.repetition_count),
+        str(option.repetition_count or "-"),
         option.basis,
-        option.excluded_because or "",
+        " ".join(remarks),
     ]
 
 
-def _whole_numbers(text: str | None) -> tuple[int, ...]:
+def _interval(option: Option) -> str:
+    """Write the interval of an epoch, or of a step where epochs are not known."""
+    ends = (option.low_s, option.high_s)
+    if option.time_per_epoch_s is None:
+        ends = (option.step_low_s, option.step_high_s)
+    return "-" if None in ends else " to ".join(cells.duration(end) for end in ends)
+
+
+def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:
+    used = dict.fromkeys(o.instance_type for o in answer.options if o.cost_usd is not None)
+    known = [prices.by_type[name] for name in used if name is not None]
+    return [
+        f"price of {p.instance_type}: {p.usd_per_hour:g} USD an hour in {p.region} on {p.date} "
+        f"({p.source})"
+        for p in known
+    ]
+
+
+def _world_sizes(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
+    expected = f"whole numbers from 1 to {MAX_WORLD_SIZE}, such as 2,3,4"
     try:
-        return tuple(int(part) for part in text.split(","))
+        sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidSpec("--world-sizes", text, "whole numbers such as 2,3,4") from None
+        raise InvalidSpec("--world-sizes", text, expected) from None
+    if not all(1 <= size <= MAX_WORLD_SIZE for size in sizes):
+        raise InvalidSpec("--world-sizes", text, expected)
+    return sizes
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise InvalidSpec("--instance-types", text, "names with commas between them")
+    return names

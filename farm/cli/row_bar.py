@@ -13,10 +13,10 @@ _LINE_EVERY_S = 5.0
 
 
 @contextmanager
-def row_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+def row_bar(title: str, *, noun: str = "rows") -> Iterator[Callable[[int, int], None]]:
     """Yield what is told how many rows are done of how many; all goes to standard error."""
     if not sys.stderr.isatty():
-        yield _lines(title)
+        yield _lines(title, noun)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -28,13 +28,13 @@ def row_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _lines(title: str) -> Callable[[int, int], None]:
+def _lines(title: str, noun: str) -> Callable[[int, int], None]:
     shown_at = time.monotonic()
 
     def show(done: int, total: int) -> None:
         nonlocal shown_at
         if time.monotonic() - shown_at >= _LINE_EVERY_S:
             shown_at = time.monotonic()
-            click.echo(f"{title}: {done} of {total} rows", err=True)
+            click.echo(f"{title}: {done} of {total} {noun}", err=True)
 
     return show

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.price_options import prices_option, region_option
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
 from farm.embedded.signals import Stopped, StopSignals
+from farm.errors import FarmError, InvalidSpec
 from farm.submission import Plan, plan, read_sweep_file
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+    from farm.recommend.expectation import Expectation
 
 _PLAN_COLUMNS = (
     Column("model"),
@@ -36,22 +40,33 @@ _PLAN_COLUMNS = (
 @click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
 @click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@prices_option
+@region_option
 @json_option
 @click.pass_context
 def submit(
-    ctx: click.Context, sweep_file: Path, *, wait: bool, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    sweep_file: Path,
+    *,
+    wait: bool,
+    dry_run: bool,
+    prices_file: Path | None,
+    region: str | None,
+    as_json: bool,
 ) -> None:
     """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
 
     With --wait the exit status is 0 only if every job succeeded. --json prints sweep_id, name,
     job_count, max_job_count (with all repetitions that precision may take) and skipped; with
-    --wait also counts (jobs by state); with --dry-run jobs instead of sweep_id.
+    --wait also counts (jobs by state); with --dry-run jobs instead of sweep_id, and expected: the
+    time and cost that the farm's own measurements let expect.
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
     planned = plan(read_sweep_file(sweep_file))
     if dry_run:
-        _print_plan(planned, as_json=as_json)
+        found, unknown_because = _expected(planned, prices_file, region)
+        _print_plan(planned, found, unknown_because, as_json=as_json)
         return
     from farm.store.engine import writing
     from farm.submission import submit as submit_sweep
@@ -97,7 +112,24 @@ def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:
     return {state.value: count for state, count in counts.items()}
 
 
-def _print_plan(planned: Plan, *, as_json: bool) -> None:
+def _expected(
+    planned: Plan, prices_file: Path | None, region: str | None
+) -> tuple[Expectation | None, str | None]:
+    """Return what is expected, or why nothing is: a sweep can be checked without a store."""
+    from farm.cli.expected import expected
+
+    try:
+        jobs = planned.expansion.jobs
+        return expected(settings(), jobs, prices_file=prices_file, region=region), None
+    except InvalidSpec:
+        raise
+    except FarmError as error:
+        return None, str(error)
+
+
+def _print_plan(
+    planned: Plan, found: Expectation | None, unknown_because: str | None, *, as_json: bool
+) -> None:
     jobs = planned.expansion.jobs
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible)
     if as_json:
@@ -107,6 +139,8 @@ def _print_plan(planned: Plan, *, as_json: bool) -> None:
                 "job_count": len(jobs),
                 "max_job_count": planned.expansion.max_job_count,
                 "skipped": skipped,
+                "expected": found,
+                "expected_unknown_because": unknown_because,
                 "jobs": [to_json(job) for job in jobs],
             }
         )
@@ -128,6 +162,12 @@ def _print_plan(planned: Plan, *, as_json: bool) -> None:
         _PLAN_COLUMNS, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs{_more(planned)}"
     )
     _print_skipped(skipped)
+    if found is None:
+        click.echo(f"expected time and cost are not known: {unknown_because}")
+    else:
+        from farm.cli.expected import print_expectation
+
+        print_expectation(found)
 
 
 def _more(planned: Plan) -> str:

@@ -9,16 +9,16 @@ from farm.core.codec import to_json
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 
-MEASURED = "measured"  # a basis; nothing is interpolated or extrapolated yet
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Train what, on which network. Empty tuples leave a choice open.
 
     `strategies`, `world_sizes` and `instance_types` narrow down gangs, and the last one machine
-    too; one machine is always considered, since it is what every gang has to beat. None for the
-    model and the data set is enough where the origin has one workload.
+    too; one machine is always considered, since it is what every gang has to beat. World sizes
+    that are named are considered even if they were never measured. None for the model and the data
+    set is enough where the origin has one workload. With `target_accuracy_ratio` the training
+    lasts until that accuracy is reached, and `epochs` is not looked at.
     """
 
     origin: str = "farm"
@@ -31,9 +31,11 @@ class Question:
     packet_loss_ratio: float = 0.0
     jitter_s: float = 0.0
     epochs: int = 1
+    target_accuracy_ratio: float | None = None
     strategies: tuple[str, ...] = ()
     world_sizes: tuple[int, ...] = ()
     instance_types: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.global_batch_size < 1:
@@ -42,13 +44,19 @@ class Question:
             raise InvalidSpec("one_way_delay_s", self.one_way_delay_s, "at least 0")
         if self.epochs < 1:
             raise InvalidSpec("epochs", self.epochs, "at least 1")
+        if any(world_size < 1 for world_size in self.world_sizes):
+            raise InvalidSpec("world_sizes", self.world_sizes, "whole numbers of at least 1")
+        target = self.target_accuracy_ratio
+        if target is not None and not 0 < target <= 1:
+            raise InvalidSpec("target_accuracy", target, "a ratio above 0, at most 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """Minimise alpha x time_s + beta x cost_usd within the limits; None is no limit.
 
-    `alpha` in 1/s and `beta` in 1/USD, so that the sum has no unit.
+    `alpha` in 1/s and `beta` in 1/USD, so that the sum has no unit. `budget_usd` is held against
+    the upper end of the 90 % interval of the cost, the other limits against the expected values.
     """
 
     alpha: float = 1.0
@@ -56,6 +64,7 @@ class Objective:
     budget_usd: float | None = None
     deadline_s: float | None = None
     min_accuracy_ratio: float | None = None
+    max_machine_count: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
@@ -67,6 +76,8 @@ class Objective:
                 raise InvalidSpec(name, limit, "a number of at least 0")
         if self.alpha == self.beta == 0:
             raise InvalidSpec("alpha", self.alpha, "alpha or beta above 0")
+        if self.max_machine_count is not None and self.max_machine_count < 1:
+            raise InvalidSpec("machines", self.max_machine_count, "at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,7 @@ class Evidence:
     steps_per_epoch: int | None
     time_per_epoch_s: float | None
     accuracy: float | None
+    attempt_id: int | None = None
 
     @property
     def is_one_machine(self) -> bool:
@@ -102,13 +114,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One configuration with what is known of it, over its repetitions.
+    """One configuration with what is known of it, measured or predicted.
 
-    `time_per_epoch_s` and `step_time_s` are medians over the repetitions; `spread_s` is the range
-    of the former over them, and `step_time_spread_s` the median interquartile range of the steps
-    within one. `low_s` to `high_s` (90 %) and `low80_s` to `high80_s` are prediction intervals of
-    `time_per_epoch_s`; None where the repetitions are too few, see `intervals`. `time_s` and
-    `cost_usd` are those of the whole training asked for.
+    `time_per_epoch_s` and `step_time_s` are medians over the repetitions, or predictions; `basis`
+    says which, see `farm.recommend.prediction.Basis`. `spread_s` is the range of the former over
+    the repetitions, and `step_time_spread_s` the median interquartile range of the steps within
+    one. `low_s` to `high_s` (90 %) and `low80_s` to `high80_s` are prediction intervals of
+    `time_per_epoch_s`, `step_low_s` and so on of `step_time_s`; None where nothing tells them.
+
+    `time_s` and `cost_usd` are those of the whole training asked for, `epoch_count` its length, and
+    `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
+    epoch is not known, all of these are None and `step_time_s` alone is told. `measurement_ids` are
+    the repetitions, or the measurements that the prediction rests on most.
     """
 
     strategy: str | None
@@ -119,7 +136,7 @@ class Option:
     placement: str | None
     network: str | None
     fingerprint: str | None
-    time_per_epoch_s: float
+    time_per_epoch_s: float | None
     step_time_s: float | None
     step_time_spread_s: float | None
     spread_s: float | None
@@ -127,13 +144,22 @@ class Option:
     high_s: float | None
     low80_s: float | None
     high80_s: float | None
-    time_s: float
+    time_s: float | None
     cost_usd: float | None
     accuracy: float | None
     repetition_count: int
     basis: str
     measurement_ids: tuple[int, ...]
-    score: float | None = None  # alpha x time_s + beta x cost_usd; None: its cost is not known
+    step_low_s: float | None = None
+    step_high_s: float | None = None
+    step_low80_s: float | None = None
+    step_high80_s: float | None = None
+    steps_per_epoch: int | None = None
+    epoch_count: int | None = None
+    time_high_s: float | None = None
+    cost_high_usd: float | None = None
+    price_usd_per_hour: float | None = None
+    score: float | None = None  # alpha x time_s + beta x cost_usd; None: it cannot be told
     excluded_because: str | None = None
 
     @property
@@ -146,7 +172,9 @@ class Option:
 class Recommendation:
     """`options` has every candidate, best first; those outside the limits last, with the reason.
 
-    `recommended` None goes with a `reason`.
+    `recommended` None goes with a `reason`. `measurement_count`: how many measurements of the
+    workload were looked at. `predictor`: what made the predictions among the options, and
+    `predictor_measurement_count` how many measurements it was fitted to; None where there are none.
     """
 
     model: str | None
@@ -156,6 +184,9 @@ class Recommendation:
     options: tuple[Option, ...] = ()
     pareto: tuple[Option, ...] = ()
     warnings: tuple[str, ...] = ()
+    measurement_count: int = 0
+    predictor: str | None = None
+    predictor_measurement_count: int | None = None
 
     def to_json(self) -> Mapping[str, object]:
         """Return the JSON values of the API's answer."""

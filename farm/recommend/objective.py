@@ -12,13 +12,16 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return the options with their scores, best first, those outside the limits last.
 
     An option whose cost is not known cannot be compared with others once `beta` counts it, so it
-    comes after those that can; among themselves such options are in order of time.
+    comes after those that can; among themselves such options are in order of time. Where of none
+    it is known how long the training takes, the score is that of one step, which ranks alike.
     """
+    by_step = all(option.time_s is None for option in options)
     scored = [
         dataclasses.replace(
             option,
-            score=_score(option, objective),
-            excluded_because=_excluded_because(option, objective),
+            score=_score(option, objective, by_step=by_step),
+            excluded_because=option.excluded_because
+            or _excluded_because(option, objective, by_step=by_step),
         )
         for option in options
     ]
@@ -29,50 +32,80 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
     """Return the options that no other beats in time, cost and accuracy together, in order.
 
     What is not known of every option is left out of the comparison: an unknown cost is neither
-    high nor low.
+    high nor low. An option whose time is not known, where that of others is, cannot be on it.
     """
-    compares_cost = all(option.cost_usd is not None for option in options)
-    compares_accuracy = all(option.accuracy is not None for option in options)
+    by_step = all(option.time_s is None for option in options)
+    timed = [option for option in options if _length_s(option, by_step=by_step) is not None]
+    compares_cost = all(option.cost_usd is not None for option in timed)
+    compares_accuracy = all(option.accuracy is not None for option in timed)
 
     def losses(option: Option) -> tuple[float, ...]:
         cost = (option.cost_usd or 0.0,) if compares_cost else ()
         accuracy = (-(option.accuracy or 0.0),) if compares_accuracy else ()
-        return (option.time_s, *cost, *accuracy)
+        return (_length_s(option, by_step=by_step) or 0.0, *cost, *accuracy)
 
-    points = [losses(option) for option in options]
-    return [
-        option
-        for option, point in zip(options, points, strict=True)
-        if not any(
-            other != point and all(o <= p for o, p in zip(other, point, strict=True))
-            for other in points
-        )
-    ]
+    # In this order nothing is beaten by what comes after it.
+    front: list[tuple[float, ...]] = []
+    for point in sorted({losses(option) for option in timed}):
+        if not any(all(o <= p for o, p in zip(other, point, strict=True)) for other in front):
+            front.append(point)
+    best = set(front)
+    return [option for option in timed if losses(option) in best]
 
 
-def _score(option: Option, objective: Objective) -> float | None:
-    if objective.beta == 0:
-        return objective.alpha * option.time_s
-    if option.cost_usd is None:
+def _length_s(option: Option, *, by_step: bool) -> float | None:
+    return option.step_time_s if by_step else option.time_s
+
+
+def _score(option: Option, objective: Objective, *, by_step: bool) -> float | None:
+    length_s = _length_s(option, by_step=by_step)
+    if length_s is None:
         return None
-    return objective.alpha * option.time_s + objective.beta * option.cost_usd
+    if objective.beta == 0:
+        return objective.alpha * length_s
+    if option.price_usd_per_hour is None and option.cost_usd is None:
+        return None
+    cost_usd = option.cost_usd
+    if cost_usd is None:
+        cost_usd = option.machine_count * length_s * (option.price_usd_per_hour or 0.0) / 3600
+    return objective.alpha * length_s + objective.beta * cost_usd
 
 
-def _excluded_because(option: Option, objective: Objective) -> str | None:
-    if objective.deadline_s is not None and option.time_s > objective.deadline_s:
-        return f"takes {option.time_s:.6g} s, longer than deadline_s = {objective.deadline_s:g}"
-    if objective.budget_usd is not None:
-        if option.cost_usd is None:
-            return "its cost is not known, so it cannot be held against budget_usd"
-        if option.cost_usd > objective.budget_usd:
-            limit = f"budget_usd = {objective.budget_usd:g}"
-            return f"costs {option.cost_usd:.6g} USD, more than {limit}"
-    if objective.min_accuracy_ratio is not None:
-        if option.accuracy is None:
-            return "its accuracy was not measured"
-        if option.accuracy < objective.min_accuracy_ratio:
-            limit = f"min_accuracy_ratio = {objective.min_accuracy_ratio:g}"
-            return f"reaches an accuracy of {option.accuracy:.4g}, less than {limit}"
+def _excluded_because(option: Option, objective: Objective, *, by_step: bool) -> str | None:
+    if _length_s(option, by_step=by_step) is None:
+        return "how long it takes is not known"
+    machines = objective.max_machine_count
+    if machines is not None and option.machine_count > machines:
+        return f"needs {option.machine_count} machines, and {machines} are at hand"
+    if objective.deadline_s is not None:
+        if option.time_s is None:
+            return "how long it takes is not known, so it cannot be held against deadline_s"
+        if option.time_s > objective.deadline_s:
+            return f"takes {option.time_s:.6g} s, longer than deadline_s = {objective.deadline_s:g}"
+    return _over_budget(option, objective) or _too_inaccurate(option, objective)
+
+
+def _over_budget(option: Option, objective: Objective) -> str | None:
+    if objective.budget_usd is None:
+        return None
+    limit = f"budget_usd = {objective.budget_usd:g}"
+    if option.cost_usd is None:
+        return "its cost is not known, so it cannot be held against budget_usd"
+    if option.cost_usd > objective.budget_usd:
+        return f"costs {option.cost_usd:.6g} USD, more than {limit}"
+    if option.cost_high_usd is not None and option.cost_high_usd > objective.budget_usd:
+        return f"may cost up to {option.cost_high_usd:.6g} USD, more than {limit}"
+    return None
+
+
+def _too_inaccurate(option: Option, objective: Objective) -> str | None:
+    if objective.min_accuracy_ratio is None:
+        return None
+    if option.accuracy is None:
+        return "its accuracy was not measured"
+    if option.accuracy < objective.min_accuracy_ratio:
+        limit = f"min_accuracy_ratio = {objective.min_accuracy_ratio:g}"
+        return f"reaches an accuracy of {option.accuracy:.4g}, less than {limit}"
     return None
 
 
@@ -82,7 +115,8 @@ def _precedence(option: Option) -> tuple[object, ...]:
         option.excluded_because is not None,
         option.score is None,
         option.score or 0.0,
-        option.time_s,
+        option.time_s or 0.0,
+        option.step_time_s or 0.0,
         option.machine_count,
         option.strategy or "",
         option.instance_type or "",

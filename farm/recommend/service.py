@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
-from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.contracts import Evidence, Objective, Question, Recommendation
-from farm.recommend.measured import MeasuredOptions, measured_options
-from farm.recommend.objective import pareto_front, rank
+from farm.recommend.answer import answer_from, nothing, nothing_at_all
+from farm.recommend.contracts import Objective, Question, Recommendation
+from farm.recommend.fits import Fitted
+from farm.recommend.knowledge import Knowledge, read_knowledge
+from farm.recommend.memory import Memory
+from farm.recommend.options import options_for
+from farm.recommend.prediction import StepTimeModel
+from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.measurements import Cell, Filter, cells
+from farm.store.measurements import Filter, list_measurements
 
 FARM = "farm"  # the origin of our own measurements, which exists even before the first
 
@@ -23,95 +27,69 @@ def recommend(
     *,
     question: Question,
     objective: Objective,
-    prices_usd_per_hour: Mapping[str, float] | None = None,
+    prices: Prices | None = None,
+    memory: Memory | None = None,
+    may_wait: bool = True,
 ) -> Recommendation:
-    """Rank what was measured as asked, best first.
+    """Rank the configurations that compete, best first: measured as asked, or predicted.
 
-    Where nothing fits, `recommended` is None with a reason: that is an answer, not an error.
+    Without a memory only what was measured is compared. `may_wait`: for a first model that has to
+    be fitted, see `Fits`. Where nothing fits, `recommended` is None with a reason: that is an
+    answer, not an error.
 
     Raises:
         NotFound: there is no measurement of that origin.
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
-    which = Filter(
-        origin=question.origin,
-        model=question.model,
-        dataset=question.dataset,
-        training_pass=question.training_pass.value,
-    )
-    known = cells(session, which)
-    if not known:
-        if question.origin != FARM and not cells(session, Filter(origin=question.origin)):
-            raise NotFound(
-                f"origin '{question.origin}': nothing of it is in this store; '{FARM}' has what "
-                "was measured here"
-            )
-        return _nothing(question, _nothing_at_all(question))
-    question = _settle_workload(question, known)
-    evidence = [e for cell in known for e in _evidence(cell)]
-    dataset = catalogue().datasets.get(question.dataset or "")
-    found = measured_options(
+    question, knowledge = settle(session, question, memory)
+    evidence = knowledge.evidence.get(question.training_pass, ())
+    if not evidence:
+        return nothing(question, nothing_at_all(question))
+    models = Models(knowledge, memory, may_wait=may_wait)
+    known = catalogue()
+    dataset = known.datasets.get(question.dataset or "")
+    found = options_for(
         evidence,
         question,
         examples_count=dataset.train_examples_count if dataset else None,
-        prices_usd_per_hour=prices_usd_per_hour or {},
+        prices_usd_per_hour=prices.usd_per_hour if prices else {},
+        curves=knowledge.curves,
+        models=models.of,
+        strategies=known.strategies,
     )
-    if not found.options:
-        return _nothing(question, _nothing_as_asked(question, evidence), found.warnings)
-    return _answer(question, objective, found, evidence)
-
-
-def _answer(
-    question: Question,
-    objective: Objective,
-    found: MeasuredOptions,
-    evidence: Sequence[Evidence],
-) -> Recommendation:
-    ranked = rank(found.options, objective)
-    best = ranked[0]
-    warnings = list(found.warnings)
-    if objective.beta > 0 and any(option.score is None for option in ranked):
-        warnings.append("the price of some options is not known: they are ranked by time alone")
-    once_count = sum(1 for option in ranked if option.repetition_count == 1)
-    if once_count:
-        warnings.append(
-            f"{once_count} of {len(ranked)} options were measured once: how much they vary "
-            "from one repetition to the next is not known"
-        )
-    if all(option.machine_count == 1 for option in ranked):
-        warnings.append(_no_gang(question, evidence))
-    return Recommendation(
-        model=question.model,
-        dataset=question.dataset,
-        recommended=None if best.excluded_because else best,
-        reason=f"no option is within the limits; the best of them {best.excluded_because}"
-        if best.excluded_because
-        else None,
-        options=tuple(ranked),
-        pareto=tuple(pareto_front(ranked)),
-        warnings=tuple(warnings),
+    used = [fitted for fitted in models.used.values() if fitted.model is not None]
+    return answer_from(
+        dataclasses.replace(found, warnings=(*found.warnings, *models.warnings())),
+        question,
+        objective,
+        evidence,
+        predictor=used[0].model.predictor_name if used and used[0].model else None,
+        predictor_measurement_count=sum(f.measurement_count for f in used) if used else None,
     )
 
 
-def _nothing(question: Question, reason: str, warnings: Iterable[str] = ()) -> Recommendation:
-    return Recommendation(
-        model=question.model,
-        dataset=question.dataset,
-        recommended=None,
-        reason=reason,
-        warnings=tuple(warnings),
+def settle(
+    session: Session, question: Question, memory: Memory | None
+) -> tuple[Question, Knowledge]:
+    """Return the question with its one workload, and what is known of that.
+
+    Raises:
+        NotFound: there is no measurement of that origin.
+        InvalidSpec: the question leaves open which of several workloads is meant.
+    """
+    read: Callable[..., Knowledge] = memory.knowledge.of if memory else read_knowledge
+    knowledge = read(
+        session, origin=question.origin, model=question.model, dataset=question.dataset
     )
-
-
-def _settle_workload(question: Question, known: Sequence[Cell]) -> Question:
-    """Fill in the model and the data set where only one pair was measured."""
-    workloads = {(c.key.model, c.key.dataset) for c in known}
-    if len(workloads) == 1:
-        model, dataset = workloads.pop()
-        return dataclasses.replace(question, model=model, dataset=dataset)
+    if knowledge.is_empty:
+        check_origin(session, question.origin)
+        return question, knowledge
+    if len(knowledge.workloads) == 1:
+        [(model, dataset)] = knowledge.workloads
+        return dataclasses.replace(question, model=model, dataset=dataset), knowledge
     for field, chosen in (
-        ("model", {m for m, _ in workloads}),
-        ("dataset", {d for _, d in workloads}),
+        ("model", {m for m, _ in knowledge.workloads}),
+        ("dataset", {d for _, d in knowledge.workloads}),
     ):
         if len(chosen) > 1:
             names = ", ".join(sorted(name or "unnamed" for name in chosen))
@@ -119,54 +97,50 @@ def _settle_workload(question: Question, known: Sequence[Cell]) -> Question:
     raise AssertionError("several workloads differ in the model or in the data set")
 
 
-def _evidence(cell: Cell) -> list[Evidence]:
-    names = [f.name for f in dataclasses.fields(Evidence) if f.name != "measurement_id"]
-    return [
-        Evidence(measurement_id=row.id, **{name: getattr(row, name) for name in names})
-        for row in cell.measurements
-    ]
-
-
-def _workload(question: Question) -> str:
-    parts = [question.model or "any model", question.dataset or "any data set"]
-    return f"{' on '.join(parts)} (origin {question.origin})"
-
-
-def _nothing_at_all(question: Question) -> str:
-    return f"nothing is measured of {_workload(question)}: run a sweep of it first"
-
-
-def _nothing_as_asked(question: Question, evidence: Sequence[Evidence]) -> str:
-    batches = sorted({e.global_batch_size for e in evidence if e.status == OK})
-    if question.global_batch_size not in batches:
-        known = ", ".join(str(batch) for batch in batches) or "none"
-        return (
-            f"{_workload(question)} is not measured with global_batch_size "
-            f"{question.global_batch_size}; measured: {known}"
+def check_origin(session: Session, origin: str) -> None:
+    """Raise NotFound where nothing of an origin is in the store."""
+    if origin != FARM and not list_measurements(session, Filter(origin=origin), limit=1):
+        raise NotFound(
+            f"origin '{origin}': nothing of it is in this store; '{FARM}' has what was measured "
+            "here, and `farm import` brings the published studies"
         )
-    delays = _measured_delays(question, evidence)
-    return (
-        f"{_workload(question)} with global_batch_size {question.global_batch_size} is not "
-        f"measured as asked; gangs were measured at {delays}"
-    )
 
 
-def _no_gang(question: Question, evidence: Sequence[Evidence]) -> str:
-    return (
-        f"no gang was measured at a one-way delay of {question.one_way_delay_s:g} s with this "
-        f"global batch size, only one machine; gangs were measured at "
-        f"{_measured_delays(question, evidence)}"
-    )
+class Models:
+    """The models of one workload's kinds of hardware, and what is to be said of them."""
 
+    def __init__(self, knowledge: Knowledge, memory: Memory | None, *, may_wait: bool) -> None:
+        self._knowledge = knowledge
+        self._memory = memory
+        self._may_wait = may_wait
+        self.used: dict[str | None, Fitted] = {}
 
-def _measured_delays(question: Question, evidence: Sequence[Evidence]) -> str:
-    delays_s = sorted(
-        {
-            e.one_way_delay_s
-            for e in evidence
-            if e.status == OK
-            and not e.is_one_machine
-            and e.global_batch_size == question.global_batch_size
-        }
-    )
-    return ", ".join(f"{delay_s:g} s" for delay_s in delays_s) or "no delay at all"
+    def of(self, fingerprint: str | None) -> StepTimeModel | None:
+        """Return the model of a kind of hardware; None where there is none."""
+        observed = self._knowledge.observed.get(fingerprint)
+        if self._memory is None or observed is None or not observed.observations:
+            return None
+        if fingerprint not in self.used:
+            subject = (self._knowledge.origin, self._knowledge.workloads, fingerprint)
+            self.used[fingerprint] = self._memory.fits.model_of(
+                subject,
+                observed.observations,
+                digest=observed.digest,
+                may_wait=self._may_wait,
+            )
+        return self.used[fingerprint].model
+
+    def warnings(self) -> list[str]:
+        """Say what models lack, and which are not of the newest measurements."""
+        said = [f"only what was measured is compared: {f.lacking_because}" for f in self._lacking()]
+        for fingerprint, fitted in self.used.items():
+            if not fitted.is_current:
+                count = len(self._knowledge.observed[fingerprint].observations)
+                said.append(
+                    f"predictions rest on {fitted.measurement_count} measurements, of which there "
+                    f"are {count} now: they are being renewed"
+                )
+        return list(dict.fromkeys(said))
+
+    def _lacking(self) -> list[Fitted]:
+        return [fitted for fitted in self.used.values() if fitted.lacking_because is not None]

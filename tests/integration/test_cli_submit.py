@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from sqlalchemy import func, select
 
+from farm.cli.main import main
+from farm.core.lifecycle import AttemptState
 from farm.store.engine import reading, writing
-from farm.store.tables import Job, Sweep
+from farm.store.tables import Attempt, Job, Sweep
+from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 
 SWEEP = """
@@ -116,3 +121,55 @@ def test_waiting_for_a_sweep_ends_with_1_unless_every_job_succeeded(
     assert result.stderr == "4 of 4 jobs done, 1 failed\n"
     with writing(engine) as session:
         session.connection().exec_driver_sql("DROP TRIGGER done")
+
+
+def test_a_dry_run_expects_what_was_measured_and_says_of_what_nothing_is_known(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path, tmp_path: Path
+) -> None:
+    nothing = farm.json("submit", str(sweep_file), "--dry-run")["expected"]
+    assert (nothing["known_count"], nothing["cost_usd"]) == (0, None)
+    with writing(engine) as session:
+        for batch_size in (16, 32, 128, 256):
+            add_measurement(
+                session,
+                f"row {batch_size}",
+                global_batch_size=batch_size,
+                step_time_s=0.01 * batch_size,
+                instance_type="t2.large",
+            )
+        (job_id,) = add_sweep(session, job_spec())
+        add_agent(session, "a1")
+        token = add_attempt(session, job_id, ["a1"], state=AttemptState.SUCCEEDED)
+        attempt = session.get_one(Attempt, token)
+        attempt.ended_at = attempt.leased_at + dt.timedelta(seconds=10)
+        # 15 steps of 0.32 s: what is left of the ten seconds is starting and ending.
+        add_measurement(
+            session,
+            "job",
+            job_id=job_id,
+            attempt_id=token,
+            step_time_s=0.32,
+            instance_type="t2.large",
+        )
+    expected = farm.json("submit", str(sweep_file), "--dry-run")["expected"]
+    assert (expected["job_count"], expected["known_count"]) == (4, 4)
+    # Twice 15 steps at each batch size, the one measured and the other between two that were.
+    assert expected["training_s"] == pytest.approx(2 * 15 * (0.32 + 0.64), rel=0.2)
+    assert expected["training_s"] < expected["training_high_s"]
+    assert expected["overhead_s"] == pytest.approx(10 - 15 * 0.32)
+    assert expected["machine_s"] == pytest.approx(expected["training_s"] + 4 * 5.2)
+    assert expected["cost_usd"] == pytest.approx(expected["machine_s"] * 0.0928 / 3600)
+    unknown = tmp_path / "unknown.toml"
+    unknown.write_text(SWEEP.replace("mlp", "small_cnn"))
+    shown = farm.text("submit", str(unknown), "--dry-run").splitlines()
+    assert shown[-1].startswith("nothing is known of 4 jobs: ")
+
+
+def test_a_sweep_can_be_looked_at_without_a_store(
+    sweep_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FARM_DATABASE_URL", raising=False)
+    monkeypatch.setenv("FARM_HOME", str(tmp_path / "nowhere"))
+    result = CliRunner().invoke(main, ["submit", str(sweep_file), "--dry-run"])
+    assert result.exit_code == 0
+    assert "expected time and cost are not known: there is no store" in result.stdout

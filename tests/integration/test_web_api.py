@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from collections.abc import Iterator
@@ -276,6 +277,42 @@ def test_a_delay_is_asked_for_in_milliseconds(client: FlaskClient, engine: sa.En
     answer = client.get("/api/v1/recommendation?global_batch_size=32&one_way_delay_ms=20").json
     assert answer is not None
     assert answer["recommended"]["world_size"] == 3
+
+
+def test_what_was_not_measured_is_predicted_while_the_server_runs(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        for number, batch_size in enumerate((16, 32, 64, 128, 256, 512)):
+            factories.add_measurement(
+                session,
+                f"row {number}",
+                global_batch_size=batch_size,
+                step_time_s=0.001 + 0.001 * batch_size,
+            )
+    path = "/api/v1/recommendation?global_batch_size=100&epochs=2"
+    first = client.get(path).json
+    assert first is not None
+    best = first["recommended"]
+    assert (best["basis"], best["epoch_count"]) == ("interpolated", 2)
+    assert best["low_s"] < best["time_per_epoch_s"] < best["high_s"]
+    assert first["predictor_measurement_count"] == first["measurement_count"] == 6
+    with writing(engine) as session:
+        now = dt.datetime.now(dt.UTC)
+        factories.add_measurement(
+            session, "newer", created_at=now, global_batch_size=100, step_time_s=0.2
+        )
+    second = client.get(path).json
+    assert second is not None
+    assert second["recommended"]["basis"] == "measured"
+    assert second["measurement_count"] == 7
+
+
+def test_a_training_ends_by_epochs_or_by_accuracy_not_by_both(client: FlaskClient) -> None:
+    both = "/api/v1/recommendation?global_batch_size=64&epochs=2&target_accuracy=0.9"
+    refused = client.get(both)
+    assert refused.status_code == 400
+    assert json.loads(refused.data)["field"] == "epochs"
 
 
 def test_the_server_is_ready_only_with_a_current_schema(

@@ -176,6 +176,10 @@ def test_a_cursor_that_nobody_gave_is_refused(client: FlaskClient, path: str) ->
         ("recommendation", "budget_usd", "many"),
         ("recommendation", "world_sizes", "1,,2"),
         ("recommendation", "pass", "sideways"),
+        ("recommendation", "machines", "0"),
+        ("recommendation", "target_accuracy", "1.5"),
+        ("recommendation", "target_accuracy", "0"),
+        ("recommendation", "network", ","),
     ],
 )
 def test_a_parameter_that_does_not_fit_is_named(

@@ -11,10 +11,13 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
+from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.reports import PeerBandwidth, Shaped
+from farm.core.spec import NetworkProfile
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Attempt, Job, Sweep
+from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 from tests import factories
 from tests.web_client import Seeded, client_of, csrf_of, seed
 
@@ -143,6 +146,32 @@ def test_a_job_shows_its_ranks_its_charts_and_its_log(client: FlaskClient, seede
     failed = _text(client, f"/jobs/{seeded.failed}")
     assert "out of memory: the kernel killed rank 0" in failed
     assert "no more memory" in failed
+
+
+def test_a_limited_bandwidth_is_shown_beside_what_was_measured(
+    client: FlaskClient, engine: sa.Engine, seeded: Seeded
+) -> None:
+    path = f"/jobs/{seeded.measured}"
+    assert "Bandwidth as shaped" not in _text(client, path)
+    network = NetworkProfile(bandwidth_bytes_per_s=1.25e6)
+    with writing(engine) as session:
+        job = session.get_one(Job, seeded.measured)
+        job.spec = to_json(factories.job_spec(world_size=2, network=network))  # type: ignore[assignment] # a table
+        for rank in session.scalars(sa.select(Rank).where(Rank.attempt_id == 1)):
+            carried = PeerBandwidth(
+                rank=1 - rank.rank, bytes_per_s=(1.2 + rank.rank / 100) * 1e6, byte_count=1
+            )
+            rank.shaped = to_json(Shaped(emulator="tc_netem", rtts=(), bandwidths=(carried,)))  # type: ignore[assignment] # a table
+        session.execute(
+            sa.update(MeasurementRow)
+            .where(MeasurementRow.job_id == seeded.measured)
+            .values(measured_bandwidth_bytes_per_s=1.2e6)
+        )
+    text = _text(client, path)
+    assert "0 s one way, 10.0 Mbit/s" in text
+    assert "bandwidth as shaped 9.60 Mbit/s" in text
+    assert "Bandwidth as shaped" in text
+    assert "9.68 Mbit/s" in text
 
 
 def test_the_page_of_a_waiting_job_says_why(client: FlaskClient, seeded: Seeded) -> None:

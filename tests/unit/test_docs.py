@@ -14,11 +14,11 @@ from flask import Flask
 from farm import registry
 from farm.cli.main import COMMANDS
 from farm.config import SERVER_SETTINGS
+from farm.core.barriers import BARRIERS
 from farm.core.commands import COMMANDS as WIRE_COMMANDS
 from farm.core.expansion import expand
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.noise import NoiseKind
-from farm.core.rendezvous import BARRIERS
 from farm.core.reports import REPORTS
 from farm.core.settings import Setting
 from farm.core.sweep import parse_sweep

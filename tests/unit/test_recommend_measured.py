@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.measured import MeasuredOptions, measured_options
+from farm.recommend.options import Options, options_for
 
 QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way_delay_s=0.02)
 
@@ -41,8 +41,8 @@ def found(
     question: Question = QUESTION,
     examples_count: int | None = None,
     prices: dict[str, float] | None = None,
-) -> MeasuredOptions:
-    return measured_options(
+) -> Options:
+    return options_for(
         known,
         question,
         examples_count=examples_count,
@@ -50,7 +50,7 @@ def found(
     )
 
 
-def widths(result: MeasuredOptions) -> list[int]:
+def widths(result: Options) -> list[int]:
     return sorted(option.world_size for option in result.options)
 
 
@@ -129,8 +129,12 @@ def test_the_last_step_of_an_epoch_may_be_partial() -> None:
 
 def test_an_epoch_of_unknown_length_is_said_and_not_guessed() -> None:
     result = found(evidence(1, time_per_epoch_s=None, steps_per_epoch=None))
-    assert result.options == ()
-    assert result.warnings == ("single with world_size 1: the length of its epoch is not known",)
+    [option] = result.options
+    assert (option.step_time_s, option.time_per_epoch_s, option.time_s) == (0.1, None, None)
+    assert result.warnings == (
+        "how long an epoch takes is not known, since no measurement says how many steps an epoch "
+        "has: options are compared by the time of one step",
+    )
 
 
 def test_epochs_and_machines_multiply_into_time_and_cost() -> None:

@@ -9,7 +9,9 @@ from farm.recommend.intervals import prediction_interval
 from farm.recommend.objective import pareto_front, rank
 
 
-def option(name: str, time_s: float, cost_usd: float | None = None, **changes: Any) -> Option:
+def option(
+    name: str, time_s: float | None, cost_usd: float | None = None, **changes: Any
+) -> Option:
     fields: dict[str, Any] = {
         "strategy": name,
         "world_size": 1,
@@ -84,6 +86,49 @@ def test_an_option_outside_a_limit_comes_last_with_the_reason(
     assert [o.excluded_because for o in ranked] == [None, None, reason]
 
 
+def test_the_budget_is_held_against_the_upper_end_of_the_cost() -> None:
+    sure = option("sure", 10.0, 1.0, cost_high_usd=1.9)
+    cheaper = option("cheaper", 9.0, 0.9, cost_high_usd=2.1)
+    ranked = rank([cheaper, sure], Objective(budget_usd=2.0))
+    assert names(ranked) == ["sure", "cheaper"]
+    assert ranked[1].excluded_because == "may cost up to 2.1 USD, more than budget_usd = 2"
+
+
+def test_only_the_machines_at_hand_can_be_used() -> None:
+    wide = option("wide", 1.0, world_size=3, server_count=1)
+    ranked = rank([wide, option("narrow", 2.0)], Objective(max_machine_count=3))
+    assert names(ranked) == ["narrow", "wide"]
+    assert ranked[1].excluded_because == "needs 4 machines, and 3 are at hand"
+
+
+def untimed(name: str, step_time_s: float, **changes: Any) -> Option:
+    return option(name, None, step_time_s=step_time_s, **changes)
+
+
+def test_where_no_training_time_is_known_the_step_decides() -> None:
+    options = [untimed("slow", 2.0), untimed("fast", 1.0)]
+    ranked = rank(options, Objective())
+    assert names(ranked) == ["fast", "slow"]
+    assert names(pareto_front(ranked)) == ["fast"]
+    gang = untimed("gang", 1.0, price_usd_per_hour=3600.0, world_size=2)
+    alone = untimed("alone", 1.4, price_usd_per_hour=3600.0)
+    assert names(rank([gang, alone], Objective(beta=1.0))) == ["alone", "gang"]
+    limited = rank(options, Objective(deadline_s=100.0))
+    assert all(o.excluded_because is not None for o in limited)
+
+
+def test_a_time_that_is_not_known_cannot_be_compared_with_one_that_is() -> None:
+    ranked = rank([untimed("unknown", 0.1), option("known", 5.0)], Objective())
+    assert names(ranked) == ["known", "unknown"]
+    assert ranked[1].excluded_because == "how long it takes is not known"
+    assert names(pareto_front(ranked)) == ["known"]
+
+
+def test_what_was_excluded_before_stays_so() -> None:
+    ranked = rank([option("never", 1.0, excluded_because="out of reach")], Objective())
+    assert ranked[0].excluded_because == "out of reach"
+
+
 def test_a_limit_itself_is_within_it() -> None:
     objective = Objective(deadline_s=10.0, budget_usd=2.0, min_accuracy_ratio=0.8)
     assert rank([option("x", 10.0, 2.0, accuracy=0.8)], objective)[0].excluded_because is None
@@ -135,7 +180,7 @@ def test_equal_options_do_not_push_each_other_off_the_front() -> None:
     "weights",
     [{"alpha": -1.0}, {"beta": math.nan}, {"alpha": math.inf}, {"alpha": 0.0}, {"budget_usd": -1}],
 )
-def test_an_objective_without_sense_is_refused(weights: dict[str, float]) -> None:
+def test_an_objective_without_sense_is_refused(weights: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec):
         Objective(**weights)
 

@@ -1,5 +1,6 @@
+import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -7,10 +8,25 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
+from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Objective, Question, Recommendation
+from farm.recommend.fits import Fits
+from farm.recommend.memory import Memory
+from farm.recommend.prediction import StepTimeModel
+from farm.recommend.prices import Price, Prices
 from farm.recommend.service import recommend
 from farm.store.base import Table
+from farm.store.result_tables import EpochRow
 from tests.factories import add_measurement
+from tests.fakes.step_times import FakeStepTimes
+
+SMALL = Price(
+    instance_type="small",
+    region="here",
+    usd_per_hour=3600.0,
+    date=dt.date(2026, 3, 1),
+    source="a test",
+)
 
 
 @pytest.fixture
@@ -169,7 +185,7 @@ def test_a_price_of_an_instance_type_makes_a_cost(session: Session) -> None:
         session,
         question=question,
         objective=Objective(beta=1.0),
-        prices_usd_per_hour={"small": 3600.0},
+        prices=Prices(by_type={"small": SMALL}),
     )
     assert answer.recommended is not None
     assert answer.recommended.cost_usd == pytest.approx(45.0)
@@ -182,3 +198,118 @@ def test_unknown_prices_are_said_once_cost_counts(session: Session) -> None:
     answer = ask(session, objective=Objective(beta=1.0))
     assert any("price" in warning for warning in answer.warnings)
     assert answer.recommended is not None
+
+
+def remembering(session: Session, fits: Fits | None = None, **changes: Any) -> Recommendation:
+    question = Question(**{"global_batch_size": 32, "one_way_delay_s": 0.02, **changes})
+    memory = Memory(fits or Fits(FakeStepTimes.fit))
+    return recommend(session, question=question, objective=Objective(), memory=memory)
+
+
+def test_with_a_memory_what_was_not_measured_as_asked_is_predicted(session: Session) -> None:
+    one = measured(session, "job 1", step_time_s=0.32)
+    measured(session, "job 2", world_size=2, one_way_delay_s=0.01, step_time_s=0.241)
+    answer = remembering(session)
+    assert [(o.world_size, o.basis) for o in answer.options] == [
+        (1, "measured"),
+        (2, "interpolated"),
+    ]
+    assert answer.options[0].measurement_ids == (one,)
+    assert answer.options[1].step_time_s == pytest.approx(0.16 + 0.16 + 0.001)
+    assert (answer.predictor, answer.predictor_measurement_count) == ("fake", 2)
+    assert answer.measurement_count == 2
+
+
+def test_what_is_within_the_doubt_of_the_best_is_said(session: Session) -> None:
+    measured(session, "job 1", step_time_s=0.32)
+    measured(session, "job 2", world_size=2, one_way_delay_s=0.01, step_time_s=0.241)
+    near = remembering(session)
+    assert near.warnings == (
+        "the 90 % interval of the recommended single with world_size 1 (10.8 to 18 s an epoch) "
+        "overlaps that of the runner-up, mwms_ring with world_size 2 (10.83 to 18.06 s an epoch): "
+        "which is better is not sure",
+    )
+    assert not any("overlaps" in w for w in remembering(session, one_way_delay_s=0.2).warnings)
+
+
+def test_a_prediction_that_is_recommended_is_no_measurement_and_that_is_said(
+    session: Session,
+) -> None:
+    measured(session, "job 1", step_time_s=0.32)
+    measured(session, "job 2", world_size=2, one_way_delay_s=0.02, step_time_s=0.321)
+    answer = remembering(session, one_way_delay_s=0.0)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert (
+        "the recommended configuration was not measured: its time is interpolated"
+        in answer.warnings
+    )
+
+
+def test_kinds_of_hardware_are_fitted_apart_and_by_workload(session: Session) -> None:
+    fitted: list[list[int]] = []
+
+    def fit(known: Sequence[Observation]) -> StepTimeModel:
+        fitted.append([o.measurement_id for o in known])
+        return FakeStepTimes.fit(known)
+
+    first = measured(session, "job 1", step_time_s=0.32)
+    forward = measured(session, "job 2", training_pass="forward", step_time_s=0.1)
+    measured(session, "job 3", fingerprint="another", step_time_s=0.2, global_batch_size=64)
+    measured(session, "job 4", model="small_cnn", step_time_s=0.2)
+    measured(session, "row 5", origin="study", step_time_s=0.2)
+    remembering(session, Fits(fit), model="mlp")
+    assert fitted == [[first, forward]]
+
+
+def test_a_new_measurement_is_seen_and_predicted_from(session: Session) -> None:
+    memory = Memory(Fits(FakeStepTimes.fit))
+    question = Question(global_batch_size=32)
+    measured(session, "job 1", step_time_s=0.32)
+    counts = []
+    for key in ("job 2", "job 3"):
+        answer = recommend(session, question=question, objective=Objective(), memory=memory)
+        counts.append((answer.measurement_count, answer.predictor_measurement_count))
+        measured(session, key, world_size=2, step_time_s=0.2)
+    assert counts == [(1, 1), (2, 2)]
+
+
+def test_what_predictions_lack_is_said(session: Session) -> None:
+    def fit(known: Sequence[Observation]) -> StepTimeModel:
+        raise ModuleNotFoundError(name="numpy")
+
+    measured(session, "job 1", step_time_s=0.32)
+    answer = remembering(session, Fits(fit))
+    assert answer.recommended is not None
+    assert any("only what was measured is compared" in w for w in answer.warnings)
+
+
+def test_a_target_accuracy_decides_how_long_to_train(session: Session) -> None:
+    def trained(key: str, token: int, accuracies: list[float], **changes: Any) -> None:
+        measured(session, key, attempt_id=token, epochs=len(accuracies), **changes)
+        session.add_all(
+            EpochRow(
+                attempt_id=token,
+                rank=0,
+                epoch=number,
+                train_s=1.0,
+                step_count=45,
+                val_accuracy_ratio=accuracy,
+            )
+            for number, accuracy in enumerate(accuracies)
+        )
+        session.flush()
+
+    trained("job 1", 11, [0.5, 0.8, 0.9], step_time_s=0.1)
+    measured(session, "job 2", world_size=2, step_time_s=0.06)
+    answer = ask(session, target_accuracy_ratio=0.75)
+    assert [(o.world_size, o.epoch_count, o.accuracy) for o in answer.options] == [
+        (2, 2, 0.8),
+        (1, 2, 0.8),
+    ]
+    assert answer.options[0].time_s == pytest.approx(0.06 * 45 * 2)
+    never = ask(session, target_accuracy_ratio=0.95)
+    assert never.recommended is None
+    assert never.reason == (
+        "no option is within the limits; the best of them reached at most 0.9 in 3 epochs"
+    )

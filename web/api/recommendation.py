@@ -17,7 +17,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.service import recommend
 from web import params
-from web.backend import read_session
+from web.backend import backend, read_session
 
 bp = Blueprint("api_recommendation", __name__, url_prefix="/api/v1")
 
@@ -34,11 +34,13 @@ _QUESTION = (
     "bandwidth_mbit_per_s",
     "packet_loss_percent",
     "epochs",
+    "target_accuracy",
     "strategy",
     "world_sizes",
     "instance_types",
+    "network",
 )
-_OBJECTIVE = ("alpha", "beta", "budget_usd", "deadline_s", "min_accuracy")
+_OBJECTIVE = ("alpha", "beta", "budget_usd", "deadline_s", "min_accuracy", "machines")
 
 
 @bp.get("/recommendation")
@@ -46,10 +48,14 @@ def get_recommendation() -> ResponseReturnValue:
     """Rank configurations by alpha * time_s + beta * cost_usd, best first. Reads only.
 
     Query: `global_batch_size` is required; `origin` (default `farm`), `model`, `dataset`, `pass`,
-    `one_way_delay_ms`, `bandwidth_mbit_per_s`, `packet_loss_percent` and `epochs` say what is
-    trained where; `strategy`, `world_sizes` and `instance_types`, each a list with commas, narrow
-    down what is considered; `alpha` in 1/s and `beta` in 1/USD weigh time and cost; `budget_usd`,
-    `deadline_s` and `min_accuracy` (a ratio) are limits.
+    `one_way_delay_ms`, `bandwidth_mbit_per_s` and `packet_loss_percent` say what is trained where,
+    `epochs` or `target_accuracy` (a ratio) for how long; `strategy`, `world_sizes`,
+    `instance_types` and `network`, each a list with commas, narrow down what is considered;
+    `alpha` in 1/s and `beta` in 1/USD weigh time and cost; `budget_usd`, `deadline_s`,
+    `min_accuracy` (a ratio) and `machines` (at hand) are limits.
+
+    What was not measured as asked is predicted. Where measurements have arrived since, the last
+    predictions are used while a thread renews them, and a warning says so.
 
     `recommended` is null, with a reason, where nothing known fits: an answer, not an error.
 
@@ -58,7 +64,13 @@ def get_recommendation() -> ResponseReturnValue:
     args = params.query(*_QUESTION, *_OBJECTIVE)
     question, objective = _question(args), _objective(args)
     with read_session() as session:
-        answer = recommend(session, question=question, objective=objective)
+        answer = recommend(
+            session,
+            question=question,
+            objective=objective,
+            prices=backend().prices,
+            memory=backend().memory,
+        )
     return jsonify(answer.to_json())
 
 
@@ -82,11 +94,22 @@ def _question(args: MultiDict[str, str]) -> Question:
             None if bandwidth is None else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S
         ),
         packet_loss_ratio=_at_least_0(args, "packet_loss_percent", high=99.9999) / 100,
-        epochs=params.whole(args, "epochs", high=MAX_STEPS) or 1,
+        epochs=_epochs(args),
+        target_accuracy_ratio=params.number(
+            args, "target_accuracy", low=0.0, high=1.0, default=None
+        ),
         strategies=params.texts(args, "strategy"),
         world_sizes=params.wholes(args, "world_sizes", high=MAX_WORLD_SIZE),
         instance_types=params.texts(args, "instance_types"),
+        networks=params.texts(args, "network"),
     )
+
+
+def _epochs(args: MultiDict[str, str]) -> int:
+    epochs = params.whole(args, "epochs", high=MAX_STEPS)
+    if epochs is not None and "target_accuracy" in args:
+        raise InvalidSpec("epochs", epochs, "nothing beside target_accuracy")
+    return epochs or 1
 
 
 def _objective(args: MultiDict[str, str]) -> Objective:
@@ -96,6 +119,7 @@ def _objective(args: MultiDict[str, str]) -> Objective:
         budget_usd=params.number(args, "budget_usd", low=0.0, high=_LARGEST, default=None),
         deadline_s=params.number(args, "deadline_s", low=0.0, high=_LARGEST, default=None),
         min_accuracy_ratio=params.number(args, "min_accuracy", low=0.0, high=1.0, default=None),
+        max_machine_count=params.whole(args, "machines", high=MAX_WORLD_SIZE),
     )
 
 

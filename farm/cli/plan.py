@@ -1,0 +1,256 @@
+"""`farm plan`: what to measure next, as a sweep file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from farm.cli.advice import prices_of
+from farm.cli.output import json_option, print_json
+from farm.cli.price_options import prices_option, region_option
+from farm.cli.session import settings, store
+from farm.core.spec import MAX_ONE_WAY_DELAY_S, MAX_STEPS
+from farm.core.sweep import DEFAULT_STEPS
+from farm.errors import InvalidSpec, NotFound
+
+if TYPE_CHECKING:
+    from farm.recommend.observations import Loaded
+    from farm.recommend.planning import Known, Planned, Task
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+DEFAULT_COUNT = 5
+_SHOWN_DIGITS = 12  # of a fingerprint
+
+
+def _grid_options(command: _F) -> _F:
+    options = (
+        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        click.option("--model", help="Only this; needed where nothing is measured yet."),
+        click.option("--dataset", help="Only this; needed where nothing is measured yet."),
+        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option("--world-sizes", help="Such as 1,2,4,8; those that were measured."),
+        click.option("--global-batch-sizes", help="Such as 64,256; those that were measured."),
+        click.option("--one-way-delays-ms", help="Such as 0,20,100; those that were measured."),
+        click.option("--instance-types", help="Only these, with commas between them."),
+        click.option("--fingerprint", help="Which kind of hardware, by its first characters."),
+    )
+    return _with(options, command)
+
+
+def _choice_options(command: _F) -> _F:
+    at_least_0 = click.FloatRange(min=0)
+    options = (
+        click.option(
+            "--next",
+            "count",
+            type=click.IntRange(1, 100),
+            help=f"At most so many; {DEFAULT_COUNT}, or 100 with --until-regret.",
+        ),
+        click.option(
+            "--until-regret", type=at_least_0, help="As many as it takes, such as 0.05 for 5 %."
+        ),
+        click.option("--budget-usd", type=at_least_0, help="The plan must not cost more."),
+        click.option("--budget-machine-hours", type=at_least_0, help="The same without prices."),
+        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
+        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        click.option(
+            "--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(1, MAX_STEPS)
+        ),
+        click.option(
+            "--warmup-steps", default=5, show_default=True, type=click.IntRange(0, MAX_STEPS)
+        ),
+        click.option("--seed", default=0, show_default=True, help="Decides between equals."),
+    )
+    return _with(options, command)
+
+
+def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_grid_options
+@_choice_options
+@prices_option
+@region_option
+@click.option("--out", type=click.Path(path_type=Path), help="Write the sweep file there.")
+@json_option
+def plan(
+    *,
+    origin: str,
+    model: str | None,
+    dataset: str | None,
+    fingerprint: str | None,
+    prices_file: Path | None,
+    region: str | None,
+    out: Path | None,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Say which measurements would make the advice sure soonest for their cost.
+
+    Prints a sweep file for `farm submit`, with the reasons as comments. --json prints proposals,
+    regret_before_ratio, regret_after_ratio, cost, cost_unit, stopped_because and sweep, the text
+    of the file. The exit status is 1 where there is nothing to propose, unless the regret asked
+    for is reached already.
+    """
+    from farm.recommend.planning import make_plan
+    from farm.registry import catalogue
+
+    loaded = settings()
+    task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
+    with store(loaded) as engine:
+        known = _known(engine, origin, task, fingerprint)
+    planned = make_plan(known, task, catalogue=catalogue())
+    _print(planned, origin, task, out=out, as_json=as_json)
+    goal = task.until_regret_ratio
+    if not planned.plan.proposals and (goal is None or planned.plan.regret_after_ratio > goal):
+        raise click.exceptions.Exit(1)
+
+
+def _task(
+    model: str | None, dataset: str | None, prices: Mapping[str, float], choice: dict[str, Any]
+) -> Task:
+    from farm.recommend.grid import Axes
+    from farm.recommend.planning import Task
+
+    types: str | None = choice["instance_types"]
+    most_ms = MAX_ONE_WAY_DELAY_S * 1000
+    delays_ms = _numbers(choice, "one_way_delays_ms", float, "milliseconds such as 0,20,100")
+    if not all(0 <= delay_ms <= most_ms for delay_ms in delays_ms):
+        raise InvalidSpec("--one-way-delays-ms", delays_ms, f"numbers from 0 to {most_ms:g}")
+    axes = Axes(
+        strategies=choice["strategies"],
+        world_sizes=_counts(choice, "world_sizes"),
+        global_batch_sizes=_counts(choice, "global_batch_sizes"),
+        one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in delays_ms),
+        instance_types=tuple(part.strip() for part in types.split(",")) if types else (),
+    )
+    until: float | None = choice["until_regret"]
+    return Task(
+        axes=axes,
+        model=model,
+        dataset=dataset,
+        count=choice["count"] or (DEFAULT_COUNT if until is None else 100),
+        until_regret_ratio=until,
+        budget_usd=choice["budget_usd"],
+        budget_machine_hours=choice["budget_machine_hours"],
+        step_count=choice["steps"],
+        warmup_step_count=choice["warmup_steps"],
+        prices_usd_per_hour=prices,
+        alpha=choice["alpha"],
+        beta=choice["beta"],
+        seed=choice["seed"],
+    )
+
+
+def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Known:
+    """Read what is known of one kind of hardware: the one that was asked for, or measured most."""
+    from farm.recommend.observations import load
+    from farm.recommend.planning import Known
+    from farm.recommend.service import FARM
+    from farm.store.engine import reading
+
+    with reading(engine) as session:
+        kinds = load(session, origin=origin, model=task.model, dataset=task.dataset)
+    if not kinds and origin != FARM:
+        raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
+    fitting = [kind for key, kind in kinds.items() if (key or "").startswith(fingerprint or "")]
+    if not fitting:
+        if fingerprint:
+            shown = ", ".join((key or "none")[:_SHOWN_DIGITS] for key in kinds) or "none"
+            raise InvalidSpec("--fingerprint", fingerprint, f"the beginning of one of {shown}")
+        return Known(observations=())
+    if len(fitting) > 1:
+        _tell_of_others(fitting)
+    return Known(
+        observations=fitting[0].observations,
+        failures=[(failure.configuration, failure.status) for failure in fitting[0].failures],
+    )
+
+
+def _tell_of_others(kinds: list[Loaded]) -> None:
+    names = ", ".join((kind.fingerprint or "none")[:_SHOWN_DIGITS] for kind in kinds[1:])
+    click.echo(
+        f"farm: planned for the hardware {(kinds[0].fingerprint or 'none')[:_SHOWN_DIGITS]}, which "
+        f"was measured most; others ({names}) by --fingerprint",
+        err=True,
+    )
+
+
+def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_json: bool) -> None:
+    from farm.recommend.sweep_file import SweepForm, sweep_text
+    from farm.registry import catalogue
+
+    chosen = planned.plan
+    form = SweepForm(
+        name=f"plan for {origin}",
+        origin=origin,
+        step_count=task.step_count,
+        warmup_step_count=task.warmup_step_count,
+        cost_unit=planned.cost_unit,
+    )
+    text = sweep_text(chosen, form, catalogue=catalogue()) if chosen.proposals else None
+    if out is not None and text is not None:
+        _write(out, text)
+    if as_json:
+        print_json(
+            {
+                "proposals": chosen.proposals,
+                "question_count": chosen.choice_count,
+                "regret_before_ratio": chosen.regret_before_ratio,
+                "regret_after_ratio": chosen.regret_after_ratio,
+                "cost": chosen.cost,
+                "cost_unit": planned.cost_unit,
+                "stopped_because": chosen.stopped_because,
+                "sweep": text,
+            }
+        )
+    elif out is not None and text is not None:
+        click.echo(f"{len(chosen.proposals)} measurements in {out}: farm submit {out}")
+    elif text is not None:
+        click.echo(text, nl=False)
+    if planned.considered_count < planned.grid_count:
+        click.echo(
+            f"farm: looked at {planned.considered_count} of {planned.grid_count} configurations; "
+            "name strategies, world sizes or batch sizes to look at others",
+            err=True,
+        )
+    if chosen.stopped_because is not None:
+        click.echo(f"farm: {chosen.stopped_because}", err=True)
+    elif not chosen.proposals:
+        regret = f"{chosen.regret_before_ratio * 100:.3g} %"
+        click.echo(f"farm: the expected regret is {regret} already", err=True)
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(
+            "--out", str(out), f"a file that can be written ({error.strerror or error})"
+        ) from None
+
+
+def _counts(choice: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    counts = _numbers(choice, name, int, "whole numbers such as 1,2,4")
+    if any(count < 1 for count in counts):
+        raise InvalidSpec(f"--{name.replace('_', '-')}", counts, "whole numbers of at least 1")
+    return counts
+
+
+def _numbers(
+    choice: Mapping[str, Any], name: str, read: Callable[[str], _T], expected: str
+) -> tuple[_T, ...]:
+    text: str | None = choice[name]
+    try:
+        return tuple(read(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise InvalidSpec(f"--{name.replace('_', '-')}", text, expected) from None

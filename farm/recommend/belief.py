@@ -1,0 +1,236 @@
+"""What is believed of many step times together: means, and how the errors go along with each other.
+
+A predictor says how long a step takes. A plan needs more: what a measurement here would teach
+about there. That is this module's covariance; where a predictor is given, the means are its own.
+Values in, values out; all times are natural logarithms of seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import nnls
+
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.predictors.contracts import FittedPredictor
+
+Array = NDArray[np.float64]
+
+# One measurement's own error of ln(time). Repetitions of one cell of Graur's thesis differ by 2 %
+# in the median and by more than 10 % in 3 of 12.
+NOISE_LOG = 0.03
+# How far a coefficient of the physical mean may be off, in ln: in common, and of one world size.
+_COEFFICIENT_LOG = 0.7
+_WIDTH_LOG = 0.4
+# How far a step time may be off the physical mean, and over what distances that changes.
+_RESIDUAL_LOG = 0.2
+_DELAYED_LOG = 0.4  # on top, for the widest gang at the longest delay
+_BATCH_LENGTH = 3.0  # in ln(global batch size)
+_WIDTH_LENGTH = 0.7  # in ln(machines)
+_DELAY_LENGTH = 0.5  # as a share of the largest delay
+# Without a single measurement nothing says whether a step takes milliseconds or minutes.
+_SCALE_LOG = 2.0
+# What remains in common when a name (strategy, network, framework ...) differs.
+_OTHER_NAME_RATIO = 0.5
+_RIDGE = 0.1  # of the fit of the coefficients, against equal shares of the middle of the grid
+_LEAST_SHARE = 0.02  # of a coefficient, of its share there: what was fitted to 0 may still not be 0
+_LOCAL_COUNT = 2  # of the terms, those of one machine
+_ROUNDS = 8
+_LONGEST_STEP = 1.0  # of ln(coefficient) in one round
+_PRIOR_COUNT = 5.0  # measurements that the assumed errors above are worth
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Jointly normal ln(step time) of n configurations.
+
+    `mean`: (n,); `covariance`: (n, n), of the times themselves, to which one more measurement of
+    configuration i adds `noise_log` as its own error.
+    """
+
+    mean: Array
+    covariance: Array
+    noise_log: float = NOISE_LOG
+
+
+def believe(
+    observations: Sequence[Observation],
+    configurations: Sequence[Configuration],
+    *,
+    fitted: FittedPredictor | None = None,
+) -> Belief:
+    """Say what the observations tell of the configurations, in their order.
+
+    The prior is a sum of physical terms, t(x) = sum_j c_j phi_j(x), see `physical_terms`, whose
+    coefficients are known to a factor, and a smooth residual of ln t. To first order an error d
+    of ln c_j changes ln t by w_j(x) d, where w_j = c_j phi_j / t is the term's share; so the
+    errors of two configurations go along by how alike their shares are. `fitted` replaces the
+    means where it knows one.
+    """
+    together = [*configurations, *(o.configuration for o in observations)]
+    count = len(configurations)
+    logs = np.log([o.step_time_s for o in observations])
+    terms = physical_terms(together)
+    parts = terms * _coefficients(terms[count:], logs, scale=_middle(terms))
+    noise = NOISE_LOG**2 / np.maximum([o.weight for o in observations], 1e-3)
+    mean, covariance = _posterior(parts, _kernels(together), logs, noise)
+    if fitted is not None:
+        for i, estimate in enumerate(fitted.predict(configurations)):
+            if estimate.step_time_s is not None:
+                mean[i] = math.log(estimate.step_time_s)
+    return Belief(mean=mean, covariance=covariance)
+
+
+def physical_terms(configurations: Sequence[Configuration]) -> Array:
+    """Return what a step's time is made of, without the coefficients: (n, terms), without units.
+
+    In order: a constant; the examples of one replica (compute); for gangs of m machines log2(m)
+    messages one after another; the same times the one-way delay (a ring took 2, 3.5 and 4 round
+    trips at 2, 3 and 4 ranks, which 2 log2(m) follows); the bytes of a ring, 2 (n - 1) / n of the
+    gradients (Patarasuk and Yuan 2009), or n / servers through parameter servers; and these over
+    the bandwidth where there is a limit. Terms that no configuration has are left out.
+    """
+    rows = []
+    for c in configurations:
+        doublings = math.log2(c.machine_count)
+        n = c.world_size
+        volume = n / c.server_count if c.server_count else 2 * (n - 1) / n
+        limited = volume / c.bandwidth_bytes_per_s if c.bandwidth_bytes_per_s else 0.0
+        delayed = doublings * (c.one_way_delay_s + c.jitter_s)
+        rows.append((1.0, c.per_replica_batch_size, doublings, delayed, volume, limited))
+    terms = np.array(rows)
+    return terms[:, terms.max(axis=0) > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """How errors go along before anything is measured, each (n, n): of ln(coefficient) of the terms
+    of one machine, of those of the network, and of the residual of ln(time)."""
+
+    local: Array
+    remote: Array
+    residual: Array
+
+    def covariance(self, shares: Array) -> Array:
+        """Return that of ln(time), where terms have those shares of it: (n, terms)."""
+        local = shares[:, :_LOCAL_COUNT] @ shares[:, :_LOCAL_COUNT].T
+        remote = shares[:, _LOCAL_COUNT:] @ shares[:, _LOCAL_COUNT:].T
+        total: Array = local * self.local + remote * self.remote + self.residual
+        return total
+
+
+def _kernels(configurations: Sequence[Configuration]) -> _Kernels:
+    machines = np.log([c.machine_count for c in configurations])
+    apart = np.abs(machines[:, None] - machines[None, :])
+    coefficient = _COEFFICIENT_LOG**2 + _WIDTH_LOG**2 * np.exp(-apart / _WIDTH_LENGTH)
+    compute = _OTHER_NAME_RATIO ** _differences(configurations, _COMPUTE_NAMES)
+    everything = compute * _OTHER_NAME_RATIO ** _differences(configurations, _NETWORK_NAMES)
+    residual = _residual_logs(configurations)
+    return _Kernels(
+        local=coefficient * compute,
+        remote=coefficient * everything,
+        residual=np.outer(residual, residual) * _smooth(configurations) * everything,
+    )
+
+
+_COMPUTE_NAMES = ("model", "dataset", "training_pass", "framework", "instance_type")
+_NETWORK_NAMES = ("strategy", "placement", "network", "server_count")
+
+
+def _differences(configurations: Sequence[Configuration], names: Sequence[str]) -> Array:
+    """Count the names in which two configurations differ: (n, n)."""
+    count: Array = np.zeros((len(configurations), len(configurations)))
+    for name in names:
+        values = [repr(getattr(c, name)) for c in configurations]
+        _, codes = np.unique(values, return_inverse=True)
+        count += codes[:, None] != codes[None, :]
+    return count
+
+
+def _residual_logs(configurations: Sequence[Configuration]) -> Array:
+    """Return how far each may be off the physical mean; furthest for wide gangs on slow networks.
+
+    There windows, buffers and lost packets decide, of which the terms know nothing.
+    """
+    machines = np.log([c.machine_count for c in configurations])
+    delays_s = np.array([c.one_way_delay_s for c in configurations])
+    widest, longest_s = machines.max() or 1.0, delays_s.max() or 1.0
+    reach = np.sqrt(delays_s / longest_s) * machines / widest
+    logs: Array = np.hypot(_RESIDUAL_LOG, _DELAYED_LOG * reach)
+    return logs
+
+
+def _smooth(configurations: Sequence[Configuration]) -> Array:
+    longest_s = max(c.one_way_delay_s for c in configurations) or 1.0
+    places = np.array(
+        [
+            (
+                math.log(c.global_batch_size) / _BATCH_LENGTH,
+                math.log(c.machine_count) / _WIDTH_LENGTH,
+                c.one_way_delay_s / longest_s / _DELAY_LENGTH,
+            )
+            for c in configurations
+        ]
+    )
+    # Matern with nu = 3/2: a time has kinks where a network's buffer overflows.
+    squares = ((places[:, None, :] - places[None, :, :]) ** 2).sum(axis=2)
+    distance: Array = np.sqrt(3 * squares)
+    smooth: Array = (1 + distance) * np.exp(-distance)
+    return smooth
+
+
+def _middle(terms: Array) -> Array:
+    """Return the coefficients with which every term weighs the same in the middle of the grid."""
+    return np.array([1 / np.median(column[column > 0]) for column in terms.T])
+
+
+def _coefficients(terms: Array, logs: Array, *, scale: Array) -> Array:
+    """Fit coefficients of at least 0 to relative errors; what is not known stays near `scale`."""
+    if not len(logs):
+        return scale
+    rows = terms * scale / np.exp(logs)[:, None]
+    equal_share = np.exp(np.median(logs)) / len(scale)
+    system = np.vstack([rows, _RIDGE * np.eye(len(scale)) / equal_share])
+    target = np.concatenate([np.ones(len(logs)), np.full(len(scale), _RIDGE)])
+    solution, _ = nnls(system, target)
+    fitted: Array = np.maximum(solution, _LEAST_SHARE * equal_share) * scale
+    return fitted
+
+
+def _posterior(parts: Array, kernels: _Kernels, logs: Array, noise: Array) -> tuple[Array, Array]:
+    """Take in the measurements of the last rows; return mean and covariance of the others.
+
+    `parts`: (n, terms), of the prior's time. The logarithm of a sum is not linear in those of its
+    terms, so it is linearised where the last round's coefficients are, until these stay (the
+    iterated extended Kalman filter, Bell and Cathey 1993).
+    """
+    known = slice(len(parts) - len(logs), None)
+    errors = np.zeros_like(parts)  # of ln(coefficient)
+    for _ in range(_ROUNDS if len(logs) else 1):
+        now = parts * np.exp(errors)
+        times = now.sum(axis=1)
+        shares = now / times[:, None]
+        covariance = kernels.covariance(shares)
+        expected = np.log(times) - (shares * errors).sum(axis=1)
+        if not len(logs):
+            return expected, covariance + _SCALE_LOG**2
+        factor = cho_factor(covariance[known, known] + np.diag(noise))
+        news = cho_solve(factor, logs - expected[known])
+        weighed = shares[known] * news[:, None]
+        local = kernels.local[:, known] @ weighed[:, :_LOCAL_COUNT]
+        remote = kernels.remote[:, known] @ weighed[:, _LOCAL_COUNT:]
+        step = np.hstack([local, remote]) - errors
+        errors += np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+    others = slice(0, len(parts) - len(logs))
+    cross = covariance[others, known]
+    # Larger errors than assumed widen all that is believed; smaller ones narrow nothing, since the
+    # coefficients were fitted to the same values.
+    surprise = float((logs - expected[known]) @ news)
+    spread = max(1.0, (_PRIOR_COUNT + surprise) / (_PRIOR_COUNT + len(logs)))
+    posterior = covariance[others, others] - cross @ cho_solve(factor, cross.T)
+    return expected[others] + cross @ news, posterior * spread

@@ -1,0 +1,221 @@
+"""Which configurations compete for a question, measured as asked or not.
+
+Strategies, world sizes and instance types are those that the origin knows, at any batch size and
+delay, and the world sizes that the question names. What is known to run out of memory is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.catalogue import StrategyFacts
+from farm.core.measurement import OK
+from farm.core.trainer_lines import FailureKind
+from farm.recommend.configuration import Configuration
+from farm.recommend.contracts import Evidence, Question
+from farm.recommend.measured import answers, name_of
+
+_OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
+# Far more than anybody compares; each costs a prediction.
+MAX_CANDIDATES = 500
+
+_ALONE = "single"  # the strategy that needs no gang
+
+_Way = tuple[str | None, str | None, str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    configurations: tuple[Configuration, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def configuration_of(evidence: Evidence, question: Question) -> Configuration:
+    """Return the configuration that a measurement of the question's workload was made of."""
+    found = Configuration(
+        model=question.model,
+        dataset=question.dataset,
+        training_pass=question.training_pass,
+        framework=evidence.framework,
+        strategy=evidence.strategy,
+        placement=evidence.placement,
+        network=evidence.network,
+        instance_type=evidence.instance_type,
+        world_size=evidence.world_size,
+        server_count=evidence.server_count,
+        global_batch_size=evidence.global_batch_size,
+        one_way_delay_s=evidence.one_way_delay_s,
+        bandwidth_bytes_per_s=evidence.bandwidth_bytes_per_s,
+        packet_loss_ratio=evidence.packet_loss_ratio,
+        jitter_s=evidence.jitter_s,
+    )
+    return found.without_network() if found.is_one_machine else found
+
+
+def candidates(
+    evidence: Sequence[Evidence],
+    question: Question,
+    *,
+    strategies: Mapping[str, StrategyFacts] | None = None,
+) -> Candidates:
+    """Return every configuration that competes, one machine first, then by world size.
+
+    `evidence`: of the question's workload, on one kind of hardware. `strategies`: which world
+    sizes those that are known here can do. One machine is among the candidates even if none was
+    measured: a predictor says whether anything can be said of it.
+    """
+    facts = strategies or {}
+    usable = [e for e in evidence if e.status == OK]
+    found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(usable, question)])
+    measured = {(e.strategy, e.world_size) for e in usable}
+    failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
+    fitting, warnings = [], []
+    for configuration in found:
+        chosen = (configuration.strategy, configuration.world_size)
+        if configuration.world_size > question.global_batch_size or not (
+            chosen in measured or _can_do(*chosen, facts)
+        ):
+            continue
+        why = _out_of_memory(configuration, failed, usable, question)
+        if why is None:
+            fitting.append(configuration)
+        elif why:
+            warnings.append(why)
+    if len(fitting) > MAX_CANDIDATES:
+        warnings.append(
+            f"{len(fitting)} configurations compete, of which the {MAX_CANDIDATES} with the fewest "
+            "machines were looked at: name strategies, networks or world sizes"
+        )
+    return Candidates(
+        configurations=tuple(fitting[:MAX_CANDIDATES]), warnings=tuple(dict.fromkeys(warnings))
+    )
+
+
+def _can_do(strategy: str | None, world_size: int, facts: Mapping[str, StrategyFacts]) -> bool:
+    known = facts.get(strategy or "")
+    return known is None or (
+        known.min_world_size <= world_size
+        and (known.max_world_size is None or world_size <= known.max_world_size)
+    )
+
+
+def _one_machine(
+    evidence: Sequence[Evidence], question: Question, facts: Mapping[str, StrategyFacts]
+) -> Iterable[Configuration]:
+    """Return the ways in which one machine was tried, or else what it would be without a gang."""
+    single = [e for e in evidence if e.is_one_machine]
+    # What failed early does not know its framework.
+    single = [e for e in single if e.status == OK] or single
+    ways = dict.fromkeys(
+        (e.strategy, e.framework, e.placement, None, e.instance_type) for e in single or evidence
+    )
+    for way in ways:
+        strategy = way[0] if single or _can_do(way[0], 1, facts) else _ALONE
+        yield _configuration((strategy, *way[1:]), question, world_size=1, server_count=0)
+
+
+def _gangs(usable: Sequence[Evidence], question: Question) -> Iterable[Configuration]:
+    known = [e for e in usable if not e.is_one_machine]
+    networks = _networks(known, question)
+    gangs = [
+        e
+        for e in known
+        if e.network in networks and (not question.strategies or e.strategy in question.strategies)
+    ]
+    server_counts: dict[_Way, dict[int, None]] = {}
+    for item in gangs:
+        way = (item.strategy, item.framework, item.placement, item.network, item.instance_type)
+        server_counts.setdefault(way, {})[item.server_count] = None
+    paired = {(e.strategy, e.world_size, e.server_count) for e in known}
+    world_sizes = sorted(set(question.world_sizes) or {e.world_size for e in known})
+    for world_size in world_sizes:
+        for way, counts in server_counts.items():
+            measured = [c for c in counts if (way[0], world_size, c) in paired]
+            for server_count in measured or counts:
+                if world_size > 1 or server_count:
+                    yield _configuration(
+                        way, question, world_size=world_size, server_count=server_count
+                    )
+
+
+def _networks(known: Sequence[Evidence], question: Question) -> set[str | None]:
+    """Return the networks on which gangs may be asked about.
+
+    A network's name says what made its conditions, such as an emulator. One that was only ever
+    measured untouched cannot delay anything, unless no network here was touched at all.
+    """
+    is_touched = _is_touched(question)
+    alike = {e.network for e in known if _is_touched(e) is is_touched}
+    networks = alike or {e.network for e in known}
+    return {n for n in networks if not question.networks or n in question.networks}
+
+
+def _is_touched(conditions: Evidence | Question) -> bool:
+    return bool(
+        conditions.one_way_delay_s
+        or conditions.packet_loss_ratio
+        or conditions.jitter_s
+        or conditions.bandwidth_bytes_per_s is not None
+    )
+
+
+def _configuration(
+    way: _Way, question: Question, *, world_size: int, server_count: int
+) -> Configuration:
+    strategy, framework, placement, network, instance_type = way
+    asked = Configuration(
+        model=question.model,
+        dataset=question.dataset,
+        training_pass=question.training_pass,
+        framework=framework,
+        strategy=strategy,
+        placement=placement,
+        network=network,
+        instance_type=instance_type,
+        world_size=world_size,
+        server_count=server_count,
+        global_batch_size=question.global_batch_size,
+        one_way_delay_s=question.one_way_delay_s,
+        bandwidth_bytes_per_s=question.bandwidth_bytes_per_s,
+        packet_loss_ratio=question.packet_loss_ratio,
+        jitter_s=question.jitter_s,
+    )
+    return asked.without_network() if asked.is_one_machine else asked
+
+
+def _out_of_memory(
+    asked: Configuration,
+    failed: Sequence[Evidence],
+    usable: Sequence[Evidence],
+    question: Question,
+) -> str | None:
+    """Say why a configuration cannot fit into memory; None where nothing speaks against it.
+
+    `failed`: what ran out of memory. Memory grows with the batch of a replica and does not depend
+    on the network. The text is empty where this very question failed, which is told with the
+    failures.
+    """
+    smaller = [
+        e for e in failed if e.global_batch_size <= asked.global_batch_size and _is_alike(e, asked)
+    ]
+    if not smaller or any(
+        e.global_batch_size >= asked.global_batch_size and _is_alike(e, asked) for e in usable
+    ):
+        return None
+    if any(answers(e, question) for e in smaller):
+        return ""
+    return (
+        f"{name_of(asked)}: ran out of memory with global_batch_size "
+        f"{max(e.global_batch_size for e in smaller)}, so it cannot do with "
+        f"{asked.global_batch_size}"
+    )
+
+
+def _is_alike(evidence: Evidence, asked: Configuration) -> bool:
+    return (
+        evidence.strategy,
+        evidence.instance_type,
+        evidence.world_size,
+        evidence.server_count,
+    ) == (asked.strategy, asked.instance_type, asked.world_size, asked.server_count)

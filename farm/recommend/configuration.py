@@ -1,0 +1,83 @@
+"""What a step's time depends on, and what was measured of it. Values only."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from farm.core.spec import EMULATORS, TCP_PROXY, TrainingPass
+
+_TOLD_BY_THEIR_DELAY = frozenset(EMULATORS) - {TCP_PROXY}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One way to train on one network. Names are free text where they were imported; None: unnamed.
+
+    `world_size` counts the ranks that train; servers come on top. No bandwidth: not limited.
+    """
+
+    model: str | None = None
+    dataset: str | None = None
+    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    framework: str | None = None
+    strategy: str | None = None
+    placement: str | None = None
+    network: str | None = None
+    instance_type: str | None = None
+    world_size: int
+    server_count: int = 0
+    global_batch_size: int
+    one_way_delay_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    packet_loss_ratio: float = 0.0
+    jitter_s: float = 0.0
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether it needs no network at all."""
+        return self.world_size == 1 and self.server_count == 0
+
+    @property
+    def machine_count(self) -> int:
+        """Ranks that train and servers beside them."""
+        return self.world_size + self.server_count
+
+    @property
+    def per_replica_batch_size(self) -> float:
+        """Examples that a replica consumes in one step, on average."""
+        return self.global_batch_size / self.world_size
+
+    def without_network(self) -> Configuration:
+        """Return the same where no packet is sent: what one machine is, whatever its network."""
+        return dataclasses.replace(
+            self,
+            network=None,
+            one_way_delay_s=0.0,
+            bandwidth_bytes_per_s=None,
+            packet_loss_ratio=0.0,
+            jitter_s=0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A measured time of one synchronous step, of one origin and one kind of hardware.
+
+    `weight` is at most 1; less says that the value is suspicious, and how much of it is believed.
+    """
+
+    measurement_id: int
+    configuration: Configuration
+    step_time_s: float
+    weight: float = 1.0
+
+
+def network_of(name: str | None) -> str | None:
+    """Return the name of a measurement's network as configurations have it.
+
+    Emulators that delay, lose and limit packets as a real network would are told by what they do,
+    so that with and without a delay it is one network. A proxy stays another: TCP does not notice
+    its delay, and a step across it takes another time.
+    """
+    return None if name in _TOLD_BY_THEIR_DELAY else name

@@ -1,0 +1,69 @@
+"""How many steps an epoch has: what the measurements say before what the data set's size does.
+
+Studies count epochs in their own way: one of the published ones runs 70 steps at every batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.measurement import OK
+from farm.recommend.contracts import Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochLength:
+    """`step_count` None goes with the reason."""
+
+    step_count: int | None
+    unknown_because: str | None = None
+
+
+def epoch_length(
+    evidence: Sequence[Evidence], *, global_batch_size: int, examples_count: int | None
+) -> EpochLength:
+    """Return the steps of an epoch at a global batch size, which need not have been measured.
+
+    What was measured with that batch size answers, by majority. Between other batch sizes the rule
+    is ceil(N / B), with a number of examples N that explains every measured length, or a fixed
+    number of steps where only that does. `examples_count`: of the data set, if it is known here.
+    """
+    known = _lengths(evidence)
+    if global_batch_size in known:
+        return EpochLength(step_count=known[global_batch_size])
+    if not known:
+        if examples_count is None:
+            return _unknown("no measurement says how many steps an epoch has")
+        return EpochLength(step_count=math.ceil(examples_count / global_batch_size))
+    # ceil(N / B) = s for every N above (s - 1) B and up to s B.
+    least = max((s - 1) * b for b, s in known.items()) + 1
+    most = min(s * b for b, s in known.items())
+    if examples_count is not None and least <= examples_count <= most:
+        least = most = examples_count
+    if least > most:
+        if len(set(known.values())) == 1:
+            return EpochLength(step_count=next(iter(known.values())))
+        return _unknown("the measured epochs fit neither a data set nor a fixed number of steps")
+    shortest, longest = (math.ceil(n / global_batch_size) for n in (least, most))
+    if shortest != longest:
+        return _unknown(f"by the measurements an epoch has {shortest} to {longest} steps")
+    return EpochLength(step_count=shortest)
+
+
+def _lengths(evidence: Sequence[Evidence]) -> Mapping[int, int]:
+    """Return the usual number of steps by global batch size; of equally usual ones the larger."""
+    counts: dict[int, Counter[int]] = {}
+    for item in evidence:
+        if item.status == OK and item.steps_per_epoch is not None:
+            counts.setdefault(item.global_batch_size, Counter())[item.steps_per_epoch] += 1
+    return {
+        batch_size: max(steps, key=lambda count: (steps[count], count))
+        for batch_size, steps in counts.items()
+    }
+
+
+def _unknown(reason: str) -> EpochLength:
+    return EpochLength(step_count=None, unknown_because=reason)

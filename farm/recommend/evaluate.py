@@ -1,0 +1,255 @@
+"""How good each predictor is on measurements that it has not seen, by what was held out.
+
+A trial is one fit and its answers, and stands alone, so that trials may run at the same time in
+several processes. The intervals are calibrated within its training alone: what is tested has no
+part in them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.conformal import AIMS
+from farm.recommend.features import plain
+from farm.recommend.few_shot import Truth, few_shot
+from farm.recommend.prediction import Prediction
+from farm.recommend.predictors import PREDICTORS
+from farm.recommend.questions import factor, questions
+from farm.recommend.scores import (
+    ErrorScore,
+    IntervalScore,
+    Outcome,
+    RegretScore,
+    error_score,
+    interval_score,
+    regret_ratio,
+    regret_score,
+)
+from farm.recommend.splits import Fold, Split
+from farm.recommend.step_time_model import fit_step_time_model
+
+POOLED = "all that leave one out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Fit to a part, ask for the rest. `position`: of the split among those that were tried."""
+
+    predictor_name: str
+    position: int
+    fold: Fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What a trial found; `constant`: the same with intervals of constant width."""
+
+    trial: Trial
+    outcomes: tuple[Outcome, ...]
+    constant: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalComparison:
+    """Local intervals and, calibrated on the same errors, those of constant width in ln(time)."""
+
+    local: IntervalScore
+    constant: IntervalScore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitScore:
+    """How one predictor did under one split; `intervals`: of 80 % and of 90 %.
+
+    `choices`: as an answer would make them, with the measured times of what was in the training,
+    each fold by itself. `unseen_choices`: with every option predicted by the fold that held it
+    out, so that none of them is known.
+    """
+
+    predictor: str
+    split: str
+    fold_count: int
+    errors: ErrorScore
+    choices: RegretScore
+    unseen_choices: RegretScore
+    intervals: tuple[IntervalComparison, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotTrial:
+    """Measure up to so many of the configurations, planned or at random, and then choose."""
+
+    predictor_name: str
+    counts: tuple[int, ...]
+    is_planned: bool
+    seed: int
+    machine_price: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotScore:
+    """`choices`: over all seeds; `errors` are not counted, since what is chosen is what matters."""
+
+    predictor: str
+    measurement_count: int
+    is_planned: bool
+    seed_count: int
+    choices: RegretScore
+
+
+def trials(predictor_names: Iterable[str], splits: Sequence[Split]) -> list[Trial]:
+    """Return one trial for each predictor, split and fold."""
+    return [
+        Trial(predictor_name=name, position=position, fold=fold)
+        for name in predictor_names
+        for position, split in enumerate(splits)
+        for fold in split.folds
+    ]
+
+
+def run_trial(observations: Sequence[Observation], trial: Trial) -> Tried:
+    """Fit to the training of the trial's fold and predict what it tests."""
+    training = [observations[i] for i in trial.fold.training]
+    tested = [observations[i] for i in trial.fold.tested]
+    asked = [o.configuration for o in tested]
+    model = fit_step_time_model(training, predictor=PREDICTORS[trial.predictor_name], asked=asked)
+    return Tried(
+        trial=trial,
+        outcomes=_outcomes(tested, model.predict(asked)),
+        constant=_outcomes(tested, model.predict(asked, is_constant=True)),
+    )
+
+
+def _outcomes(
+    observations: Sequence[Observation], predictions: Sequence[Prediction]
+) -> tuple[Outcome, ...]:
+    return tuple(
+        Outcome(observation=o, prediction=p) for o, p in zip(observations, predictions, strict=True)
+    )
+
+
+def summarise(
+    observations: Sequence[Observation],
+    splits: Sequence[Split],
+    tried: Sequence[Tried],
+    *,
+    machine_price: float,
+) -> list[SplitScore]:
+    """Score each predictor under each split, and over all that leave one value out together."""
+    regrets_of = _Regrets(observations, machine_price=machine_price)
+    found = []
+    for name in dict.fromkeys(t.trial.predictor_name for t in tried):
+        own = [t for t in tried if t.trial.predictor_name == name]
+        for position, split in enumerate(splits):
+            of_split = [t for t in own if t.trial.position == position]
+            each = [regrets_of([t]) for t in of_split]
+            regrets = [ratio for ratios in each for ratio in ratios]
+            found.append(_score(name, split.name, of_split, regrets, regrets_of(of_split)))
+        pooled = [t for t in own if splits[t.trial.position].is_leave_one_out]
+        if len({t.trial.position for t in pooled}) > 1:
+            found.append(_score(name, POOLED, pooled, [], []))
+    return found
+
+
+def _score(
+    predictor: str,
+    split: str,
+    tried: Sequence[Tried],
+    regrets: Sequence[float],
+    unseen_regrets: Sequence[float],
+) -> SplitScore:
+    outcomes = [outcome for t in tried for outcome in t.outcomes]
+    constant = [outcome for t in tried for outcome in t.constant]
+    return SplitScore(
+        predictor=predictor,
+        split=split,
+        fold_count=len(tried),
+        errors=error_score(outcomes),
+        choices=regret_score(regrets),
+        unseen_choices=regret_score(unseen_regrets),
+        intervals=tuple(
+            IntervalComparison(
+                local=interval_score(outcomes, aim_ratio=aim),
+                constant=interval_score(constant, aim_ratio=aim),
+            )
+            for aim in AIMS
+        ),
+    )
+
+
+class _Regrets:
+    """The questions that the measurements can answer, and the truth of each."""
+
+    def __init__(self, observations: Sequence[Observation], *, machine_price: float) -> None:
+        truth = Truth.of(observations)
+        self._objective = factor(truth.configurations, machine_price=machine_price)
+        self._true = {c: truth.step_time_s(c) * self._objective(c) for c in truth.repetitions}
+        self._questions = questions(truth.configurations)
+
+    def __call__(self, tried: Iterable[Tried]) -> list[float]:
+        """Return the regret of every choice in which an option was held out.
+
+        What was held out has its prediction, what was not its measured time. A choice of which
+        nothing that was held out is known is none.
+        """
+        held_out: dict[Configuration, list[float]] = {}
+        for t in tried:
+            for outcome in t.outcomes:
+                times_s = held_out.setdefault(plain(outcome.observation.configuration), [])
+                if outcome.prediction.step_time_s is not None:
+                    times_s.append(outcome.prediction.step_time_s)
+        found = []
+        for options in self._questions:
+            if not any(held_out.get(c) for c in options):
+                continue
+            predicted = {
+                c: statistics.median(held_out[c]) * self._objective(c)
+                if c in held_out
+                else self._true[c]
+                for c in options
+                if held_out.get(c) != []
+            }
+            found.append(regret_ratio({c: self._true[c] for c in options}, predicted))
+        return found
+
+
+def run_few_shot(
+    observations: Sequence[Observation],
+    trial: FewShotTrial,
+    *,
+    failures: Sequence[Configuration] = (),
+) -> Mapping[int, list[float]]:
+    """Return the regret of every choice after each number of measurements."""
+    truth = Truth.of(observations, failures)
+    return few_shot(
+        truth,
+        counts=trial.counts,
+        seed=trial.seed,
+        is_planned=trial.is_planned,
+        predictor=PREDICTORS[trial.predictor_name],
+        factor=factor(truth.configurations, machine_price=trial.machine_price),
+    )
+
+
+def summarise_few_shot(
+    found: Iterable[tuple[FewShotTrial, Mapping[int, list[float]]]],
+) -> list[FewShotScore]:
+    """Pool the regrets of all seeds."""
+    pooled: dict[tuple[str, bool, int], list[list[float]]] = {}
+    for trial, regrets in found:
+        for count, ratios in regrets.items():
+            key = (trial.predictor_name, trial.is_planned, count)
+            pooled.setdefault(key, []).append(ratios)
+    return [
+        FewShotScore(
+            predictor=name,
+            measurement_count=count,
+            is_planned=is_planned,
+            seed_count=len(groups),
+            choices=regret_score([ratio for group in groups for ratio in group]),
+        )
+        for (name, is_planned, count), groups in pooled.items()
+    ]

@@ -1,0 +1,42 @@
+"""All that an evaluation found, to be printed or written as a report. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farm.recommend.evaluate import FewShotScore, SplitScore
+from farm.recommend.scores import Outcome
+from farm.recommend.suspicious import Suspicion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A suspicious measurement, in words."""
+
+    configuration: str
+    step_time_s: float
+    suspicion: Suspicion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Of one workload and kind of hardware.
+
+    `machine_price`: what is minimised by a choice is time x (1 + machines x it). `outcomes`: of
+    the first split, as the first predictor answered it; left out of JSON, being long.
+    """
+
+    origin: str
+    model: str | None
+    dataset: str | None
+    fingerprint: str | None
+    observation_count: int
+    failure_count: int
+    machine_price: float
+    is_weak: bool
+    seed: int
+    predictors: tuple[str, ...]
+    splits: tuple[SplitScore, ...]
+    few_shots: tuple[FewShotScore, ...]
+    suspicious: tuple[Doubt, ...]
+    outcomes: tuple[Outcome, ...]

@@ -1,0 +1,190 @@
+"""How good the advice is after few measurements, planned or taken at random. Pure.
+
+A data set plays the truth. Who measures starts with nothing: he sees which configurations exist,
+and of those he measured what came out, a failure too. A failure costs a measurement like any
+other. One machine is measured once for all delays.
+
+A seed decides: which of its repetitions a measurement of a configuration returns; an error of the
+measurement on top, exp(N(0, noise)); which of equally good proposals comes first, and the
+possible truths that a plan draws; or the random sample. What is compared in the end is the data
+set itself: the median of all repetitions, without errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.recommend.belief import believe
+from farm.recommend.choices import choices
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.features import plain
+from farm.recommend.planner import Candidate, plan
+from farm.recommend.predictors.contracts import Predictor
+
+ROUND_COUNT = 3  # measurements that are planned at once, before anything of them is known
+NOISE_LOG = 0.02  # the median difference between repetitions in Graur's thesis
+
+Factor = Callable[[Configuration], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What can be measured: repetitions by configuration, one machine without its network.
+
+    `failures` cost a measurement, and are no option of any choice.
+    """
+
+    repetitions: Mapping[Configuration, tuple[Observation, ...]]
+    failures: frozenset[Configuration]
+
+    @classmethod
+    def of(
+        cls, observations: Sequence[Observation], failures: Collection[Configuration] = ()
+    ) -> Truth:
+        groups: dict[Configuration, list[Observation]] = {}
+        for observation in observations:
+            groups.setdefault(plain(observation.configuration), []).append(observation)
+        failed = {plain(c) for c in failures} - set(groups)
+        return cls(
+            repetitions={c: tuple(group) for c, group in groups.items()},
+            failures=frozenset(failed),
+        )
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """All that may be measured, in an order that does not depend on the rows'."""
+        return sorted([*self.repetitions, *self.failures], key=repr)
+
+    def step_time_s(self, configuration: Configuration) -> float:
+        """Return the median of the repetitions."""
+        return statistics.median(o.step_time_s for o in self.repetitions[plain(configuration)])
+
+
+def few_shot(
+    truth: Truth,
+    *,
+    counts: Sequence[int],
+    seed: int,
+    is_planned: bool,
+    predictor: Predictor | None = None,
+    noise_log: float = NOISE_LOG,
+    factor: Factor | None = None,
+) -> dict[int, list[float]]:
+    """Measure as many as the largest of `counts`; return each choice's regret after each of them.
+
+    `predictor` answers in the end, the plan's own belief where it is None. `factor`: what makes a
+    step time the quantity that is minimised, such as 1 + machines / 16; see `Candidate`.
+    """
+    campaign = _Campaign(truth, random.Random(seed), noise_log, factor or _one)
+    found = {}
+    for count in sorted(set(counts)):
+        if is_planned:
+            campaign.measure_planned(count, seed=seed)
+        else:
+            campaign.measure_random(count)
+        found[count] = campaign.regrets(predictor)
+    return found
+
+
+def _one(configuration: Configuration) -> float:
+    return 1.0
+
+
+class _Campaign:
+    """What was measured so far."""
+
+    def __init__(
+        self, truth: Truth, random: random.Random, noise_log: float, factor: Factor
+    ) -> None:
+        self._truth = truth
+        self._random = random
+        self._noise_log = noise_log
+        self._factor = factor
+        self._order = random.sample(truth.configurations, len(truth.configurations))
+        self._observations: list[Observation] = []
+        self._failures: list[Configuration] = []
+
+    @property
+    def _measured_count(self) -> int:
+        return len(self._observations) + len(self._failures)
+
+    def measure_planned(self, count: int, *, seed: int) -> None:
+        """Go on until `count` measurements, in rounds that end at multiples of a round."""
+        candidates = [
+            Candidate(configuration=c, cost=1.0, objective_factor=self._factor(c))
+            for c in self._order
+        ]
+        while self._measured_count < count:
+            size = ROUND_COUNT - self._measured_count % ROUND_COUNT
+            planned = plan(
+                self._observations,
+                candidates,
+                failures=self._failures,
+                count=min(size, count - self._measured_count),
+                seed=seed,
+            )
+            for proposal in planned.proposals:
+                self._measure(proposal.configuration)
+            if not planned.proposals:
+                return  # nothing that is left can change an answer
+
+    def measure_random(self, count: int) -> None:
+        for configuration in self._order[self._measured_count : count]:
+            self._measure(configuration)
+
+    def _measure(self, configuration: Configuration) -> None:
+        repetitions = self._truth.repetitions.get(plain(configuration))
+        if repetitions is None:
+            self._failures.append(configuration)
+            return
+        seen = self._random.choice(repetitions)
+        error = math.exp(self._random.gauss(0, self._noise_log))
+        self._observations.append(dataclasses.replace(seen, step_time_s=seen.step_time_s * error))
+
+    def regrets(self, predictor: Predictor | None) -> list[float]:
+        """Return true time of the chosen / true best - 1, of every choice in the data set."""
+        possible = list(self._truth.repetitions)
+        true = [self._truth.step_time_s(c) * self._factor(c) for c in possible]
+        told = self._told(possible, predictor)
+        found = []
+        for options in choices(possible):
+            known = [i for i in options if told[i] is not None]
+            # Who knows nothing at all begins with the fewest machines.
+            chosen = (
+                min(known, key=lambda i: told[i] or 0.0)
+                if known
+                else min(options, key=lambda i: possible[i].machine_count)
+            )
+            found.append(true[chosen] / min(true[i] for i in options) - 1)
+        return found
+
+    def _told(
+        self, configurations: Sequence[Configuration], predictor: Predictor | None
+    ) -> list[float | None]:
+        """Return what is known of each: measured where it was, predicted elsewhere, or None."""
+        measured: dict[Configuration, list[float]] = {}
+        for o in self._observations:
+            measured.setdefault(plain(o.configuration), []).append(o.step_time_s)
+        predicted = self._predicted(configurations, predictor)
+        times_s = [
+            statistics.median(measured[plain(c)]) if plain(c) in measured else time_s
+            for c, time_s in zip(configurations, predicted, strict=True)
+        ]
+        return [
+            None if time_s is None else time_s * self._factor(c)
+            for c, time_s in zip(configurations, times_s, strict=True)
+        ]
+
+    def _predicted(
+        self, configurations: Sequence[Configuration], predictor: Predictor | None
+    ) -> list[float | None]:
+        if predictor is None:
+            belief = believe(self._observations, configurations)
+            return [math.exp(mean) for mean in belief.mean]
+        estimates = predictor.fit(self._observations).predict(configurations)
+        return [estimate.step_time_s for estimate in estimates]

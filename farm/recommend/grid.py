@@ -1,0 +1,193 @@
+"""Everything that might be measured: the measured ways of training on the axes that are asked for.
+
+A way is what a step's time depends on beside numbers: model, strategy, instance type and so on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from farm.core.trainer_lines import FailureKind
+from farm.recommend.configuration import Configuration
+from farm.recommend.features import plain
+from farm.recommend.novelty import keeps_replica_batch
+
+# Five proposals then take some seconds; the time grows with the square of the number.
+MAX_CONFIGURATIONS = 400
+
+_Network = tuple[str | None, float, float | None, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The values to cross; an empty axis takes those that were measured."""
+
+    strategies: tuple[str, ...] = ()
+    world_sizes: tuple[int, ...] = ()
+    global_batch_sizes: tuple[int, ...] = ()
+    one_way_delays_s: tuple[float, ...] = ()
+    instance_types: tuple[str, ...] = ()
+
+
+def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
+    """Cross the measured ways, networks, world sizes and batch sizes, or those that axes name.
+
+    `known`: what was measured, or failed. Where it keeps the per-replica batch size while the
+    world size varies, so does the grid. One machine comes once for each batch size, without a
+    network, in the ways it was measured in; if it never was, then in those of the gangs.
+    """
+    known = [plain(c) for c in known if _is_meant(c, axes)]
+    gangs = [c for c in known if not c.is_one_machine]
+    world_sizes = sorted(set(axes.world_sizes) or {c.world_size for c in known})
+    found: dict[Configuration, None] = {}
+    for way in _ways([c for c in known if c.is_one_machine] or gangs):
+        for batch in _batches(known, axes, world_size=1):
+            found.setdefault(_one_machine(way, batch))
+    networks = _networks(gangs, axes)
+    for way in _ways(gangs):
+        for network in (n for n in networks if n[0] == way.network):
+            for world_size in world_sizes:
+                if world_size == 1 and not way.server_count:
+                    continue
+                for batch in _batches(known, axes, world_size=world_size):
+                    if batch >= world_size:
+                        found.setdefault(_gang(way, network, world_size, batch))
+    return list(found)
+
+
+def works(
+    configurations: Iterable[Configuration],
+    failures: Sequence[tuple[Configuration, str]],
+    *,
+    measured: Iterable[Configuration],
+) -> list[Configuration]:
+    """Leave out what failed, and what needs more memory than what ran out of it.
+
+    `failures`: configurations with their status. Memory grows with the batch of a replica and does
+    not depend on the network; what was measured all the same works.
+    """
+    failed = {plain(c) for c, _ in failures} - {plain(c) for c in measured}
+    full: dict[tuple[object, ...], float] = {}
+    for c, status in failures:
+        if status == FailureKind.OUT_OF_MEMORY.value and plain(c) in failed:
+            key = _memory(c)
+            full[key] = min(full.get(key, float("inf")), c.per_replica_batch_size)
+    return [
+        c
+        for c in configurations
+        if plain(c) not in failed and c.per_replica_batch_size < full.get(_memory(c), float("inf"))
+    ]
+
+
+def thinned(configurations: Sequence[Configuration], *, seed: int = 0) -> list[Configuration]:
+    """Return at most `MAX_CONFIGURATIONS`: whole questions, chosen at random, in the same order.
+
+    A question's gangs stay together, and with them the single machines they compete with.
+    """
+    if len(configurations) <= MAX_CONFIGURATIONS:
+        return list(configurations)
+    singles = [c for c in configurations if c.is_one_machine]
+    questions: dict[Configuration, list[Configuration]] = {}
+    for c in configurations:
+        if not c.is_one_machine:
+            questions.setdefault(_question(c), []).append(c)
+    kept: set[Configuration] = set()
+    for question in random.Random(seed).sample(list(questions), len(questions)):
+        if kept and len(kept) + len(questions[question]) > MAX_CONFIGURATIONS - len(singles):
+            break
+        kept.update(questions[question])
+    asked = {_question(c.without_network()) for c in kept}
+    kept.update(c for c in singles if _question(c) in asked)
+    return [c for c in configurations if c in kept]
+
+
+def _question(c: Configuration) -> Configuration:
+    """Return what is given in a question, with numbers that mean nothing where it asks."""
+    return dataclasses.replace(
+        c,
+        framework=None,
+        strategy=None,
+        placement=None,
+        instance_type=None,
+        world_size=1,
+        server_count=0,
+    )
+
+
+def _is_meant(c: Configuration, axes: Axes) -> bool:
+    if axes.instance_types and c.instance_type not in axes.instance_types:
+        return False
+    return c.is_one_machine or not axes.strategies or c.strategy in axes.strategies
+
+
+def _ways(configurations: Iterable[Configuration]) -> list[Configuration]:
+    """Return one configuration for each way, with numbers that mean nothing."""
+    ways = (
+        dataclasses.replace(
+            c,
+            world_size=1,
+            global_batch_size=1,
+            one_way_delay_s=0.0,
+            bandwidth_bytes_per_s=None,
+            packet_loss_ratio=0.0,
+            jitter_s=0.0,
+        )
+        for c in configurations
+    )
+    return list(dict.fromkeys(ways))
+
+
+def _networks(gangs: Iterable[Configuration], axes: Axes) -> list[_Network]:
+    """Return the conditions that were measured, with the delays that are asked for."""
+    found: dict[_Network, None] = {}
+    for c in gangs:
+        for delay_s in axes.one_way_delays_s or (c.one_way_delay_s,):
+            network = (c.network, delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio)
+            found.setdefault((*network, min(c.jitter_s, delay_s)))
+    return list(found)
+
+
+def _batches(known: Sequence[Configuration], axes: Axes, *, world_size: int) -> list[int]:
+    if axes.global_batch_sizes:
+        return sorted(set(axes.global_batch_sizes))
+    if keeps_replica_batch(known):
+        replica = {c.per_replica_batch_size for c in known}
+        return sorted({round(batch * world_size) for batch in replica})
+    return sorted({c.global_batch_size for c in known})
+
+
+def _one_machine(way: Configuration, batch: int) -> Configuration:
+    return dataclasses.replace(
+        way.without_network(), world_size=1, server_count=0, global_batch_size=batch
+    )
+
+
+def _gang(way: Configuration, network: _Network, world_size: int, batch: int) -> Configuration:
+    name, delay_s, bandwidth_bytes_per_s, loss_ratio, jitter_s = network
+    return dataclasses.replace(
+        way,
+        network=name,
+        world_size=world_size,
+        global_batch_size=batch,
+        one_way_delay_s=delay_s,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        packet_loss_ratio=loss_ratio,
+        jitter_s=jitter_s,
+    )
+
+
+def _memory(c: Configuration) -> tuple[object, ...]:
+    """Return what two configurations that need comparable memory agree in."""
+    return (
+        c.model,
+        c.dataset,
+        c.training_pass,
+        c.framework,
+        c.strategy,
+        c.placement,
+        c.instance_type,
+        c.is_one_machine,
+    )

@@ -1,0 +1,130 @@
+"""What the store knows of one workload, read once and kept until there are other measurements.
+
+Reads only. Which measurement counts as an observation is decided in `observations`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from farm.core.spec import TrainingPass
+from farm.recommend.configuration import Observation
+from farm.recommend.contracts import Evidence
+from farm.recommend.fit_files import digest_of
+from farm.recommend.learning import Curves
+from farm.recommend.observations import configuration_of, load
+from farm.store.accuracy_curves import accuracy_curves
+from farm.store.dashboard import measurement_stamp
+from farm.store.measurements import Filter, cells
+from farm.store.result_tables import MeasurementRow
+
+_MOST_KEPT = 32
+_COPIED = [
+    f.name for f in dataclasses.fields(Evidence) if f.name not in ("measurement_id", "network")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a model is fitted to, and the hash of all that the model follows from."""
+
+    observations: tuple[Observation, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """The measurements of a model on a data set, or of all there are where these were left open.
+
+    `evidence` by pass, of all kinds of hardware; `observed` by fingerprint, of all passes, since
+    one teaches a predictor about the other. `curves`: accuracy after each epoch, by measurement.
+    """
+
+    origin: str
+    workloads: tuple[tuple[str | None, str | None], ...]  # model, data set
+    evidence: Mapping[TrainingPass, tuple[Evidence, ...]]
+    curves: Curves
+    observed: Mapping[str | None, Observed]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is not even a failed measurement."""
+        return not self.workloads
+
+
+def read_knowledge(
+    session: Session, *, origin: str, model: str | None, dataset: str | None
+) -> Knowledge:
+    """Read what is known. Which workload is meant has to be settled where there are several."""
+    rows = [
+        row
+        for cell in cells(session, Filter(origin=origin, model=model, dataset=dataset))
+        for row in cell.measurements
+    ]
+    rows.sort(key=lambda row: row.id)
+    evidence: dict[TrainingPass, list[Evidence]] = {}
+    for row in rows:
+        evidence.setdefault(TrainingPass(row.training_pass), []).append(_evidence(row))
+    by_attempt = accuracy_curves(
+        session, {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
+    )
+    workloads = tuple(dict.fromkeys((row.model, row.dataset) for row in rows))
+    return Knowledge(
+        origin=origin,
+        workloads=workloads,
+        evidence={training_pass: tuple(items) for training_pass, items in evidence.items()},
+        curves={row.id: by_attempt[row.attempt_id] for row in rows if row.attempt_id in by_attempt},
+        observed={
+            fingerprint: Observed(
+                observations=known.observations, digest=digest_of(known.observations)
+            )
+            # Of several workloads none is asked yet.
+            for fingerprint, known in (
+                load(session, origin=origin, model=model, dataset=dataset).items()
+                if len(workloads) == 1
+                else ()
+            )
+        },
+    )
+
+
+class KnowledgeCache:
+    """What was asked about last. Threads share it; it serves one store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str | None, str | None], tuple[Hashable, Knowledge]] = (
+            OrderedDict()
+        )
+
+    def of(
+        self, session: Session, *, origin: str, model: str | None, dataset: str | None
+    ) -> Knowledge:
+        """Return what follows from the measurements that the session sees."""
+        key, stamp = (origin, model, dataset), measurement_stamp(session)
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        knowledge = read_knowledge(session, origin=origin, model=model, dataset=dataset)
+        with self._lock:
+            self._kept[key] = (stamp, knowledge)
+            self._kept.move_to_end(key)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        return knowledge
+
+
+def _evidence(row: MeasurementRow) -> Evidence:
+    return Evidence(
+        measurement_id=row.id,
+        # Under the name by which predictors know it.
+        network=configuration_of(row).network,
+        **{name: getattr(row, name) for name in _COPIED},
+    )

@@ -1,0 +1,106 @@
+"""How accurate a training gets, and after how many epochs: only what was measured.
+
+Synchronous replicas compute one and the same gradient, so with the same global batch size neither
+the number of machines nor the network changes what is learned in an epoch. Where a configuration
+itself was not trained, others with its batch size therefore answer. Of a batch size that nobody
+trained with nothing is said.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.measurement import OK
+from farm.recommend.contracts import Evidence
+
+# By measurement: the accuracy on the test set after the first epoch, the second one, and so on.
+Curves = Mapping[int, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """`epoch_count`: of the training; None where it would never reach its target.
+
+    `is_own`: measured with this very strategy and world size.
+    """
+
+    epoch_count: int | None
+    accuracy: float | None
+    is_own: bool = True
+    unknown_because: str | None = None
+
+
+def learned(
+    own: Sequence[Evidence],
+    others: Sequence[Evidence],
+    curves: Curves,
+    *,
+    epochs: int,
+    target_accuracy_ratio: float | None,
+) -> Learned:
+    """Return how long a configuration trains and how accurate that gets it.
+
+    `own`: its measurements; `others`: those of any configuration with its global batch size.
+    Without a target it trains for `epochs`.
+    """
+    for group, is_own in ((own, True), (others, False)):
+        usable = [e for e in group if e.status == OK]
+        found = (
+            _after(usable, curves, epochs=epochs, is_own=is_own)
+            if target_accuracy_ratio is None
+            else _until(usable, curves, target=target_accuracy_ratio, is_own=is_own)
+        )
+        if found is not None:
+            return found
+    if target_accuracy_ratio is None:
+        return Learned(epoch_count=epochs, accuracy=None)
+    return Learned(
+        epoch_count=None,
+        accuracy=None,
+        unknown_because="no accuracy was measured epoch by epoch with this global batch size",
+    )
+
+
+def _after(
+    group: Sequence[Evidence], curves: Curves, *, epochs: int, is_own: bool
+) -> Learned | None:
+    """Take the accuracy after so many epochs, or at the end of a shorter training."""
+    reached = [
+        curve[min(epochs, len(curve)) - 1] if (curve := curves.get(e.measurement_id)) else value
+        for e in group
+        if (value := e.accuracy) is not None or curves.get(e.measurement_id)
+    ]
+    known = [value for value in reached if value is not None]
+    # Of others a curve is needed: a single accuracy does not say after how many epochs it was.
+    if not known or not (is_own or any(e.measurement_id in curves for e in group)):
+        return None
+    return Learned(epoch_count=epochs, accuracy=statistics.median(known), is_own=is_own)
+
+
+def _until(
+    group: Sequence[Evidence], curves: Curves, *, target: float, is_own: bool
+) -> Learned | None:
+    """Count the epochs until the first evaluation at or above the target (MLPerf)."""
+    known = [curve for e in group if (curve := curves.get(e.measurement_id))]
+    if not known:
+        return None
+    counts = sorted(
+        next((epoch for epoch, value in enumerate(curve, start=1) if value >= target), None) or 0
+        for curve in known
+    )
+    needed = [count for count in counts if count]
+    if 2 * len(needed) <= len(known):
+        best, epochs = max(max(curve) for curve in known), max(len(curve) for curve in known)
+        return Learned(
+            epoch_count=None,
+            accuracy=best,
+            is_own=is_own,
+            unknown_because=f"reached at most {best:.4g} in {epochs} epochs",
+        )
+    epoch_count = needed[len(needed) // 2]
+    reached = [curve[min(epoch_count, len(curve)) - 1] for curve in known]
+    return Learned(
+        epoch_count=epoch_count, accuracy=max(target, statistics.median(reached)), is_own=is_own
+    )

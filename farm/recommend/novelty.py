@@ -1,0 +1,203 @@
+"""What of a configuration was not measured: on which axes, and whether beyond what was.
+
+An axis is a number that a step's time depends on. What is *comparable* agrees in every name
+(strategy, network and so on), or, for one machine, in every name that matters to it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from farm.recommend.configuration import Configuration
+from farm.recommend.features import NAMES, plain
+
+
+class Axis(enum.Enum):
+    """`BATCH` is global or per replica, whichever was kept the same; see `Space`."""
+
+    BATCH = "batch size"
+    WORLD_SIZE = "world size"
+    SERVERS = "server count"
+    DELAY = "delay"
+    BANDWIDTH = "bandwidth"
+    PACKET_LOSS = "packet loss"
+    JITTER = "jitter"
+    NAMES = "names"  # not a number: which combination of names it is
+
+
+NUMBERS = tuple(axis for axis in Axis if axis is not Axis.NAMES)
+_OF_THE_NETWORK = (Axis.DELAY, Axis.BANDWIDTH, Axis.PACKET_LOSS, Axis.JITTER)
+
+
+class Side(enum.Enum):
+    """Where a value lies that was not measured."""
+
+    INSIDE = "inside"  # between two that were
+    ABOVE = "above"
+    BELOW = "below"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A value on an axis that no comparable measurement has.
+
+    `is_everywhere`: nor has any other, of whatever strategy or network.
+    """
+
+    axis: Axis
+    side: Side
+    is_everywhere: bool
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it lies between measured values; of names none does."""
+        return self.side is Side.INSIDE and self.axis is not Axis.NAMES
+
+
+# The values that were measured on each of NUMBERS.
+_Values = tuple[frozenset[float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The configurations that were measured, and what of another is not among them.
+
+    `is_weak`: they keep the per-replica batch size the same while the world size varies, so that
+    it is the axis; else the global one is.
+    """
+
+    configurations: tuple[Configuration, ...]
+    is_weak: bool
+    # By whether they are single machines, then by names.
+    _curves: dict[bool, dict[tuple[object, ...], _Values]]
+    _everywhere: _Values
+
+    @classmethod
+    def of(cls, configurations: Iterable[Configuration]) -> Space:
+        ours = tuple(dict.fromkeys(plain(c) for c in configurations))
+        is_weak = keeps_replica_batch(ours)
+        curves: dict[bool, dict[tuple[object, ...], list[Configuration]]] = {True: {}, False: {}}
+        for c in ours:
+            curves[c.is_one_machine].setdefault(names(c), []).append(c)
+        return cls(
+            configurations=ours,
+            is_weak=is_weak,
+            _curves={
+                is_one: {key: _values(group, is_weak=is_weak) for key, group in known.items()}
+                for is_one, known in curves.items()
+            },
+            _everywhere=_values(ours, is_weak=is_weak),
+        )
+
+    def value(self, configuration: Configuration, axis: Axis) -> float | None:
+        """Return the number on that axis; None where it cannot matter. No limit is infinite."""
+        return _value(configuration, axis, is_weak=self.is_weak)
+
+    def gaps(self, configuration: Configuration) -> frozenset[Gap]:
+        """Return what was not measured; nothing at all may still be a new combination.
+
+        What counts is what agrees in all names, or else in as many as anything does; of single
+        machines for one, and of gangs for a gang, where there are any.
+        """
+        asked = plain(configuration)
+        curves = self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
+        own = names(asked)
+        gaps = set()
+        if own not in curves:
+            gaps.add(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
+        comparable = [curves[own]] if own in curves else _closest(own, curves)
+        for index, axis in enumerate(NUMBERS):
+            value = self.value(asked, axis)
+            if value is None:
+                continue
+            known = {v for values in comparable for v in values[index]}
+            if axis is Axis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
+                # One machine is where every curve over world sizes begins.
+                known.add(1.0)
+            if value not in known:
+                gaps.add(Gap(axis, _side(value, known), value not in self._everywhere[index]))
+        return frozenset(gaps)
+
+
+def _closest(own: tuple[object, ...], curves: dict[tuple[object, ...], _Values]) -> list[_Values]:
+    agreeing: dict[int, list[_Values]] = {}
+    for other, values in curves.items():
+        count = sum(a == b for a, b in zip(own, other, strict=True))
+        agreeing.setdefault(count, []).append(values)
+    return agreeing[max(agreeing)] if agreeing else []
+
+
+def _side(value: float, known: Collection[float]) -> Side:
+    if not known or value > max(known):
+        return Side.ABOVE
+    return Side.BELOW if value < min(known) else Side.INSIDE
+
+
+def _values(configurations: Sequence[Configuration], *, is_weak: bool) -> _Values:
+    return tuple(
+        frozenset(
+            value for c in configurations if (value := _value(c, axis, is_weak=is_weak)) is not None
+        )
+        for axis in NUMBERS
+    )
+
+
+def _value(configuration: Configuration, axis: Axis, *, is_weak: bool) -> float | None:
+    if axis in _OF_THE_NETWORK and configuration.is_one_machine:
+        return None
+    number: float | None
+    match axis:
+        case Axis.BATCH if not is_weak:
+            return float(configuration.global_batch_size)
+        case Axis.WORLD_SIZE:
+            return float(configuration.world_size)
+        case Axis.SERVERS:
+            return float(configuration.server_count)
+        case Axis.BATCH:
+            number = configuration.per_replica_batch_size
+        case Axis.DELAY:
+            number = configuration.one_way_delay_s
+        case Axis.BANDWIDTH:
+            number = configuration.bandwidth_bytes_per_s
+        case Axis.PACKET_LOSS:
+            number = configuration.packet_loss_ratio
+        case Axis.JITTER:
+            number = configuration.jitter_s
+        case Axis.NAMES:
+            raise AssertionError("names are not a number")
+    if number is None:
+        return math.inf
+    return _rounded(number) if number else 0.0
+
+
+def names(configuration: Configuration) -> tuple[object, ...]:
+    """Return what is free text or a name: configurations that agree in it form one curve."""
+    return tuple(getattr(configuration, name) for name in NAMES)
+
+
+def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:
+    """Whether these vary the world size at the same per-replica batch size (weak scaling).
+
+    Else they do so at the same global one (strong scaling): whichever takes fewer values over the
+    gangs, the global one in doubt.
+    """
+    gangs = [c for c in configurations if not c.is_one_machine]
+    replica = {_rounded(c.per_replica_batch_size) for c in gangs}
+    return len(replica) < len({c.global_batch_size for c in gangs})
+
+
+def _are_related(alone: tuple[object, ...], gang: tuple[object, ...]) -> bool:
+    """Whether a single machine does what each of a gang's does, its strategy left aside."""
+    return all(
+        a == b
+        for name, a, b in zip(NAMES, alone, gang, strict=True)
+        if name not in ("placement", "strategy", "network")
+    )
+
+
+def _rounded(number: float) -> float:
+    """Return the number without its last bits, in which equal values from a file may differ."""
+    return float(f"{number:.9g}")

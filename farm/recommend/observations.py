@@ -1,0 +1,191 @@
+"""From the store's measurements to what predictors learn from. Reads only.
+
+The one place where it is decided which measurement counts as an observation of a step time:
+
+- status ok, and a step time. What failed by itself is kept apart: that configuration is known not
+  to work. What failed because of a machine says nothing.
+- Nothing that an importer flagged as impossible or contradictory: such values are not stored.
+  What a disturbance flagged on our own farm is within the limits, and counts.
+- Kinds of hardware stay apart, as origins do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.core.measurement import OK
+from farm.core.spec import TrainingPass
+from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.recommend.configuration import Configuration, Observation, network_of
+from farm.store.measurements import Filter, cells
+from farm.store.result_tables import MeasurementRow
+
+# Of these one machine or another failed, which says nothing about the configuration.
+_OF_MACHINES = frozenset(kind.value for kind in FailureKind) - {
+    kind.value for kind in CONFIGURATION_FAILURES
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A configuration that did not work, and how that is called: `out_of_memory`, ..."""
+
+    measurement_id: int
+    configuration: Configuration
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What else was measured with an observation; None: it was not."""
+
+    measurement_id: int
+    steps_per_epoch: int | None
+    time_per_epoch_s: float | None
+    epochs: int | None
+    accuracy: float | None
+    flags: tuple[str, ...]  # what disturbed it, or was left out of it as impossible
+    notes: tuple[str, ...]  # why its source is hard to believe here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What is known on one kind of hardware.
+
+    Repetitions of a configuration are observations of their own. `facts` has one entry for each of
+    them, and for what is `untimed`: the ids of measurements with status ok and no step time, nor
+    steps per epoch to get one from the time of an epoch.
+    """
+
+    fingerprint: str | None
+    observations: tuple[Observation, ...]
+    failures: tuple[Failure, ...]
+    facts: Mapping[Configuration, tuple[Facts, ...]]
+    untimed: tuple[int, ...]
+
+    def steps_per_epoch(self, configuration: Configuration) -> int | None:
+        """Return how many steps an epoch of this very configuration had, by majority."""
+        known = [facts.steps_per_epoch for facts in self._of(configuration)]
+        counted = [count for count in known if count is not None]
+        return statistics.mode(counted) if counted else None
+
+    def time_per_epoch_s(self, configuration: Configuration) -> float | None:
+        """Return the median time of its epochs, as measured."""
+        return _median([facts.time_per_epoch_s for facts in self._of(configuration)])
+
+    def accuracy(self, configuration: Configuration) -> float | None:
+        """Return the median accuracy at the end of its repetitions."""
+        return _median([facts.accuracy for facts in self._of(configuration)])
+
+    def _of(self, configuration: Configuration) -> tuple[Facts, ...]:
+        return self.facts.get(configuration, ())
+
+
+def load(
+    session: Session,
+    *,
+    origin: str,
+    model: str | None = None,
+    dataset: str | None = None,
+    training_pass: TrainingPass | None = None,
+) -> dict[str | None, Loaded]:
+    """Return what is known of an origin by the fingerprint of its hardware, None: not named.
+
+    None leaves model, data set or pass open. The kind with the most observations comes first.
+    """
+    which = Filter(
+        origin=origin,
+        model=model,
+        dataset=dataset,
+        training_pass=training_pass.value if training_pass else None,
+    )
+    groups: dict[str | None, list[MeasurementRow]] = {}
+    for cell in cells(session, which):
+        groups.setdefault(cell.key.fingerprint, []).extend(cell.measurements)
+    loaded = [_loaded(fingerprint, rows) for fingerprint, rows in groups.items()]
+    loaded.sort(key=lambda kind: (-len(kind.observations), kind.fingerprint or ""))
+    return {kind.fingerprint: kind for kind in loaded}
+
+
+def _loaded(fingerprint: str | None, rows: list[MeasurementRow]) -> Loaded:
+    observations, failures, untimed = [], [], []
+    facts: dict[Configuration, list[Facts]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        configuration = configuration_of(row)
+        if row.status in _OF_MACHINES:
+            continue
+        if row.status != OK:
+            failures.append(
+                Failure(measurement_id=row.id, configuration=configuration, status=row.status)
+            )
+            continue
+        facts.setdefault(configuration, []).append(_facts(row))
+        step_time_s = _step_time_s(row)
+        if step_time_s is None:
+            untimed.append(row.id)
+        else:
+            observations.append(
+                Observation(
+                    measurement_id=row.id, configuration=configuration, step_time_s=step_time_s
+                )
+            )
+    return Loaded(
+        fingerprint=fingerprint,
+        observations=tuple(observations),
+        failures=tuple(failures),
+        facts={configuration: tuple(known) for configuration, known in facts.items()},
+        untimed=tuple(untimed),
+    )
+
+
+def configuration_of(row: MeasurementRow) -> Configuration:
+    """Return what a stored measurement was of; one machine has no network, whatever it says."""
+    configuration = Configuration(
+        model=row.model,
+        dataset=row.dataset,
+        training_pass=TrainingPass(row.training_pass),
+        framework=row.framework,
+        strategy=row.strategy,
+        placement=row.placement,
+        network=network_of(row.network),
+        instance_type=row.instance_type,
+        world_size=row.world_size,
+        server_count=row.server_count,
+        global_batch_size=row.global_batch_size,
+        one_way_delay_s=row.one_way_delay_s,
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        packet_loss_ratio=row.packet_loss_ratio,
+        jitter_s=row.jitter_s,
+    )
+    return configuration.without_network() if configuration.is_one_machine else configuration
+
+
+def _step_time_s(row: MeasurementRow) -> float | None:
+    if row.step_time_s is not None:
+        return row.step_time_s if row.step_time_s > 0 else None
+    if row.time_per_epoch_s and row.steps_per_epoch:
+        return row.time_per_epoch_s / row.steps_per_epoch
+    return None
+
+
+def _facts(row: MeasurementRow) -> Facts:
+    details: Mapping[str, Any] = row.details
+    return Facts(
+        measurement_id=row.id,
+        steps_per_epoch=row.steps_per_epoch,
+        time_per_epoch_s=row.time_per_epoch_s,
+        epochs=row.epochs,
+        accuracy=row.accuracy,
+        flags=tuple(flag["message"] for flag in row.flags),
+        notes=tuple(details.get("notes", ())),
+    )
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

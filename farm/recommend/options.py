@@ -1,0 +1,179 @@
+"""Options for a question: what was measured as asked, and what can be predicted beside it.
+
+A measured time stays as it was measured; a model of the step times gives it the interval that its
+repetitions are too few for. What was not measured is predicted from measurements of one origin and
+one kind of hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.catalogue import StrategyFacts
+from farm.recommend.candidates import candidates, configuration_of
+from farm.recommend.configuration import Configuration
+from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.epoch_length import epoch_length
+from farm.recommend.learning import Curves, Learned, learned
+from farm.recommend.measured import Asked, Choice, attempted, choice_of, measured_as_asked, name_of
+from farm.recommend.prediction import Basis, Prediction, StepTimeModel
+from farm.recommend.training import Terms, measured_option, predicted_option
+
+# Gives the model of a kind of hardware, by its fingerprint; None where there is none.
+Models = Callable[[str | None], StepTimeModel | None]
+
+_MAX_NAMED = 3  # of those of which the same is said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    options: tuple[Option, ...]
+    warnings: tuple[str, ...]
+
+
+def options_for(
+    evidence: Sequence[Evidence],
+    question: Question,
+    *,
+    examples_count: int | None,
+    prices_usd_per_hour: Mapping[str, float],
+    curves: Curves | None = None,
+    models: Models = lambda _: None,
+    strategies: Mapping[str, StrategyFacts] | None = None,
+) -> Options:
+    """Turn the measurements of one workload and origin into options for the question.
+
+    `examples_count`: of the training set, None if not known. `prices_usd_per_hour`: of one VM, by
+    instance type; a type that is not there has no known cost. `strategies`: what is known of some.
+    """
+    batch_size = question.global_batch_size
+    terms = Terms(
+        question=question,
+        length=epoch_length(evidence, global_batch_size=batch_size, examples_count=examples_count),
+        prices_usd_per_hour=prices_usd_per_hour,
+        strategies=strategies or {},
+    )
+    asked = measured_as_asked(evidence, question)
+    trained = _Trained(
+        [e for e in evidence if e.global_batch_size == batch_size], curves or {}, terms
+    )
+    options: list[Option] = []
+    warnings = list(asked.warnings)
+    for kind in dict.fromkeys(asked.fingerprints.values()):
+        found = _of_kind(evidence, asked, kind, models(kind), terms, trained)
+        options += found.options
+        warnings += found.warnings
+    if any(option.time_per_epoch_s is None for option in options):
+        warnings.append(
+            f"how long an epoch takes is not known, since {terms.length.unknown_because}: "
+            "options are compared by the time of one step"
+        )
+    return Options(options=tuple(options), warnings=tuple(warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """The measurements with the global batch size asked about, and their accuracies by epoch."""
+
+    evidence: Sequence[Evidence]
+    curves: Curves
+    terms: Terms
+
+    def of(self, own: Sequence[Evidence], strategy: str | None) -> Learned:
+        """Return what a configuration learns; replicas out of step learn in ways of their own."""
+        others = [e for e in self.evidence if self._is_synchronous(e.strategy)]
+        return learned(
+            own,
+            others if self._is_synchronous(strategy) else [],
+            self.curves,
+            epochs=self.terms.question.epochs,
+            target_accuracy_ratio=self.terms.question.target_accuracy_ratio,
+        )
+
+    def alike(self, configuration: Configuration) -> list[Evidence]:
+        """Return what was trained like this, over whatever network."""
+        return [
+            e
+            for e in self.evidence
+            if (e.strategy, e.world_size, e.server_count)
+            == (configuration.strategy, configuration.world_size, configuration.server_count)
+        ]
+
+    def _is_synchronous(self, strategy: str | None) -> bool:
+        facts = self.terms.strategies.get(strategy or "")
+        return facts is None or facts.is_synchronous
+
+
+def _of_kind(
+    evidence: Sequence[Evidence],
+    asked: Asked,
+    kind: str | None,
+    model: StepTimeModel | None,
+    terms: Terms,
+    trained: _Trained,
+) -> Options:
+    """Return the options on one kind of hardware. Without a model only what was measured."""
+    question = terms.question
+    groups = [g for g in asked.successes.values() if g[0].fingerprint == kind]
+    measured = [configuration_of(g[0], question) for g in groups]
+    competing, warnings = _not_measured(evidence, asked, kind, terms) if model else ([], [])
+    predictions: list[Prediction] | list[None] = (
+        model.predict([*measured, *competing]) if model else [None] * len(measured)
+    )
+    options = [
+        option
+        for group, prediction in zip(groups, predictions, strict=False)
+        if (
+            option := measured_option(
+                group, prediction, trained.of(group, group[0].strategy), terms
+            )
+        )
+    ]
+    unknown: dict[str, list[str]] = {}
+    for configuration, prediction in zip(competing, predictions[len(groups) :], strict=True):
+        assert prediction is not None
+        if prediction.step_time_s is None:
+            unknown.setdefault(prediction.unknown_because or "", []).append(name_of(configuration))
+        else:
+            training = trained.of(trained.alike(configuration), configuration.strategy)
+            options.append(
+                predicted_option(configuration, prediction, training, terms, fingerprint=kind)
+            )
+    warnings += _suspicions(model, options)
+    warnings += [f"nothing is known of {_listed(names)}: {why}" for why, names in unknown.items()]
+    return Options(options=tuple(options), warnings=tuple(warnings))
+
+
+def _not_measured(
+    evidence: Sequence[Evidence], asked: Asked, kind: str | None, terms: Terms
+) -> tuple[list[Configuration], list[str]]:
+    """Return what competes and was neither measured as asked nor seen to fail."""
+    types = {t for t, fingerprint in asked.fingerprints.items() if fingerprint == kind}
+    own = [e for e in evidence if e.fingerprint == kind and e.instance_type in types]
+    found = candidates(own, terms.question, strategies=terms.strategies)
+    known: Iterable[Choice] = asked.successes.keys()
+    return [
+        c
+        for c in found.configurations
+        if choice_of(c) not in known and attempted(c) not in asked.failed
+    ], list(found.warnings)
+
+
+def _suspicions(model: StepTimeModel | None, options: Sequence[Option]) -> list[str]:
+    """Say which measured times are hard to believe; they count as measured all the same."""
+    measured = [o for o in options if o.basis == Basis.MEASURED.value]
+    return [
+        f"{name_of(option)}: measurement {suspicion.measurement_id} is hard to believe, "
+        f"{suspicion.message}"
+        for suspicion in (model.suspicions if model else ())
+        for option in measured
+        if suspicion.measurement_id in option.measurement_ids
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    rest = len(unique) - _MAX_NAMED
+    shown = ", ".join(unique[:_MAX_NAMED])
+    return f"{shown} and {rest} others" if rest > 0 else shown

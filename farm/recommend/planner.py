@@ -1,0 +1,252 @@
+"""What to measure next, so that the advice becomes sure soonest for its cost. Pure.
+
+A plan sees what was measured and what is believed of the rest, never the truth of a cell that was
+not. Two stages: while what a step consists of is hardly known, the measurement that tells most of
+it (see `farm.recommend.start`); then the one that takes most off the expected regret per cost.
+Several of one plan are chosen one after another, each as if those before it had been measured, in
+every one of the truths that are possible: so they are not all alike.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farm.recommend.belief import Belief, believe
+from farm.recommend.choices import Choice, choices
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.features import plain
+from farm.recommend.outlook import Outlook, measured, outlook, regret_ratios, regret_ratios_after
+from farm.recommend.precise import precisely_measured
+from farm.recommend.predictors.contracts import Predictor
+from farm.recommend.start import start_positions
+
+_ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
+MAX_PLANNED = 100  # what `until_regret` may ask for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What may be measured, or chosen. `cost`: of one measurement, USD or machine hours.
+
+    What is minimised is step time x `objective_factor`: with a price of p USD per machine and
+    second, alpha x time + beta x cost is time x (alpha + beta p machines).
+    """
+
+    configuration: Configuration
+    cost: float
+    objective_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        assert self.cost > 0
+        assert self.objective_factor > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One measurement. The regrets are the means over all choices, before it and after it."""
+
+    configuration: Configuration
+    cost: float
+    reason: str
+    regret_before_ratio: float
+    regret_after_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementPlan:
+    """`proposals`: in the order to measure them. `stopped_because`: fewer than were asked for."""
+
+    proposals: tuple[Proposal, ...]
+    choice_count: int
+    regret_before_ratio: float
+    regret_after_ratio: float
+    stopped_because: str | None = None
+
+    @property
+    def cost(self) -> float:
+        """All proposals together, in the candidates' unit."""
+        return math.fsum(proposal.cost for proposal in self.proposals)
+
+
+def plan(
+    observations: Sequence[Observation],
+    candidates: Sequence[Candidate],
+    *,
+    predictor: Predictor | None = None,
+    failures: Collection[Configuration] = (),
+    count: int = MAX_PLANNED,
+    until_regret_ratio: float | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+) -> MeasurementPlan:
+    """Choose up to `count` measurements, until the expected regret or the budget is reached.
+
+    `failures` are known not to work: neither proposed nor chosen. `predictor` makes the means,
+    else the belief's own are taken. Deterministic for a seed, which decides between equals and
+    draws the possible truths.
+    """
+    failed = {plain(c) for c in failures}
+    known = [c for c in _distinct(candidates) if plain(c.configuration) not in failed]
+    configurations = [c.configuration for c in known]
+    found = choices(configurations)
+    fitted = predictor.fit(observations) if predictor and observations else None
+    belief = believe(observations, configurations, fitted=fitted)
+    factors = np.log([c.objective_factor for c in known])
+    future = outlook(belief, found, log_factors=factors, seed=seed)
+    search = _Search(
+        candidates=known,
+        choices=found,
+        belief=belief,
+        tested=[plain(o.configuration) for o in observations] + sorted(failed, key=repr),
+        precise=precisely_measured(observations),
+        random=random.Random(seed),
+    )
+    return search.run(future, count=count, until_regret_ratio=until_regret_ratio, budget=budget)
+
+
+def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    first: dict[Configuration, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(plain(candidate.configuration), candidate)
+    return list(first.values())
+
+
+class _Search:
+    """The state of one plan: what it has chosen so far."""
+
+    def __init__(
+        self,
+        *,
+        candidates: Sequence[Candidate],
+        choices: Sequence[Choice],
+        belief: Belief,
+        tested: Sequence[Configuration],
+        precise: Collection[Configuration],
+        random: random.Random,
+    ) -> None:
+        self._candidates = candidates
+        self._configurations = [c.configuration for c in candidates]
+        self._choices = choices
+        self._belief = belief
+        self._tested = list(tested)
+        self._open = [i for i, c in enumerate(self._configurations) if plain(c) not in precise]
+        self._random = random
+
+    def run(
+        self,
+        future: Outlook,
+        *,
+        count: int,
+        until_regret_ratio: float | None,
+        budget: float | None,
+    ) -> MeasurementPlan:
+        before = now = _mean(regret_ratios(future))
+        most = math.inf if budget is None else budget
+        proposals: list[Proposal] = []
+        stopped = None
+        while len(proposals) < count:
+            if until_regret_ratio is not None and now <= until_regret_ratio:
+                break
+            spent = [proposal.cost for proposal in proposals]
+            affordable = [
+                i for i in self._open if math.fsum([*spent, self._candidates[i].cost]) <= most
+            ]
+            picked = self._pick(future, affordable)
+            if picked is None:
+                stopped = self._why_stopped(affordable)
+                break
+            position, reason = picked
+            future = measured(future, position)
+            after = min(now, _mean(regret_ratios(future)))
+            candidate = self._candidates[position]
+            proposals.append(
+                Proposal(
+                    configuration=candidate.configuration,
+                    cost=candidate.cost,
+                    reason=reason,
+                    regret_before_ratio=now,
+                    regret_after_ratio=after,
+                )
+            )
+            now = after
+            self._open.remove(position)
+            self._tested.append(plain(candidate.configuration))
+        return MeasurementPlan(
+            proposals=tuple(proposals),
+            choice_count=len(self._choices),
+            regret_before_ratio=before,
+            regret_after_ratio=now,
+            stopped_because=stopped,
+        )
+
+    def _pick(self, future: Outlook, positions: Sequence[int]) -> tuple[int, str] | None:
+        """Return the best of the positions and why, or None where none promises anything."""
+        now = regret_ratios(future)
+        savings = dict(zip(positions, now - regret_ratios_after(future, positions), strict=True))
+        useful = [i for i in positions if _mean(savings[i]) > 0]
+        if not useful:
+            return None
+        start = start_positions(self._configurations, useful, tested=self._tested)
+        if start:
+            best = self._most_telling(future, sorted(start))
+            return best, f"to begin with: {start[best]}"
+        best = max(
+            self._shuffled(useful), key=lambda i: _mean(savings[i]) / self._candidates[i].cost
+        )
+        return best, self._reason(savings[best])
+
+    def _most_telling(self, future: Outlook, positions: Sequence[int]) -> int:
+        """Return the D-optimal one: the largest gain in the log determinant of what is known.
+
+        That gain is ln(1 + variance / noise^2) / 2. The cheapest of those with nine tenths of the
+        best gain is taken.
+        """
+        variances = np.diag(future.covariance)
+        gains = {i: math.log1p(variances[i] / future.noise_log**2) for i in positions}
+        enough = _ENOUGH_RATIO * max(gains.values())
+        good = [i for i in self._shuffled(positions) if gains[i] >= enough]
+        return min(good, key=lambda i: self._candidates[i].cost)
+
+    def _shuffled(self, positions: Sequence[int]) -> list[int]:
+        return self._random.sample(list(positions), len(positions))
+
+    def _reason(self, savings: NDArray[np.float64]) -> str:
+        """Name the question that gains most, and how many others gain with it."""
+        best = int(savings.argmax())
+        options = self._choices[best]
+        order = sorted(options, key=lambda i: self._belief.mean[i])
+        first, second = (self._configurations[i] for i in order[:2])
+        c = max(first, second, key=lambda c: c.machine_count)
+        if first.world_size == second.world_size:
+            rivals = f"{_way(first)} or {_way(second)} on {c.world_size}"
+        else:
+            rivals = f"world size {first.world_size} or {second.world_size}"
+        helped = int((savings > savings[best] / 10).sum())
+        network = f" at {c.one_way_delay_s * 1000:g} ms" if c.one_way_delay_s else ""
+        return (
+            f"{rivals} for a batch of {c.global_batch_size}{network}"
+            f" ({helped} of {len(self._choices)} questions gain)"
+        )
+
+    def _why_stopped(self, affordable: Sequence[int]) -> str:
+        if not self._choices:
+            return "no question has two options that could work: widen the grid"
+        if not self._open:
+            return "everything in the grid is measured precisely or known to fail"
+        if not affordable:
+            return "nothing that is left fits into the budget"
+        return "no measurement that is left is expected to change an answer"
+
+
+def _way(c: Configuration) -> str:
+    return " ".join(filter(None, (c.strategy, c.placement, c.instance_type))) or "unnamed"
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else 0.0

@@ -1,0 +1,213 @@
+"""From what is known of an origin to a plan: the grid, its costs, and the choice. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from farm.core.catalogue import Catalogue
+from farm.core.spec import NetworkProfile
+from farm.core.sweep_cell import Cell, problem_of
+from farm.errors import InvalidSpec
+from farm.recommend.belief import believe
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.grid import Axes, grid, thinned, works
+from farm.recommend.measuring_cost import START_UP_S, USD, MeasuringCosts, measuring_costs
+from farm.recommend.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Of one origin on one kind of hardware. `failures`: configurations with their status."""
+
+    observations: Sequence[Observation]
+    failures: Sequence[tuple[Configuration, str]] = ()
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        return [*(o.configuration for o in self.observations), *(c for c, _ in self.failures)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be planned. `model`, `dataset`: needed only where nothing is measured yet.
+
+    `alpha` in 1/s and `beta` in 1/USD weigh time and cost as a recommendation does; prices are of
+    one VM by instance type.
+    """
+
+    axes: Axes
+    model: str | None = None
+    dataset: str | None = None
+    count: int = MAX_PLANNED
+    until_regret_ratio: float | None = None
+    budget_usd: float | None = None
+    budget_machine_hours: float | None = None
+    step_count: int
+    warmup_step_count: int
+    start_up_s: float = START_UP_S
+    prices_usd_per_hour: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    alpha: float = 1.0
+    beta: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """`considered_count` of `grid_count` configurations were looked at: whole questions."""
+
+    plan: MeasurementPlan
+    cost_unit: str
+    considered_count: int
+    grid_count: int
+
+
+def make_plan(known: Known, task: Task, *, catalogue: Catalogue) -> Planned:
+    """Choose what to measure next.
+
+    Raises:
+        InvalidSpec: nothing is measured and the task does not name the grid either; or `beta`
+            counts a price that is not known.
+    """
+    ways = known.configurations or _unmeasured(task, catalogue)
+    everything = grid(_with_one_machine(ways, catalogue), task.axes)
+    possible = [c for c in everything if _can_run(c, catalogue)]
+    measured = [o.configuration for o in known.observations]
+    possible = works(possible, known.failures, measured=measured)
+    working = thinned(possible, seed=task.seed)
+    if not working:
+        raise InvalidSpec("grid", "nothing", "at least one configuration that can run")
+    costs = _costs(known, task, working)
+    candidates = [
+        Candidate(configuration=c, cost=cost, objective_factor=_factor(c, task))
+        for c, cost in zip(working, costs.of_each, strict=True)
+    ]
+    return Planned(
+        plan=plan(
+            known.observations,
+            candidates,
+            failures=[c for c, _ in known.failures],
+            count=task.count,
+            until_regret_ratio=task.until_regret_ratio,
+            budget=_budget(task, costs),
+            seed=task.seed,
+        ),
+        cost_unit=costs.unit,
+        considered_count=len(working),
+        grid_count=len(possible),
+    )
+
+
+def _costs(known: Known, task: Task, working: Sequence[Configuration]) -> MeasuringCosts:
+    times_s = None
+    if known.observations:
+        belief = believe(known.observations, working)
+        # The expected value of a log-normal time, but never far above what is likely.
+        variances = np.minimum(np.diag(belief.covariance), 1.0)
+        times_s = [float(t) for t in np.exp(belief.mean + variances / 2)]
+    return measuring_costs(
+        working,
+        times_s,
+        step_count=task.step_count + task.warmup_step_count,
+        prices_usd_per_hour=task.prices_usd_per_hour,
+        start_up_s=task.start_up_s,
+    )
+
+
+def _budget(task: Task, costs: MeasuringCosts) -> float | None:
+    if costs.unit == USD:
+        if task.budget_machine_hours is not None:
+            raise InvalidSpec(
+                "budget_machine_hours", task.budget_machine_hours, "budget_usd: there are prices"
+            )
+        return task.budget_usd
+    if task.budget_usd is not None:
+        raise InvalidSpec("budget_usd", task.budget_usd, "a price for every instance type")
+    return task.budget_machine_hours
+
+
+def _factor(c: Configuration, task: Task) -> float:
+    if task.beta == 0:
+        return task.alpha
+    price = task.prices_usd_per_hour.get(c.instance_type or "")
+    if price is None:
+        raise InvalidSpec("beta", task.beta, f"a price of instance type {c.instance_type!r}, or 0")
+    return task.alpha + task.beta * price / 3600 * c.machine_count
+
+
+def _unmeasured(task: Task, catalogue: Catalogue) -> list[Configuration]:
+    """Return the ways of a grid of which nothing was measured."""
+    axes = task.axes
+    for name, value in (
+        ("model", task.model),
+        ("dataset", task.dataset),
+        ("strategy", axes.strategies),
+        ("world_sizes", axes.world_sizes),
+        ("global_batch_sizes", axes.global_batch_sizes),
+    ):
+        if not value:
+            raise InvalidSpec(name, None, "a value, since nothing is measured yet")
+    return [
+        Configuration(
+            model=task.model,
+            dataset=task.dataset,
+            framework=facts.framework if facts else None,
+            strategy=strategy,
+            instance_type=instance_type,
+            world_size=2,
+            global_batch_size=2,
+        )
+        for strategy in axes.strategies
+        for facts in [catalogue.strategies.get(strategy)]
+        for instance_type in axes.instance_types or (None,)
+    ]
+
+
+def _with_one_machine(known: Sequence[Configuration], catalogue: Catalogue) -> list[Configuration]:
+    """Add one machine where it was never measured as the farm runs it."""
+    if any(c.is_one_machine and _can_run(c, catalogue) for c in known):
+        return list(known)
+    added: dict[Configuration, None] = {}
+    for c in known:
+        facts = catalogue.strategies.get(c.strategy or "")
+        strategy = c.strategy
+        if facts is not None and facts.min_world_size > 1:
+            alone = [s for s in catalogue.strategies.values() if s.max_world_size == 1]
+            fitting = [s.name for s in alone if s.framework == facts.framework]
+            strategy = fitting[0] if fitting else strategy
+        single = dataclasses.replace(c, strategy=strategy, world_size=1, server_count=0)
+        added[single.without_network()] = None
+    return [*known, *added]
+
+
+def _can_run(c: Configuration, catalogue: Catalogue) -> bool:
+    """Whether the farm would take it; of names that are not registered here nothing is known."""
+    names = (c.model, c.dataset, c.strategy)
+    registered = (catalogue.models, catalogue.datasets, catalogue.strategies)
+    if any(name not in known for name, known in zip(names, registered, strict=True)):
+        return True
+    assert c.model is not None
+    assert c.dataset is not None
+    assert c.strategy is not None
+    profile = NetworkProfile(
+        one_way_delay_s=c.one_way_delay_s,
+        jitter_s=c.jitter_s,
+        packet_loss_ratio=c.packet_loss_ratio,
+        bandwidth_bytes_per_s=c.bandwidth_bytes_per_s,
+    )
+    cell = Cell(
+        case=0,
+        model=c.model,
+        dataset=c.dataset,
+        strategy=c.strategy,
+        world_size=c.world_size,
+        global_batch_size=c.global_batch_size,
+        server_count=c.server_count,
+        network=None if profile.is_untouched else profile,
+        emulator=None,
+        training_pass=c.training_pass,
+    )
+    return problem_of(cell, catalogue, repeat=True) is None

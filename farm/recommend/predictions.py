@@ -1,0 +1,134 @@
+"""Predict the step times of queries from an origin's measurements. Reads only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.recommend.configuration import Configuration
+from farm.recommend.memory import Memory
+from farm.recommend.observations import Loaded, load
+from farm.recommend.prediction import Basis, Prediction
+from farm.recommend.queries import Meant, meant
+from farm.recommend.service import Models, check_origin
+
+FINGERPRINT = "fingerprint"  # of a query: which kind of hardware is meant
+
+_Kind = tuple[str | None, str | None, str | None]  # fingerprint, model, data set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """`configuration`: what the query means; None where that is not clear."""
+
+    configuration: Configuration | None
+    prediction: Prediction
+
+
+def predict_queries(
+    session: Session, queries: Sequence[Mapping[str, Any]], *, origin: str, memory: Memory
+) -> list[Answered]:
+    """Return a prediction for each query, in order.
+
+    A query has values by the fields of a configuration, of which world size and global batch size
+    must be there, and may have a fingerprint. Without one the kind of hardware answers of which
+    most was measured.
+
+    Raises:
+        NotFound: there is no measurement of that origin.
+    """
+    loaded = load(session, origin=origin)
+    if not loaded:
+        check_origin(session, origin)
+    kinds = {fingerprint: _Known.of(kind) for fingerprint, kind in loaded.items()}
+    answered: dict[int, Answered] = {}
+    asked: dict[_Kind, list[tuple[int, Configuration]]] = {}
+    for index, query in enumerate(queries):
+        given = dict(query)
+        fingerprint = given.pop(FINGERPRINT, next(iter(kinds), None))
+        found = kinds.get(fingerprint, _Known()).meant(given)
+        configuration, why = found.configuration, found.unknown_because
+        if configuration is None or why is not None:
+            answered[index] = Answered(configuration=configuration, prediction=unknown(why))
+        else:
+            kind = (fingerprint, configuration.model, configuration.dataset)
+            asked.setdefault(kind, []).append((index, configuration))
+    for kind, of_kind in asked.items():
+        found_all = _predict(session, [c for _, c in of_kind], kind, origin=origin, memory=memory)
+        for (index, configuration), prediction in zip(of_kind, found_all, strict=True):
+            answered[index] = Answered(configuration=configuration, prediction=prediction)
+    return [answered[index] for index in range(len(queries))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was measured on one kind of hardware, and how those ended that never succeeded."""
+
+    configurations: Sequence[Configuration] = ()
+    failed: Mapping[Configuration, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: Loaded) -> _Known:
+        measured = list(dict.fromkeys(o.configuration for o in kind.observations))
+        succeeded = {_early(c) for c in measured}
+        ended = {_early(f.configuration): f.status for f in kind.failures}
+        return cls(measured, {c: status for c, status in ended.items() if c not in succeeded})
+
+    def meant(self, given: Mapping[str, Any]) -> Meant:
+        if not self.configurations:
+            return Meant(
+                configuration=None, unknown_because="no step time was measured on such hardware"
+            )
+        found = meant(given, self.configurations)
+        if found.configuration is None:
+            return found
+        early = _early(found.configuration)
+        status = self.failed.get(early) or self.failed.get(dataclasses.replace(early, network=None))
+        if status is None:
+            return found
+        return dataclasses.replace(found, unknown_because=f"it does not work: {status}")
+
+
+def _early(configuration: Configuration) -> Configuration:
+    """Return what is known of an attempt before it begins: not its framework's version."""
+    return dataclasses.replace(configuration, framework=None, placement=None)
+
+
+def unknown(because: str | None) -> Prediction:
+    """Return the prediction that says nothing but why."""
+    return Prediction(
+        step_time_s=None,
+        low_s=None,
+        high_s=None,
+        low80_s=None,
+        high80_s=None,
+        basis=Basis.UNKNOWN,
+        unknown_because=because,
+    )
+
+
+def _predict(
+    session: Session,
+    configurations: Sequence[Configuration],
+    kind: _Kind,
+    *,
+    origin: str,
+    memory: Memory,
+) -> list[Prediction]:
+    fingerprint, model, dataset = kind
+    knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
+    if (model, dataset) not in knowledge.workloads:
+        why = f"nothing is measured of {model or 'no model'} on {dataset or 'no data set'}"
+        return [unknown(why)] * len(configurations)
+    models = Models(knowledge, memory, may_wait=True)
+    fitted = models.of(fingerprint)
+    if fitted is None:
+        lacking = models.used[fingerprint].lacking_because if fingerprint in models.used else None
+        return [unknown(lacking or "no step time was measured on such hardware")] * len(
+            configurations
+        )
+    return fitted.predict(configurations)

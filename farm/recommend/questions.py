@@ -1,0 +1,66 @@
+"""Between what one has to choose, and what is minimised, given measurements to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from farm.recommend.choices import choices
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.few_shot import Factor
+from farm.recommend.novelty import Axis, Space, names
+
+# At the same per-replica batch size more machines always train on more examples a second. What
+# is minimised there is the time per example x (1 + machines / 16), which has a least value.
+WEAK_MACHINE_PRICE = 1 / 16
+
+
+def questions(configurations: Sequence[Configuration]) -> list[tuple[Configuration, ...]]:
+    """Return the sets of distinct configurations between which somebody has to choose.
+
+    See `farm.recommend.choices`. Where the per-replica batch size was kept the same, a question is
+    one curve instead: how many machines, with everything else given.
+    """
+    space = Space.of(configurations)
+    if not space.is_weak:
+        return [tuple(configurations[i] for i in options) for options in choices(configurations)]
+    gangs: dict[Hashable, list[Configuration]] = {}
+    for c in space.configurations:
+        if not c.is_one_machine:
+            network = (c.one_way_delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio, c.jitter_s)
+            key = (names(c), network, space.value(c, Axis.BATCH))
+            gangs.setdefault(key, []).append(c)
+    found = []
+    for curve in gangs.values():
+        alone = [
+            c for c in space.configurations if c.is_one_machine and _begins(space, c, curve[0])
+        ]
+        if len(alone) + len(curve) > 1:
+            found.append((*alone, *curve))
+    return found
+
+
+def _begins(space: Space, alone: Configuration, gang: Configuration) -> bool:
+    """Whether one machine is the beginning of a gang's curve: the same but for the network."""
+    same_batch = space.value(alone, Axis.BATCH) == space.value(gang, Axis.BATCH)
+    return same_batch and names(alone)[:-1] == names(gang)[:-1]
+
+
+def factor(configurations: Sequence[Configuration], *, machine_price: float) -> Factor:
+    """Return what a step time is multiplied with to give what is minimised.
+
+    1 + machines x `machine_price`, over the global batch size where that differs between the
+    candidates: then the step times are of different amounts of work.
+    """
+    is_weak = Space.of(configurations).is_weak
+
+    def of(configuration: Configuration) -> float:
+        work = configuration.global_batch_size if is_weak else 1
+        return (1 + configuration.machine_count * machine_price) / work
+
+    return of
+
+
+def default_machine_price(observations: Sequence[Observation]) -> float:
+    """Return what a machine costs beside the time where nothing else is said: see above."""
+    space = Space.of(o.configuration for o in observations)
+    return WEAK_MACHINE_PRICE if space.is_weak else 0.0

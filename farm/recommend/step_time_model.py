@@ -1,0 +1,168 @@
+"""A predictor fitted to all measurements, calibrated, and saying on what each answer rests.
+
+The width of an interval comes from errors that were held out as the question is, see `held_out`
+and `conformal`. All that costs fits is done here once; answers are looked up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farm.recommend.calibration import Calibration, calibrate
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.conformal import AIMS
+from farm.recommend.features import plain
+from farm.recommend.novelty import Gap
+from farm.recommend.prediction import Basis, Prediction
+from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
+from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor
+from farm.recommend.repetitions import Repetitions, weighted_median_s
+from farm.recommend.suspicious import Suspicion, believed, find_suspicious
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NEAREST_COUNT = 5  # measurements that are named as what a prediction rests on
+
+
+def fit_step_time_model(
+    observations: Sequence[Observation],
+    *,
+    predictor: Predictor | None = None,
+    asked: Iterable[Configuration] | None = None,
+) -> CalibratedModel:
+    """Fit the predictor, or else the default one, and calibrate its intervals.
+
+    `asked`: calibrate for questions like these alone, which is quicker; None: for all that the
+    measurements have in them.
+    """
+    chosen = predictor or PREDICTORS[DEFAULT_PREDICTOR]
+    fitted = chosen.fit(observations)
+    calibration = calibrate(observations, chosen, fitted=fitted, asked=asked)
+    suspicions = find_suspicious(observations, calibration.tables[None])
+    weighted = believed(observations, suspicions)
+    return CalibratedModel(
+        predictor_name=chosen.name,
+        fitted=chosen.fit(weighted) if suspicions else fitted,
+        calibration=calibration,
+        repetitions=Repetitions.of(weighted),
+        suspicions=tuple(suspicions),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedModel:
+    """A StepTimeModel; `farm.recommend.prediction` says what its answers mean."""
+
+    predictor_name: str
+    fitted: FittedPredictor
+    calibration: Calibration
+    repetitions: Repetitions
+    suspicions: tuple[Suspicion, ...]
+
+    def predict(
+        self, configurations: Sequence[Configuration], *, is_constant: bool = False
+    ) -> list[Prediction]:
+        """Return a prediction for each, in order.
+
+        `is_constant`: with intervals that are equally wide, in ln(time), for all questions that
+        lack the same. That is what the others are compared with, and good for nothing else.
+        """
+        estimates = self.fitted.predict(configurations)
+        answers: dict[int, Prediction] = {}
+        groups: dict[frozenset[Gap], list[int]] = {}
+        for i, (configuration, estimate) in enumerate(zip(configurations, estimates, strict=True)):
+            if plain(configuration) in self.repetitions.observations:
+                answers[i] = self._measured(configuration, estimate)
+            elif estimate.step_time_s is None:
+                answers[i] = _unknown(estimate.unknown_because)
+            else:
+                groups.setdefault(self.calibration.space.gaps(configuration), []).append(i)
+        for gaps, positions in groups.items():
+            asked = [configurations[i] for i in positions]
+            widths = self.calibration.half_widths(
+                gaps, asked, [estimates[i].log_scale for i in positions], is_constant=is_constant
+            )
+            for i, width, ids in zip(positions, widths, self._nearest(asked), strict=True):
+                answers[i] = _between(estimates[i], gaps, width, ids)
+        return [answers[i] for i in range(len(configurations))]
+
+    def _nearest(self, configurations: Sequence[Configuration]) -> list[tuple[int, ...]]:
+        """Return the ids of the measurements nearest to each, counted in measured values."""
+        import numpy as np
+
+        known = self.calibration
+        found = []
+        for place in known.neighbourhood.locate(configurations):
+            distances = np.sum((known.places - place) ** 2, axis=1)
+            order = np.argsort(distances, kind="stable")[:_NEAREST_COUNT]
+            found.append(tuple(sorted(known.observations[i].measurement_id for i in order)))
+        return found
+
+    def _measured(self, configuration: Configuration, estimate: PointEstimate) -> Prediction:
+        """Answer with the median of the repetitions.
+
+        Where nothing says how much repetitions vary, the error of a prediction without them does:
+        it contains that of a measurement, so it is too wide rather than too narrow.
+        """
+        group = self.repetitions.observations[plain(configuration)]
+        value_s = weighted_median_s(group)
+        bounds: list[tuple[float, float]] = []
+        half_widths = self.calibration.own_half_widths(configuration)
+        for aim_ratio, half_width in zip(AIMS, half_widths, strict=True):
+            low_s, high_s = value_s * math.exp(-half_width), value_s * math.exp(half_width)
+            spread = self.repetitions.interval([o.step_time_s for o in group], aim_ratio=aim_ratio)
+            if spread is not None:
+                low_s, high_s = spread.low_s, spread.high_s
+            if max(o.weight for o in group) < 1 and estimate.step_time_s is not None:
+                # A value that is hard to believe: what the others say of it may be the truth.
+                low_s = min(low_s, estimate.step_time_s * math.exp(-half_width))
+                high_s = max(high_s, estimate.step_time_s * math.exp(half_width))
+            bounds.append((min(low_s, value_s), max(high_s, value_s)))
+        (low80_s, high80_s), (low_s, high_s) = bounds
+        return Prediction(
+            step_time_s=value_s,
+            low_s=min(low_s, low80_s),
+            high_s=max(high_s, high80_s),
+            low80_s=low80_s,
+            high80_s=high80_s,
+            basis=Basis.MEASURED,
+            measurement_ids=tuple(o.measurement_id for o in group),
+        )
+
+
+def _unknown(because: str | None) -> Prediction:
+    return Prediction(
+        step_time_s=None,
+        low_s=None,
+        high_s=None,
+        low80_s=None,
+        high80_s=None,
+        basis=Basis.UNKNOWN,
+        unknown_because=because,
+    )
+
+
+def _between(
+    estimate: PointEstimate,
+    gaps: Iterable[Gap],
+    half_widths: NDArray[np.float64],
+    measurement_ids: tuple[int, ...],
+) -> Prediction:
+    assert estimate.step_time_s is not None
+    # The 90 % interval is never the narrower one, though both are estimated by themselves.
+    half80, half90 = float(half_widths[0]), float(max(half_widths))
+    is_inside = all(gap.is_between for gap in gaps)
+    return Prediction(
+        step_time_s=estimate.step_time_s,
+        low_s=estimate.step_time_s * math.exp(-half90),
+        high_s=estimate.step_time_s * math.exp(half90),
+        low80_s=estimate.step_time_s * math.exp(-half80),
+        high80_s=estimate.step_time_s * math.exp(half80),
+        basis=Basis.INTERPOLATED if is_inside else Basis.EXTRAPOLATED,
+        measurement_ids=measurement_ids,
+    )

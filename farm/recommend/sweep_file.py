@@ -1,0 +1,133 @@
+"""A plan as the text of a sweep file, which says beside every case why it is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.core.catalogue import Catalogue
+from farm.core.spec import EMULATORS, TrainingPass
+from farm.recommend.configuration import Configuration
+from farm.recommend.features import plain
+from farm.recommend.planner import MeasurementPlan
+
+_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
+_UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepForm:
+    """How the measurements are made. `cost_unit`: see `MeasuringCosts`."""
+
+    name: str
+    origin: str
+    step_count: int
+    warmup_step_count: int
+    cost_unit: str
+
+
+def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogue) -> str:
+    """Return TOML that `farm submit` takes: one case for each proposal, in their order.
+
+    Names that are not registered here, as those of an imported study, are written as they are,
+    and listed in a comment at the top: `farm submit` refuses them until they are mapped.
+    """
+    configurations = [plain(proposal.configuration) for proposal in planned.proposals]
+    lines = [
+        f"# {len(configurations)} measurements for the origin {form.origin!a}, in the order of "
+        "their use",
+        f"# expected regret over {planned.choice_count} questions: "
+        f"{_percent(planned.regret_before_ratio)} now, "
+        f"{_percent(planned.regret_after_ratio)} afterwards",
+        f"# expected cost: {planned.cost:.4g} {form.cost_unit}",
+    ]
+    for field, names in unregistered(configurations, catalogue).items():
+        shown = ", ".join(_string(name) for name in names)
+        lines.append(f"# map before submitting: no {field} is registered here as {shown}")
+    lines += ["", f"name = {_string(form.name)}"]
+    if any(_needs_repeat(c, catalogue) for c in configurations):
+        lines.append("repeat = true")
+    for proposal, configuration in zip(planned.proposals, configurations, strict=True):
+        lines += [
+            "",
+            f"# {_comment(proposal.reason)}",
+            f"# regret {_percent(proposal.regret_before_ratio)} to "
+            f"{_percent(proposal.regret_after_ratio)}, cost {proposal.cost:.4g} {form.cost_unit}",
+            "[[case]]",
+            *(f"{key} = {_value(value)}" for key, value in case(configuration, form).items()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def case(configuration: Configuration, form: SweepForm) -> dict[str, object]:
+    """Return the case of one configuration, in the units of a sweep file; defaults are left out."""
+    c = configuration
+    bandwidth = c.bandwidth_bytes_per_s
+    fields: dict[str, object] = {
+        "model": c.model or _UNNAMED,
+        "dataset": c.dataset or _UNNAMED,
+        "strategy": c.strategy or _UNNAMED,
+        "world_size": c.world_size,
+        "global_batch_size": c.global_batch_size,
+        "steps": form.step_count,
+        "warmup_steps": form.warmup_step_count,
+    }
+    optional: dict[str, object] = {
+        "server_count": c.server_count,
+        # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
+        "one_way_delay_ms": round(c.one_way_delay_s * 1000, 9),
+        "jitter_ms": round(c.jitter_s * 1000, 9),
+        "packet_loss_percent": round(c.packet_loss_ratio * 100, 9),
+        "bandwidth_mbit_per_s": bandwidth and bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S,
+        "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
+        "emulator": c.network if c.network in EMULATORS else None,
+        "labels": c.instance_type and {"instance_type": c.instance_type},
+    }
+    return fields | {key: value for key, value in optional.items() if value}
+
+
+def unregistered(
+    configurations: Sequence[Configuration], catalogue: Catalogue
+) -> dict[str, list[str]]:
+    """Return the names that `farm submit` would refuse, by the field they stand in."""
+    known: Mapping[str, Mapping[str, object]] = {
+        "model": catalogue.models,
+        "dataset": catalogue.datasets,
+        "strategy": catalogue.strategies,
+    }
+    found: dict[str, list[str]] = {}
+    for field, registered in known.items():
+        names = dict.fromkeys(getattr(c, field) or _UNNAMED for c in configurations)
+        missing = [name for name in names if name not in registered]
+        if missing:
+            found[field] = missing
+    return found
+
+
+def _needs_repeat(c: Configuration, catalogue: Catalogue) -> bool:
+    dataset = catalogue.datasets.get(c.dataset or "")
+    return dataset is not None and c.global_batch_size > dataset.train_examples_count
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return repr(value)
+
+
+def _string(text: str) -> str:
+    # A JSON string is a basic string of TOML, but for DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return text if text.isprintable() else ascii(text)
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100:.3g} %"

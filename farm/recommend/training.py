@@ -1,0 +1,198 @@
+"""From the time of a step to an option: the time, the cost and the accuracy of a whole training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from farm.core.catalogue import StrategyFacts
+from farm.recommend.configuration import Configuration
+from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.epoch_length import EpochLength
+from farm.recommend.intervals import prediction_interval
+from farm.recommend.learning import Learned
+from farm.recommend.prediction import Basis, Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is the same for all options of a question. Prices are of one VM, by instance type."""
+
+    question: Question
+    length: EpochLength
+    prices_usd_per_hour: Mapping[str, float]
+    strategies: Mapping[str, StrategyFacts] = field(default_factory=dict)
+
+
+# The ends of the intervals over the expected time: low, high (90 %), low80, high80.
+_Ends = tuple[float, float, float, float]
+
+
+def measured_option(
+    repetitions: Sequence[Evidence],
+    prediction: Prediction | None,
+    training: Learned,
+    terms: Terms,
+) -> Option | None:
+    """Return what the repetitions of one configuration say; None without a single time.
+
+    A time per epoch counts as it was measured, even where it is not the steps' times their number.
+    """
+    first = repetitions[0]
+    times_s = [t for e in repetitions if (t := _time_per_epoch_s(e, terms)) is not None]
+    steps_s = [e.step_time_s for e in repetitions if e.step_time_s is not None]
+    if not times_s and not steps_s:
+        return None
+    return _option(
+        Configuration(
+            strategy=first.strategy,
+            framework=first.framework,
+            placement=first.placement,
+            network=None if first.is_one_machine else first.network,
+            instance_type=first.instance_type,
+            world_size=first.world_size,
+            server_count=first.server_count,
+            global_batch_size=first.global_batch_size,
+        ),
+        fingerprint=first.fingerprint,
+        time_per_epoch_s=statistics.median(times_s) if times_s else None,
+        step_time_s=statistics.median(steps_s) if steps_s else None,
+        ends=_predicted_ends(prediction) or _measured_ends(times_s or steps_s),
+        basis=Basis.MEASURED,
+        measurement_ids=tuple(e.measurement_id for e in repetitions),
+        repetition_count=len(times_s or steps_s),
+        step_time_spread_s=_median(e.step_time_spread_s for e in repetitions),
+        spread_s=max(times_s) - min(times_s) if len(times_s) > 1 else None,
+        steps_per_epoch=next(
+            (e.steps_per_epoch for e in repetitions if e.steps_per_epoch is not None),
+            terms.length.step_count,
+        ),
+        training=training,
+        terms=terms,
+    )
+
+
+def predicted_option(
+    configuration: Configuration,
+    prediction: Prediction,
+    training: Learned,
+    terms: Terms,
+    *,
+    fingerprint: str | None,
+) -> Option:
+    """Return what is predicted of one configuration; its step time must be known."""
+    step_time_s, step_count = prediction.step_time_s, terms.length.step_count
+    assert step_time_s is not None
+    return _option(
+        configuration,
+        fingerprint=fingerprint,
+        time_per_epoch_s=None if step_count is None else step_time_s * step_count,
+        step_time_s=step_time_s,
+        ends=_predicted_ends(prediction),
+        basis=prediction.basis,
+        measurement_ids=prediction.measurement_ids,
+        repetition_count=0,
+        step_time_spread_s=None,
+        spread_s=None,
+        steps_per_epoch=step_count,
+        training=training,
+        terms=terms,
+    )
+
+
+def _option(
+    configuration: Configuration,
+    *,
+    fingerprint: str | None,
+    time_per_epoch_s: float | None,
+    step_time_s: float | None,
+    ends: _Ends | None,
+    basis: Basis,
+    measurement_ids: tuple[int, ...],
+    repetition_count: int,
+    step_time_spread_s: float | None,
+    spread_s: float | None,
+    steps_per_epoch: int | None,
+    training: Learned,
+    terms: Terms,
+) -> Option:
+    time_s = _product(time_per_epoch_s, training.epoch_count)
+    low, high, low80, high80 = ends or (None, None, None, None)
+    price = terms.prices_usd_per_hour.get(configuration.instance_type or "")
+    usd_per_s = None if price is None else configuration.machine_count * price / 3600
+    return Option(
+        strategy=configuration.strategy,
+        world_size=configuration.world_size,
+        server_count=configuration.server_count,
+        instance_type=configuration.instance_type,
+        framework=configuration.framework,
+        placement=configuration.placement,
+        network=configuration.network,
+        fingerprint=fingerprint,
+        time_per_epoch_s=time_per_epoch_s,
+        step_time_s=step_time_s,
+        step_time_spread_s=step_time_spread_s,
+        spread_s=spread_s,
+        low_s=_product(time_per_epoch_s, low),
+        high_s=_product(time_per_epoch_s, high),
+        low80_s=_product(time_per_epoch_s, low80),
+        high80_s=_product(time_per_epoch_s, high80),
+        step_low_s=_product(step_time_s, low),
+        step_high_s=_product(step_time_s, high),
+        step_low80_s=_product(step_time_s, low80),
+        step_high80_s=_product(step_time_s, high80),
+        steps_per_epoch=steps_per_epoch,
+        epoch_count=training.epoch_count,
+        time_s=time_s,
+        time_high_s=_product(time_s, high),
+        cost_usd=_product(time_s, usd_per_s),
+        cost_high_usd=_product(_product(time_s, high), usd_per_s),
+        price_usd_per_hour=price,
+        accuracy=training.accuracy,
+        repetition_count=repetition_count,
+        basis=basis.value,
+        measurement_ids=measurement_ids,
+        excluded_because=training.unknown_because,
+    )
+
+
+def _time_per_epoch_s(evidence: Evidence, terms: Terms) -> float | None:
+    """As measured, or step time x steps, of its own epoch if that is known."""
+    if evidence.time_per_epoch_s is not None:
+        return evidence.time_per_epoch_s
+    own = evidence.steps_per_epoch
+    return _product(evidence.step_time_s, terms.length.step_count if own is None else own)
+
+
+def _predicted_ends(prediction: Prediction | None) -> _Ends | None:
+    if prediction is None or not prediction.step_time_s:
+        return None
+    ends_s = (prediction.low_s, prediction.high_s, prediction.low80_s, prediction.high80_s)
+    low, high, low80, high80 = (_product(e, 1 / prediction.step_time_s) for e in ends_s)
+    if low is None or high is None or low80 is None or high80 is None:
+        return None
+    return low, high, low80, high80
+
+
+def _measured_ends(times_s: Sequence[float]) -> _Ends | None:
+    interval = prediction_interval(times_s, coverage_ratio=0.9)
+    interval80 = prediction_interval(times_s, coverage_ratio=0.8)
+    if interval is None or interval80 is None:
+        return None
+    middle_s = statistics.median(times_s)
+    return (
+        interval.low_s / middle_s,
+        interval.high_s / middle_s,
+        interval80.low_s / middle_s,
+        interval80.high_s / middle_s,
+    )
+
+
+def _product(value: float | None, factor: float | None) -> float | None:
+    return None if value is None or factor is None else value * factor
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

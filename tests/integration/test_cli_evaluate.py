@@ -1,0 +1,75 @@
+"""`farm evaluate` on a small imported table, from the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.farm_command import FarmCommand
+from tests.synthetic_steps import grid, measure
+
+# What is evaluated comes from the store's own tests on both databases.
+pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    command = FarmCommand(engine, tmp_path / "home", monkeypatch)
+    observations = measure(grid(world_sizes=(1, 2, 4), batches=(64, 256, 1024)))
+    lines = ["model,dataset,strategy,world_size,global_batch_size,one_way_delay_ms,step_time_s"]
+    for o in observations:
+        c = o.configuration
+        cells = (c.model, c.dataset, c.strategy, c.world_size, c.global_batch_size)
+        lines.append(",".join(map(str, (*cells, c.one_way_delay_s * 1000, o.step_time_s))))
+    table = tmp_path / "mine.csv"
+    table.write_text("\n".join(lines) + "\n")
+    command.json("import", "table", str(table), "--origin", "mine")
+    return command
+
+
+def test_every_split_is_scored(farm: FarmCommand, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    told = farm.json(
+        *("evaluate", "--origin", "mine", "--predictor", "physical", "--no-few-shot"),
+        *("--split", "random", "--split", "batch", "--split", "delay", "--report", str(report)),
+    )
+    by_split = {score["split"]: score for score in told["splits"]}
+    assert list(by_split) == ["random", "batch", "delay", "all that leave one out"]
+    random = by_split["random"]
+    assert random["errors"]["answered_count"] == told["observation_count"] == 27
+    assert random["errors"]["median_ratio"] < 0.2
+    assert random["unseen_choices"]["choice_count"] == 12
+    assert random["choices"]["choice_count"] > 12
+    assert 0 <= random["intervals"][0]["local"]["coverage_ratio"] <= 1
+    page = (report / "mine.md").read_text()
+    pictures = re.findall(r"\]\((images/[^)]+)\)", page)
+    assert len(pictures) == 3
+    assert all((report / picture).read_text().startswith("<?xml") for picture in pictures)
+    assert "| physical | random |" in page
+
+
+def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None:
+    told = farm.json(
+        *("evaluate", "--origin", "mine", "--predictor", "physical", "--split", "batch"),
+        "--quick",
+    )
+    assert {score["split"] for score in told["splits"]} == {"batch"}
+    tried = {(score["measurement_count"], score["is_planned"]) for score in told["few_shots"]}
+    assert tried == {(count, way) for count in (6, 10, 12, 15, 20) for way in (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["--predictor", "oracle"], 2, "--predictor: expected one of "),
+        (["--split", "colour"], 2, "--split: expected one of 'random', "),
+        (["--origin", "nobody"], 1, "origin 'nobody': nothing of it"),
+    ],
+)
+def test_a_wrong_name_is_one_line(
+    farm: FarmCommand, arguments: list[str], status: int, line: str
+) -> None:
+    assert line in farm.refusal("evaluate", "--origin", "mine", *arguments, status=status)

@@ -1,0 +1,237 @@
+import dataclasses
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from farm.core.expansion import expand
+from farm.core.spec import NetworkProfile, TrainingPass
+from farm.core.sweep import parse_sweep
+from farm.core.trainer_lines import FailureKind
+from farm.errors import InvalidSpec
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
+from farm.recommend.measuring_cost import MACHINE_HOURS, USD, measuring_costs
+from farm.recommend.planner import MeasurementPlan, Proposal
+from farm.recommend.planning import Known, Planned, Task, make_plan
+from farm.recommend.sweep_file import SweepForm, sweep_text
+from farm.registry import catalogue
+
+FORM = SweepForm(
+    name="next", origin="farm", step_count=20, warmup_step_count=3, cost_unit=MACHINE_HOURS
+)
+
+
+def cell(world_size: int, batch: int = 64, delay_s: float = 0.0, **more: Any) -> Configuration:
+    """A ring on digits, or one machine by itself."""
+    fields: dict[str, Any] = {
+        "model": "small_cnn",
+        "dataset": "digits",
+        "framework": "tensorflow",
+        "strategy": "single" if world_size == 1 else "mwms_ring",
+        "world_size": world_size,
+        "global_batch_size": batch,
+        "one_way_delay_s": delay_s,
+    }
+    return Configuration(**{**fields, **more})
+
+
+def plan_of(configurations: Sequence[Configuration], reason: str = "why") -> MeasurementPlan:
+    proposals = tuple(
+        Proposal(
+            configuration=c,
+            cost=0.5,
+            reason=reason,
+            regret_before_ratio=0.2,
+            regret_after_ratio=0.1,
+        )
+        for c in configurations
+    )
+    return MeasurementPlan(
+        proposals=proposals, choice_count=4, regret_before_ratio=0.2, regret_after_ratio=0.1
+    )
+
+
+def planned(known: Known, *, axes: Axes | None = None, **changes: Any) -> Planned:
+    fields: dict[str, Any] = {"count": 4, "step_count": 10, "warmup_step_count": 5}
+    task = Task(axes=axes or Axes(), **{**fields, **changes})
+    return make_plan(known, task, catalogue=catalogue())
+
+
+def observed(*configurations: Configuration) -> Known:
+    return Known(
+        observations=[
+            Observation(measurement_id=i, configuration=c, step_time_s=0.01 + 0.001 * i)
+            for i, c in enumerate(configurations)
+        ]
+    )
+
+
+SOME = (cell(1), cell(2), cell(4, 256, 0.02), cell(2, 256, 0.02))
+
+
+def test_a_sweep_file_becomes_exactly_the_cells_of_the_plan() -> None:
+    wanted = [
+        cell(1, 256),
+        cell(2, 64, 3.97 / 1000),
+        cell(3, 1024, 0.02, jitter_s=0.002, packet_loss_ratio=0.015, network="tcp_proxy"),
+        cell(4, 100, bandwidth_bytes_per_s=1.25e6, training_pass=TrainingPass.FORWARD),
+        cell(2, 64, instance_type='t2 "large"'),
+    ]
+    sweep = parse_sweep(tomllib.loads(sweep_text(plan_of(wanted), FORM, catalogue=catalogue())))
+    assert (sweep.name, sweep.repetitions, len(sweep.cases)) == ("next", 1, len(wanted))
+    # The proxy loses no packets, which is for the expansion to refuse, so that cell is read alone.
+    proxied = sweep.cases[2]
+    assert (proxied.emulator, proxied.packet_loss_ratios) == ("tcp_proxy", (0.015,))
+    jobs = expand(
+        dataclasses.replace(sweep, cases=sweep.cases[:2] + sweep.cases[3:]), catalogue()
+    ).jobs
+    found = {
+        (
+            job.world_size,
+            job.global_batch_size,
+            job.network or NetworkProfile(),
+            job.training_pass,
+            job.labels.get("instance_type"),
+            job.steps,
+            job.warmup_step_count,
+        )
+        for job in jobs
+    }
+    assert found == {
+        (
+            c.world_size,
+            c.global_batch_size,
+            NetworkProfile(
+                one_way_delay_s=c.one_way_delay_s, bandwidth_bytes_per_s=c.bandwidth_bytes_per_s
+            ),
+            c.training_pass,
+            c.instance_type,
+            20,
+            3,
+        )
+        for c in wanted
+        if c.network is None
+    }
+
+
+def test_a_batch_beyond_the_data_set_repeats_it() -> None:
+    text = sweep_text(plan_of([cell(2, 5000)]), FORM, catalogue=catalogue())
+    assert len(expand(parse_sweep(tomllib.loads(text)), catalogue()).jobs) == 1
+
+
+def test_names_that_are_not_registered_are_listed_and_said_to_need_mapping() -> None:
+    text = sweep_text(plan_of([cell(2, strategy="mwms", model=None)]), FORM, catalogue=catalogue())
+    assert '# map before submitting: no model is registered here as "unnamed"\n' in text
+    assert '# map before submitting: no strategy is registered here as "mwms"\n' in text
+    assert parse_sweep(tomllib.loads(text)).cases[0].strategies == ("mwms",)
+
+
+def test_no_name_can_break_out_of_its_string_or_comment() -> None:
+    wild = 'a"\n[[case]]\nb\\ \x7f'
+    plan = plan_of([cell(2, instance_type=wild)], reason=wild)
+    form = dataclasses.replace(FORM, name='an "origin"', origin=wild)
+    parsed = tomllib.loads(sweep_text(plan, form, catalogue=catalogue()))
+    assert parsed["name"] == 'an "origin"'
+    assert [c["labels"] for c in parsed["case"]] == [{"instance_type": wild}]
+
+
+def test_a_grid_crosses_what_was_measured() -> None:
+    found = grid(SOME, Axes())
+    assert {(c.world_size, c.global_batch_size, c.one_way_delay_s) for c in found} == {
+        *((1, batch, 0.0) for batch in (64, 256)),
+        *((n, b, d) for n in (2, 4) for b in (64, 256) for d in (0.0, 0.02)),
+    }
+    assert {c.strategy for c in found if c.is_one_machine} == {"single"}
+
+
+def test_axes_replace_what_was_measured() -> None:
+    axes = Axes(world_sizes=(1, 8), global_batch_sizes=(512,), one_way_delays_s=(0.1,))
+    found = {(c.world_size, c.global_batch_size, c.one_way_delay_s) for c in grid(SOME, axes)}
+    assert found == {(1, 512, 0.0), (8, 512, 0.1)}
+
+
+def test_where_the_replicas_batch_was_kept_the_grid_keeps_it_too() -> None:
+    weak = [cell(n, n * b) for n in (1, 2, 4, 8) for b in (32, 64)]
+    assert {c.per_replica_batch_size for c in grid(weak, Axes())} == {32, 64}
+
+
+def test_more_memory_than_what_ran_out_of_it_cannot_work() -> None:
+    cells = [cell(n, batch) for n in (1, 2, 4) for batch in (64, 256, 1024)]
+    out = [(cell(2, 256), FailureKind.OUT_OF_MEMORY.value)]
+    left = works(cells, out, measured=[])
+    assert {(c.world_size, c.global_batch_size) for c in cells} - {
+        (c.world_size, c.global_batch_size) for c in left
+    } == {(2, 256), (2, 1024), (4, 1024)}
+    other = [(cell(2, 256), FailureKind.NOT_A_NUMBER.value)]
+    assert len(works(cells, other, measured=[])) == len(cells) - 1
+
+
+def test_what_failed_once_and_was_measured_works() -> None:
+    cells = [cell(2, 256)]
+    assert works(cells, [(cells[0], "out_of_memory")], measured=cells) == cells
+
+
+def test_a_thinned_grid_keeps_whole_questions() -> None:
+    batches, delays_s = range(64, 164), (0.0, 0.01, 0.02, 0.03)
+    cells = [cell(1, b) for b in batches]
+    cells += [cell(n, b, d) for n in (2, 4) for b in batches for d in delays_s]
+    found = thinned(cells)
+    assert len(found) <= MAX_CONFIGURATIONS
+    questions: dict[tuple[int, float], set[int]] = {}
+    for c in found:
+        if c.world_size > 1:
+            questions.setdefault((c.global_batch_size, c.one_way_delay_s), set()).add(c.world_size)
+    assert set(map(tuple, questions.values())) == {(2, 4)}
+    singles = {c.global_batch_size for c in found if c.is_one_machine}
+    assert singles == {batch for batch, _ in questions}
+
+
+def test_a_measurement_costs_its_machines_for_as_long_as_it_holds_them() -> None:
+    cells = [cell(1), cell(4, instance_type="big")]
+    hours = measuring_costs(
+        cells, [0.1, 1.0], step_count=100, prices_usd_per_hour={"big": 3.6}, start_up_s=10.0
+    )
+    assert hours.unit == MACHINE_HOURS
+    assert hours.of_each == pytest.approx((20 / 3600, 4 * 110 / 3600))
+    usd = measuring_costs(
+        cells[1:], [1.0], step_count=100, prices_usd_per_hour={"big": 3.6}, start_up_s=10.0
+    )
+    assert usd.unit == USD
+    assert usd.of_each == pytest.approx((0.44,))
+
+
+def test_a_plan_proposes_only_what_the_farm_would_take() -> None:
+    imported = cell(1, 64, strategy="mwms_ring")
+    gangs = observed(imported, *SOME[1:])
+    axes = Axes(world_sizes=(1, 2, 4, 128), global_batch_sizes=(64, 512))
+    proposals = planned(gangs, axes=axes, count=50).plan.proposals
+    found = {(p.configuration.strategy, p.configuration.world_size) for p in proposals}
+    assert ("single", 1) in found
+    assert all((strategy == "single") == (n == 1) for strategy, n in found)
+
+
+def test_where_nothing_is_measured_the_grid_has_to_be_named() -> None:
+    axes = Axes(strategies=("mwms_ring",), world_sizes=(1, 2), global_batch_sizes=(64, 256))
+    found = planned(Known(observations=()), axes=axes, model="small_cnn", dataset="digits")
+    assert {p.configuration.world_size for p in found.plan.proposals} == {1, 2}
+    assert found.plan.cost > 0
+    with pytest.raises(InvalidSpec, match="world_sizes: expected a value, since nothing is"):
+        planned(
+            Known(observations=()),
+            axes=dataclasses.replace(axes, world_sizes=()),
+            model="small_cnn",
+            dataset="digits",
+        )
+
+
+def test_a_budget_needs_the_unit_that_the_costs_have() -> None:
+    with pytest.raises(InvalidSpec, match="budget_usd: expected a price for every instance type"):
+        planned(observed(*SOME), budget_usd=1.0)
+    assert planned(observed(*SOME), budget_machine_hours=0.02).plan.cost <= 0.02
+
+
+def test_cost_in_the_objective_needs_prices() -> None:
+    with pytest.raises(InvalidSpec, match="beta: expected a price of instance type None"):
+        planned(observed(*SOME), beta=1.0)
