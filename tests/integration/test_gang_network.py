@@ -50,13 +50,15 @@ class Peer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            # Of this connection, and not of one before it that is still being ended.
+            is_last = self.leaves_next
             delay_s = self.delays_s.pop(0) if self.delays_s else 0.0
             with connection:
                 while data := connection.recv(4096):
                     time.sleep(delay_s)
                     connection.sendall(data)
             socket.create_connection(("127.0.0.1", self._own_port), timeout=10).close()
-            if self.leaves_next:
+            if is_last:
                 self.close()
 
 
