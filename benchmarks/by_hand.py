@@ -20,6 +20,7 @@ from typing import Any
 MODEL, DATASET = "small_cnn", "synthetic_mnist"
 BATCH_SIZE = 80  # of one rank; it divides the data set, so that no step is a partial one
 WARMUP_STEPS, TIMED_STEPS = 20, 300  # within one epoch of two ranks
+_STANDSTILL_LIMIT_S = 300  # TensorFlow's own limit of 10 s is for ranks that nobody stops
 
 
 def main() -> None:
@@ -78,6 +79,7 @@ def make_step(world_size: int) -> Any:
     from farm import registry
 
     if world_size > 1:
+        _configure_coordination(world_size)
         ring = tf.distribute.experimental.CommunicationImplementation.RING
         options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
@@ -122,6 +124,21 @@ def make_step(world_size: int) -> Any:
         return strategy.run(on_replica, args=(indices, scale))
 
     return step
+
+
+def _configure_coordination(world_size: int) -> None:
+    """Do what the strategy would, but for how long a rank may stand still."""
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=_STANDSTILL_LIMIT_S * 1000,
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=world_size)
+        ],
+    )
 
 
 if __name__ == "__main__":

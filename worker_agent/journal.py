@@ -8,11 +8,14 @@ from collections import deque
 from pathlib import Path
 
 from farm.core.codec import to_json
-from farm.core.reports import REPORT_NAMES, RankEnded, ReportBody
-from farm.core.trainer_lines import Failure
+from farm.core.reports import REPORT_NAMES, RankEnded, ReportBody, Samples, StepTimes
+from farm.core.trainer_lines import Epoch, Failure
 from worker_agent.spool import Spool
 
 logger = logging.getLogger(__name__)
+
+# What comes all the time while a rank trains. Nobody decides anything by it before the rank's end.
+_SERIES = (Samples, StepTimes, Epoch)
 
 
 class Journal:
@@ -43,7 +46,11 @@ class Journal:
             token, rank, body = self._unwritten[0]
             try:
                 self._spool.append(
-                    token, rank=rank, kind=REPORT_NAMES[type(body)], body=to_json(body)
+                    token,
+                    rank=rank,
+                    kind=REPORT_NAMES[type(body)],
+                    body=to_json(body),
+                    is_urgent=type(body) not in _SERIES,
                 )
             except OSError as error:
                 if len(self._unwritten) == 1:

@@ -70,6 +70,12 @@ class Spool:
         self._unconfirmed_bytes = sum(segment.bytes for segment in self._segments)
         self._file = self._segments[-1].path.open("ab")
         self._is_synced = False
+        self._urgent_number = self.last_number
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether a report waits that somebody waits for."""
+        return self._urgent_number > self._confirmed
 
     @property
     def confirmed(self) -> int:
@@ -86,7 +92,9 @@ class Spool:
         """Whether no new rank should add to what waits. Reports are taken all the same."""
         return self._unconfirmed_bytes >= self._max_bytes
 
-    def append(self, token: int, *, rank: int, kind: str, body: object) -> int:
+    def append(
+        self, token: int, *, rank: int, kind: str, body: object, is_urgent: bool = True
+    ) -> int:
         """Write one report and return its number. `body` is its JSON value.
 
         Raises:
@@ -111,6 +119,8 @@ class Spool:
         self._is_synced = False
         segment.add_line(len(line))
         self._unconfirmed_bytes += len(line)
+        if is_urgent:
+            self._urgent_number = number
         return number
 
     def pending(self, *, limit: int, max_bytes: int) -> tuple[Report, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farm.core.commands import Confirm
-from worker_agent.delivery import LAST_PAUSE_S, SILENT_PAUSE_S, Delivery
+from worker_agent.delivery import GATHER_S, LAST_PAUSE_S, MOST_GATHERED, SILENT_PAUSE_S, Delivery
 from worker_agent.spool import Spool
 
 
@@ -19,9 +19,9 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
     spool.close()
 
 
-def add(spool: Spool, count: int) -> None:
+def add(spool: Spool, count: int, *, is_urgent: bool = True) -> None:
     for _ in range(count):
-        spool.append(1, rank=0, kind="samples", body={"samples": []})
+        spool.append(1, rank=0, kind="samples", body={"samples": []}, is_urgent=is_urgent)
 
 
 def sent(delivery: Delivery, now: float, *, silent: bool = False) -> list[int]:
@@ -76,3 +76,50 @@ def test_a_silent_server_is_not_flooded_and_gets_everything_once_it_is_back(spoo
     assert sent(delivery, SILENT_PAUSE_S - 1, silent=True) == []
     delivery.start_over()
     assert sent(delivery, SILENT_PAUSE_S - 1, silent=False) == [1]
+
+
+def confirmed(spool: Spool) -> Delivery:
+    """Return a delivery whose first report was sent at 10 s and confirmed at once."""
+    delivery = Delivery(spool, agent_id="a")
+    add(spool, 1)
+    assert sent(delivery, 10.0) == [1]
+    delivery.confirm(Confirm(generation=spool.generation, number=1))
+    return delivery
+
+
+def test_what_only_continues_a_series_is_gathered(spool: Spool) -> None:
+    delivery = confirmed(spool)
+    add(spool, 2, is_urgent=False)
+    assert delivery.due_in_s(now=10.5, server_is_silent=False) == GATHER_S - 0.5
+    assert sent(delivery, 10.5) == []
+    add(spool, 1, is_urgent=False)
+    assert sent(delivery, 10.0 + GATHER_S) == [2, 3, 4]
+
+
+def test_an_urgent_report_takes_along_what_was_gathered(spool: Spool) -> None:
+    delivery = confirmed(spool)
+    add(spool, 2, is_urgent=False)
+    add(spool, 1)
+    add(spool, 1, is_urgent=False)
+    assert sent(delivery, 10.5) == [2, 3, 4, 5]
+
+
+def test_a_backlog_is_not_held_back(spool: Spool) -> None:
+    delivery = confirmed(spool)
+    add(spool, MOST_GATHERED + 1, is_urgent=False)
+    assert len(sent(delivery, 10.5)) == MOST_GATHERED + 1
+
+
+def test_what_an_earlier_life_has_left_is_not_held_back(spool: Spool, tmp_path: Path) -> None:
+    add(spool, 1, is_urgent=False)
+    spool.close()
+    later = Spool(tmp_path / "spool", max_bytes=1_000_000)
+    assert sent(Delivery(later, agent_id="a"), 0.0) == [1]
+    later.close()
+
+
+def test_a_server_that_is_back_gets_at_once_what_was_gathered(spool: Spool) -> None:
+    delivery = confirmed(spool)
+    add(spool, 1, is_urgent=False)
+    delivery.start_over()
+    assert sent(delivery, 10.5) == [2]
