@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -139,11 +140,25 @@ class AgentFarm:
     def await_state(
         self, agent: AgentProcess, state: AgentState, *, timeout_s: float = 20.0
     ) -> Heartbeat:
+        return self.await_beat(
+            agent, lambda beat: beat.state is state, what=state.value, timeout_s=timeout_s
+        )
+
+    def await_beat(
+        self,
+        agent: AgentProcess,
+        is_meant: Callable[[Heartbeat], bool],
+        *,
+        what: str,
+        timeout_s: float = 20.0,
+    ) -> Heartbeat:
+        """Wait until the last heartbeat that has arrived is the one meant; return it."""
+
         def matching() -> Heartbeat | None:
             beat = self.beat(agent)
-            return beat if beat is not None and beat.state is state else None
+            return beat if beat is not None and is_meant(beat) else None
 
-        return wait_until(matching, f"{agent.agent_id} {state.value}", timeout_s=timeout_s)
+        return wait_until(matching, f"{agent.agent_id} {what}", timeout_s=timeout_s)
 
     def gang(self, token: int, *agents: AgentProcess, **fields: object) -> FakeGang:
         spec = {

@@ -42,10 +42,15 @@ class AppliedNote:
 
 
 class NoteFile:
-    """The note of one state directory. Every use of it is under `locked`."""
+    """The note of one state directory. Whatever reads or changes it does so under `locked`."""
 
     def __init__(self, state_dir: str) -> None:
         self._path = Path(state_dir) / "applied_network"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether something may be applied; by the time it is told it may not be any more."""
+        return self._path.exists()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

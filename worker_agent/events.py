@@ -89,11 +89,13 @@ class Sampled:
 class RankCleared:
     """Its last process is gone, its last sample came before this, its ports are free.
 
-    `rtts`: once a profile was undone; empty where they were not measured.
+    `rtts`: once a profile was undone; empty where they were not measured. `failure`: why the
+    network was not what it was taken for, or still is not.
     """
 
     token: int
     rtts: tuple[PeerRtt, ...] = ()
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,13 @@ class TemplateGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndoTried:
+    """A try to undo what an earlier rank has left applied is over; `error` says why it failed."""
+
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
     signal_name: str
 
@@ -117,5 +126,5 @@ class StopAsked:
 RankEvent = TrainerSpoke | TrainerExited | NetworkMeasured | Sampled | RankCleared
 CourierEvent = CourierReady | CommandArrived | OrderDone | CourierGone
 TemplateEvent = TemplateReady | TemplateGone
-AgentEvent = RankEvent | CourierEvent | TemplateEvent | StopAsked
+AgentEvent = RankEvent | CourierEvent | TemplateEvent | UndoTried | StopAsked
 Post = Callable[[AgentEvent], None]

@@ -33,6 +33,9 @@ _PROBES_SHARE = 0.3
 # How long a profile may stand beyond the job's time limit, for the rendezvous before and the
 # clearing after; then the watchdog takes it away, whatever the agent does.
 _SHAPED_GRACE_S = 600.0
+# A peer comes with a probe and with what it has to send; some of what is over may still be open.
+_CONNECTIONS_A_PEER = 4
+_MORE_CONNECTIONS = 16
 # Peers end within moments of each other, and what they shaped goes then.
 _BACK_WITHIN_S = 10.0
 _LAST_PROBES_WAIT_S = 3.0
@@ -42,6 +45,7 @@ class GangNetwork:
     def __init__(self, command: StartRank, site: Site) -> None:
         self._token = command.token
         self._rank = command.rank
+        self._most_connections = _CONNECTIONS_A_PEER * command.world_size + _MORE_CONNECTIONS
         self._visits = Visits(
             token=command.token, peers=frozenset(range(command.world_size)) - {command.rank}
         )
@@ -67,7 +71,7 @@ class GangNetwork:
 
     def listen(self, listener: socket.socket) -> None:
         """Answer the peers' probes, on a socket that is this object's from now on."""
-        self._echo = EchoServer(listener, self._visits)
+        self._echo = EchoServer(listener, self._visits, most_connections=self._most_connections)
 
     def measure(
         self, addresses: tuple[RankAddress, ...], *, timeout_s: float
@@ -110,6 +114,21 @@ class GangNetwork:
     def reroute(self, cluster: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Return the cluster as this rank must see it."""
         return reroute(cluster, peers=self._peers, reached=self._reached)
+
+    def check(self) -> None:
+        """See whether the profile was there to the end; to be asked before `undo`.
+
+        Raises:
+            EmulationFailed: it is no longer what was verified.
+        """
+        if self._shaping is None:
+            return
+        try:
+            self._shaping.check()
+        except EmulationFailed as error:
+            raise EmulationFailed(
+                f"the network profile was not there to the end: {error}"
+            ) from error
 
     def undo(self) -> None:
         """Take the profile away. Raises EmulationFailed: something may still be shaped."""

@@ -30,6 +30,11 @@ class Journal:
         """Whether a report could not be written yet; whoever produces them should stop."""
         return bool(self._unwritten)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for the reports of another rank."""
+        return self._spool.is_full or self.is_blocked
+
     def add(self, token: int, *, rank: int, body: ReportBody) -> None:
         """Report `body` for a rank of the attempt `token`."""
         self._unwritten.append((token, rank, body))

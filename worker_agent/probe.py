@@ -29,12 +29,20 @@ _PAYLOAD = b"benchfarm-probe!"
 class EchoServer:
     """Echoes what connects to `listener`, which it owns, until `close`.
 
-    Who greets as a visitor is handed over to `visits`, if there are any.
+    Who greets as a visitor is handed over to `visits`, if there are any. Whoever comes while it
+    has `most_connections` is sent away: anybody may knock, and open files are the agent's own.
     """
 
-    def __init__(self, listener: socket.socket, visits: Visits | None = None) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        visits: Visits | None = None,
+        *,
+        most_connections: int = 128,
+    ) -> None:
         self._listener = listener
         self._visits = visits
+        self._most_connections = most_connections
         self._listener.listen(128)
         self._listener.setblocking(False)
         self._closing = threading.Event()
@@ -78,6 +86,9 @@ class EchoServer:
             connection, _ = self._listener.accept()
         except OSError:
             return  # it went away between its arrival and now
+        if len(selector.get_map()) > self._most_connections:  # the listener is one of them
+            connection.close()
+            return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(connection, selectors.EVENT_READ, b"")

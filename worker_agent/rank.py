@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank
-from farm.core.reports import PeerRtt, PeersMeasured, Prepared, ReportBody, Samples, Shaped
+from farm.core.reports import PeersMeasured, Prepared, ReportBody, Samples, Shaped
 from farm.core.trainer_lines import (
     Event,
     Failure,
@@ -167,7 +167,7 @@ class Rank:
         elif isinstance(event, NetworkMeasured):
             self._on_measured(event, now=now)
         elif isinstance(event, RankCleared):
-            self._on_cleared(event.rtts)
+            self._on_cleared(event)
 
     def tick(self, *, now: float) -> None:
         """Enforce the limits that have run out."""
@@ -254,13 +254,17 @@ class Rank:
         elif self.is_ending and (self._failure is not None or event.process == 0):
             self._clear()
 
-    def _on_cleared(self, rtts: tuple[PeerRtt, ...]) -> None:
+    def _on_cleared(self, event: RankCleared) -> None:
         self._phase = Phase.CLEARED
         if self._is_stopped:
             return
+        if self._failure is None and event.failure is not None:
+            logger.warning("rank is void: %s", event.failure, extra={"token": self.token})
+            # What it measured may have been another network, and so may what comes next.
+            self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         outcome = self._failure or self._results[0]
         log_tail = self._resources.log_tail()
-        self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=rtts))
+        self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
 
     def _enter(self, phase: Phase, deadline: float, message: str) -> None:
         self._phase = phase
@@ -282,5 +286,5 @@ class Rank:
         if not self._is_clearing:
             self._clear_at = 0.0  # overdue: should it not begin now, the next tick tries again
             has_succeeded = not self._is_stopped and self._failure is None
-            self._resources.clear(measure_back=has_succeeded)
+            self._resources.clear(has_succeeded=has_succeeded)
             self._is_clearing, self._clear_at = True, None

@@ -91,7 +91,8 @@ class RankResources:
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
         """Measure the untouched network; ends in a `NetworkMeasured`."""
-        self._in_thread("measure", self._measure, addresses, timeout_s)
+        work = partial(self._measure, addresses, timeout_s)
+        self._in_thread("measure", self._or_failure, Purpose.UNTOUCHED, work)
 
     def shape(
         self,
@@ -101,7 +102,8 @@ class RankResources:
         timeout_s: float,
     ) -> None:
         """Apply the profile and measure what it made; ends in a `NetworkMeasured`."""
-        self._in_thread("shape", self._shape, profile, addresses, timeout_s)
+        work = partial(self._shape, profile, addresses, timeout_s)
+        self._in_thread("shape", self._or_failure, Purpose.SHAPED, work)
 
     def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
         """Free the trainers' ports, let them connect and start the series.
@@ -136,12 +138,12 @@ class RankResources:
         ]
         return "\n".join(tails)
 
-    def clear(self, *, measure_back: bool = False) -> None:
+    def clear(self, *, has_succeeded: bool = False) -> None:
         """Kill every process, undo the profile, free the ports; ends in a `RankCleared`.
 
-        With `measure_back` the network is timed once more, after a profile was undone.
+        Of a rank that has succeeded the network is looked at before, and timed afterwards.
         """
-        self._in_thread("clear", self._clear, measure_back)
+        self._in_thread("clear", self._clear, has_succeeded)
 
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
         assignment = Assignment(
@@ -172,30 +174,30 @@ class RankResources:
     def _emit(self, samples: tuple[Sample, ...]) -> None:
         self._post(Sampled(token=self._command.token, samples=samples))
 
+    def _or_failure(self, purpose: Purpose, work: Callable[[], None]) -> None:
+        """Do it, or post why not, whatever the reason: the rank ends by it, and is cleared."""
+        try:
+            work()
+        except EmulationFailed as error:
+            self._post_measured(purpose, (), failure=str(error))
+        except Exception as error:
+            logger.exception("network was not measured", extra=self._ids)
+            self._post_measured(purpose, (), failure=f"{type(error).__name__}: {error}")
+
     def _measure(self, addresses: tuple[RankAddress, ...], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        try:
-            rtts = self._network.measure(addresses, timeout_s=timeout_s)
-        except EmulationFailed as error:
-            self._post_measured(Purpose.UNTOUCHED, (), failure=str(error))
-            return
+        rtts = self._network.measure(addresses, timeout_s=timeout_s)
         left_s = deadline - time.monotonic()
         control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
-        self._post_measured(Purpose.UNTOUCHED, rtts, failure=None, control_s=control_s)
+        self._post_measured(Purpose.UNTOUCHED, rtts, control_s=control_s)
 
     def _shape(
         self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
     ) -> None:
         asked = profile or NetworkProfile()
-        try:
-            found = self._network.shape(asked, addresses, timeout_s=timeout_s)
-        except EmulationFailed as error:
-            self._post_measured(Purpose.SHAPED, (), failure=str(error))
-            return
+        found = self._network.shape(asked, addresses, timeout_s=timeout_s)
         if found is not None:
-            self._post_measured(
-                Purpose.SHAPED, found.rtts, bandwidths=found.bandwidths, failure=None
-            )
+            self._post_measured(Purpose.SHAPED, found.rtts, bandwidths=found.bandwidths)
 
     def _post_measured(
         self,
@@ -203,7 +205,7 @@ class RankResources:
         rtts: tuple[PeerRtt, ...],
         *,
         bandwidths: tuple[PeerBandwidth, ...] = (),
-        failure: str | None,
+        failure: str | None = None,
         control_s: float | None = None,
     ) -> None:
         self._post(
@@ -218,23 +220,35 @@ class RankResources:
             )
         )
 
-    def _clear(self, measure_back: bool) -> None:
+    def _clear(self, has_succeeded: bool) -> None:
         """Let go of everything. A step that fails keeps neither the others nor the agent back."""
-        steps: list[Callable[[], object]] = [trainer.kill for trainer in self._trainers]
-        steps.append(self._kill_leftovers)
-        steps += [trainer.close for trainer in self._trainers]
+        # An emulator may have processes of its own, so before any is killed.
+        lost = self._try(self._network.check) if has_succeeded else None
+        for trainer in self._trainers:
+            self._try(trainer.kill)
+        self._try(self._kill_leftovers)
+        for trainer in self._trainers:
+            self._try(trainer.close)
         if self._sampler is not None:
-            steps.append(self._sampler.stop)
-        steps += [self._memory.close, self._network.undo]
-        if measure_back:
-            steps.append(self._measure_back)
-        steps += [self._network.close, self._release_ports]
-        for step in steps:
-            try:
-                step()
-            except Exception:
-                logger.exception("part of a rank stayed", extra={"token": self._command.token})
-        self._post(RankCleared(token=self._command.token, rtts=self._rtts_back))
+            self._try(self._sampler.stop)
+        self._try(self._memory.close)
+        stuck = self._try(self._network.undo)
+        if has_succeeded and stuck is None:
+            self._try(self._measure_back)
+        self._try(self._network.close)
+        self._try(self._release_ports)
+        self._post(
+            RankCleared(token=self._command.token, rtts=self._rtts_back, failure=lost or stuck)
+        )
+
+    def _try(self, step: Callable[[], object]) -> str | None:
+        """Take a step; return why it failed, or None."""
+        try:
+            step()
+        except Exception as error:
+            logger.exception("a rank did not end as it should", extra=self._ids)
+            return str(error) or type(error).__name__
+        return None
 
     def _measure_back(self) -> None:
         self._rtts_back = self._network.measure_back()
@@ -250,13 +264,11 @@ class RankResources:
             held.close()
         self._held.clear()
 
-    def _in_thread(self, name: str, work: Callable[..., None], *arguments: object) -> None:
-        threading.Thread(
-            target=self._run, args=(work, arguments), name=f"rank-{name}", daemon=True
-        ).start()
+    @staticmethod
+    def _in_thread(name: str, work: Callable[..., None], *arguments: object) -> None:
+        # Nothing that it does may raise: it would end unheard.
+        threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
 
-    def _run(self, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        try:
-            work(*arguments)
-        except Exception:
-            logger.exception("work for a rank failed", extra={"token": self._command.token})
+    @property
+    def _ids(self) -> dict[str, int]:
+        return {"token": self._command.token}

@@ -63,6 +63,10 @@ class Shaping:
             self._guard(limit_s)
         return self._emulator.apply(profile, peers)
 
+    def check(self) -> None:
+        """See whether it is still as it was applied. Raises EmulationFailed: it is not."""
+        self._emulator.check()
+
     def undo(self) -> None:
         """Take it away again; what was never applied needs nothing.
 

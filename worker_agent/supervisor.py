@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import signal
 import time
 import uuid
 
@@ -28,6 +27,7 @@ from farm.core.messages import seal, unseal
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import InvalidSpec
 from worker_agent.child import become_reaper, reap_orphans
+from worker_agent.condition import Condition
 from worker_agent.config import AgentConfig
 from worker_agent.delivery import Delivery
 from worker_agent.departure import LEAVE_LIMIT_S, Departure
@@ -40,6 +40,7 @@ from worker_agent.events import (
     StopAsked,
     TemplateGone,
     TemplateReady,
+    UndoTried,
 )
 from worker_agent.fencing import Admission, TokenFile, admit
 from worker_agent.former_life import clean_up
@@ -49,8 +50,10 @@ from worker_agent.keeper import Keeper
 from worker_agent.leftovers import kill_marked
 from worker_agent.ports import PortRange
 from worker_agent.rank import Rank
+from worker_agent.remains import Remains
 from worker_agent.resources import RankResources
 from worker_agent.spool import Spool
+from worker_agent.stop_signals import post_stop_signals
 from worker_agent.warmth import Warmth
 
 logger = logging.getLogger(__name__)
@@ -64,7 +67,6 @@ class Supervisor:
     def __init__(self, config: AgentConfig, facts: AgentFacts) -> None:
         now = time.monotonic()
         self._config = config
-        self._facts = facts
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
         self._tokens = TokenFile(config.state_dir / "highest_token")
         self._served = ServedRank(config.state_dir / "served_rank")
@@ -77,15 +79,16 @@ class Supervisor:
         self._ports = PortRange(config.first_port, config.last_port)
         self._rank: Rank | None = None
         self._seen_tokens: frozenset[int] = frozenset()
-        self._shown: tuple[AgentState, int | None, int] | None = None
+        self._shown: tuple[AgentState, int | None, int, str | None] | None = None
         self._departure = Departure()
+        self._remains = Remains(config.state_dir, self._events.put)
+        self._condition = Condition(
+            facts, departure=self._departure, remains=self._remains, journal=self._journal
+        )
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(
-                number, lambda n, _: self._events.put(StopAsked(signal_name=signal.Signals(n).name))
-            )
+        post_stop_signals(self._events.put)
         try:
             logger.info("agent begins", extra={"agent_id": self._config.agent_id})
             if not become_reaper():
@@ -136,6 +139,8 @@ class Supervisor:
                 self._obey(event, now=now)
         elif isinstance(event, TemplateReady | TemplateGone):
             self._warmth.handle(event, now=now)
+        elif isinstance(event, UndoTried):
+            self._remains.handle(event, now=now)
         elif self._rank is not None and event.token == self._rank.token:
             self._rank.handle(event, now=now)
 
@@ -146,9 +151,10 @@ class Supervisor:
         self._keeper.tick(now=now)
         is_idle = self._rank is None and not self._departure.has_begun
         self._warmth.tick(now=now, is_idle=is_idle)
+        self._remains.tick(now=now, is_idle=is_idle)
         if is_idle:
             reap_orphans(own=self._keeper.pids | self._warmth.pids)
-        shown = (self._state(), self._serving_token(), self._tokens.highest)
+        shown = (self._state(), self._serving_token(), self._tokens.highest, self._remains.trouble)
         if shown != self._shown:
             self._shown = shown
             self._pulse.hasten()
@@ -215,7 +221,7 @@ class Supervisor:
         if admission is Admission.DUPLICATE:
             return
         self._seen_tokens |= {command.token}
-        reason = f"agent is {state.value}"
+        reason = self._condition.refusal(is_serving=self._rank is not None)
         if admission is Admission.TOO_LOW:
             reason = f"token {command.token} is lower than {self._tokens.highest}, seen before"
         try:
@@ -258,13 +264,7 @@ class Supervisor:
         self._pulse.hasten()
 
     def _state(self) -> AgentState:
-        if self._departure.has_begun:
-            return AgentState.LEAVING
-        if self._rank is not None:
-            return AgentState.BUSY
-        if self._spool.is_full or self._journal.is_blocked:
-            return AgentState.SPOOL_FULL
-        return AgentState.IDLE
+        return self._condition.state(is_serving=self._rank is not None)
 
     def _serving_token(self) -> int | None:
         return self._rank.token if self._rank is not None else None
@@ -279,7 +279,7 @@ class Supervisor:
             highest_token=self._tokens.highest,
             agent_time_s=time.time(),
             echo=self._pulse.echo(now=now),
-            facts=self._facts,
+            facts=self._condition.facts(),
             template_bytes=self._warmth.template_bytes,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import click
 
@@ -47,6 +48,17 @@ def agents(*, as_json: bool) -> None:
         return
     rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
     print_table(_COLUMNS, rows)
+    for line in troubles(found, now=now, within_s=loaded.lease_s):
+        click.echo(line)
+
+
+def troubles(found: Sequence[Agent], *, now: dt.datetime, within_s: float) -> list[str]:
+    """Say of each live agent that takes no rank until something is mended what that is."""
+    return [
+        f"{agent.id} takes no rank: {trouble}"
+        for agent in found
+        if (trouble := agent.facts.get("trouble")) and _is_alive(agent, now=now, within_s=within_s)
+    ]
 
 
 @click.command()

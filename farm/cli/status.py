@@ -9,6 +9,7 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cli import cells
+from farm.cli.agents import troubles
 from farm.cli.measured import measured_cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.results import print_cells
@@ -20,7 +21,7 @@ from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
 from farm.core.scheduling import explain
-from farm.store.agents import live_agents
+from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
 from farm.store.jobs import list_jobs, waiting_jobs
 from farm.store.measurements import Filter, list_measurements
@@ -31,6 +32,7 @@ _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
 _MAX_MEASUREMENTS = 100_000
 _MAX_JOBS = 100_000
+_MAX_AGENTS = 100_000
 
 
 @click.command()
@@ -130,6 +132,9 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     ]
     print_table(columns, rows)
     click.echo(f"{alive_count} agents alive")
+    agents = list_agents(session, limit=_MAX_AGENTS)
+    for line in troubles(agents, now=now, within_s=loaded.lease_s):
+        click.echo(line)
     _print_reasons(reasons)
 
 

@@ -71,11 +71,12 @@ class AgentFacts:
     labels: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     hardware: Hardware
+    trouble: str | None = None  # why it takes no rank, as long as that has to be mended
 
 
 class AgentState(enum.Enum):
     IDLE = "idle"
-    BUSY = "busy"
+    BUSY = "busy"  # serves a rank, or has not got rid of all that one has left
     SPOOL_FULL = "spool_full"  # takes no new rank until the collector has confirmed more
     LEAVING = "leaving"  # told to stop; takes no new rank
 

@@ -197,7 +197,10 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
             return _silence(silent, *failures[0])
         if causes or not expired:
             rank, failure = (causes or failures)[0]
-            return End(state=AttemptState.LOST, failure=_named(rank, failure))
+            # Of the network nobody complains while it trains: it was looked at after the end.
+            is_void = failure.kind is FailureKind.NETWORK and attempt.state is AttemptState.RUNNING
+            state = AttemptState.VOID if is_void else AttemptState.LOST
+            return End(state=state, failure=_named(rank, failure))
     if expired:
         names = ", ".join(f"{r.agent_id} (rank {r.rank})" for r in expired)
         return _lost(FailureKind.AGENT_LOST, f"no fresh heartbeat within the lease from {names}")

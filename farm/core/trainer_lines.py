@@ -39,7 +39,7 @@ class FailureKind(enum.Enum):
     RENDEZVOUS = "rendezvous"  # a barrier was missed
     AGENT_LOST = "agent_lost"  # its lease ran out
     REFUSED = "refused"  # the agent was busy, full or shutting down
-    NETWORK = "network"  # the profile could not be applied, or is not as asked
+    NETWORK = "network"  # the profile could not be applied, is not as asked, or went away
     VERSIONS_DIFFER = "versions_differ"  # the ranks' frameworks are not of one version
     DISTURBED = "disturbed"  # something else used the machine while it was measured
     SENSELESS = "senseless"  # the server could make nothing of what was reported

@@ -13,15 +13,19 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TextIO
 
 from farm.errors import FarmError
-from farm.lab.system import interfaces, namespaces, processes_in, run
+from farm.lab.system import interfaces, known_networks, namespaces, processes_in, run
 from farm.lab.wirefilter import LINKS
 
 _FOLDER = LINKS.parent
 _SLOT_COUNT = 256
+# A wider route is a default one in disguise, as some VPNs set it; a lab's goes before it.
+_NARROWER_THAN = 8
 _GONE_WITHIN_S = 10.0
 _POLL_S = 0.01
 
@@ -54,6 +58,16 @@ class Slot:
         """Return its address in the network of the broker."""
         return f"198.19.{self.number}.{host}"
 
+    def rival(self, networks: Sequence[IPv4Network]) -> IPv4Network | None:
+        """Return which of these the lab's broker network would get in the way of, or None.
+
+        The gang's network is seen by the lab's hosts alone.
+        """
+        own = IPv4Network(f"{self.broker_address(0)}/24")
+        return next(
+            (n for n in networks if n.prefixlen >= _NARROWER_THAN and n.overlaps(own)), None
+        )
+
     def clear(self) -> bool:
         """Remove whatever bears this slot's name; return whether there was anything.
 
@@ -85,20 +99,35 @@ class Slot:
 def claim_slot() -> Slot:
     """Take the first slot that nobody holds, emptied of what a dead lab left there.
 
+    One whose addresses this machine uses for something else is passed over.
+
     Raises:
-        FarmError: all are held.
+        FarmError: there is none.
     """
+    networks = known_networks()
+    rival: IPv4Network | None = None
     for number in range(_SLOT_COUNT):
         slot = hold(number)
-        if slot is not None:
-            try:
-                slot.clear()
+        if slot is None:
+            continue
+        try:
+            if slot.clear():
+                networks = known_networks()  # the dead lab's own was among them
+            taken = slot.rival(networks)
+            if taken is None:
                 slot.folder.mkdir(mode=0o700)
-            except BaseException:
-                slot.release()
-                raise
-            return slot
-    raise FarmError(f"{_SLOT_COUNT} labs are running already: stop one")
+                return slot
+        except BaseException:
+            slot.release()
+            raise
+        slot.release()
+        rival = taken
+    if rival is None:
+        raise FarmError(f"{_SLOT_COUNT} labs are running already: stop one")
+    raise FarmError(
+        f"no lab can have addresses: this machine has {rival}, and labs take 198.19.N.0/24, N from "
+        f"0 to {_SLOT_COUNT - 1}: remove that address or route (ip route show table all)"
+    )
 
 
 def clear_dead_labs() -> int:

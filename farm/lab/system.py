@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from farm.errors import FarmError
@@ -66,6 +68,23 @@ def ip_batch(lines: Sequence[str], *, namespace: str | None = None) -> None:
     """Carry out several lines of `ip`, in the namespace or in our own; all or an error."""
     inside = ("-n", namespace) if namespace else ()
     run("ip", *inside, "-batch", "-", stdin="".join(f"{line}\n" for line in lines))
+
+
+def known_networks() -> list[IPv4Network]:
+    """Return what this machine has an address in or a route to, default routes left out.
+
+    Raises:
+        FarmError: the system does not say.
+    """
+    links = json.loads(run("ip", "-json", "-4", "address", "show"))
+    # Of an interface without an address some versions write nothing but braces.
+    found = [
+        f"{one['local']}/{one['prefixlen']}" for link in links for one in link.get("addr_info", ())
+    ]
+    # Every table: that of a VPN counts, too.
+    routes = json.loads(run("ip", "-json", "-4", "route", "show", "table", "all"))
+    found += [route["dst"] for route in routes if route["dst"] != "default"]
+    return [IPv4Network(text, strict=False) for text in found]
 
 
 def namespaces(prefix: str) -> list[str]:

@@ -76,6 +76,14 @@ class Wirefilter:
         )
         self._compare(found, wanted, direction)
 
+    def check(self, profile: NetworkProfile, *, direction: Direction) -> None:
+        """See whether the direction still has what `apply` gave it.
+
+        Raises:
+            EmulationFailed: it has something else, or does not answer.
+        """
+        self._compare(self._ask("showinfo"), _parameters(profile, direction), direction)
+
     def read(self, direction: Direction) -> NetworkProfile:
         """Return what the direction has now.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import statistics
 from contextlib import ExitStack
@@ -12,9 +13,9 @@ import pytest
 
 from farm.core.agents import AgentState
 from farm.core.commands import RankAddress
-from farm.core.reports import PeersMeasured, RankEnded, Shaped
+from farm.core.reports import PeersMeasured, RankEnded, RankStarted, Shaped
 from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import GoLine, Ready, StepKind
+from farm.core.trainer_lines import FailureKind, GoLine, Ready, StepKind
 from tests.agents import AgentFarm
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import free_ports, results, started
@@ -52,6 +53,28 @@ def test_a_gang_without_privileges_is_delayed_by_proxies_which_go_with_it(tmp_pa
             farm.await_state(agent, AgentState.IDLE)
         folders = [agent.state_dir for agent in agents]
         wait_until(lambda: not any(map(find_marked, folders)), "no process is left")
+
+
+def test_a_rank_whose_network_was_gone_at_the_end_has_no_result(tmp_path: Path) -> None:
+    with AgentFarm(tmp_path) as farm:
+        agents = (farm.agent("steps_s:0.1"), farm.agent("steps_s:0.1"))
+        gang = farm.gang(3, *agents, network=DELAYED, emulator="tcp_proxy", steps=10)
+        gang.lead_to_go()
+        gang.wait_for(RankStarted)
+        [proxy] = [pid for pid in find_marked(agents[0].state_dir) if is_proxy(pid)]
+        os.kill(proxy, signal.SIGKILL)
+
+        lost, kept = gang.wait_for(RankEnded)
+        assert lost.failure is not None
+        assert lost.failure.kind is FailureKind.NETWORK
+        assert lost.failure.message == (
+            "the network profile was not there to the end: tcp_proxy has ended with status -9"
+        )
+        assert kept.failure is None
+
+
+def is_proxy(pid: int) -> bool:
+    return b"worker_agent.proxy" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

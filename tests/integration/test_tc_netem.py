@@ -127,6 +127,46 @@ def test_clearing_leaves_the_queue_that_was_there(hosts: Hosts) -> None:
     assert near.root_queue() == before
 
 
+def test_what_was_applied_is_found_as_it_was_although_packets_have_passed(hosts: Hosts) -> None:
+    near, _ = hosts
+    emulating = emulator()
+    near.run(lambda: emulating.apply(BANDWIDTH, (rank("10.99.0.2"), rank("fd99::2"))))
+    speed(hosts, "10.99.0.2")
+    speed(hosts, "10.99.0.3")  # beside the limit
+
+    near.run(emulating.check)
+    near.run(emulating.clear)
+    near.run(emulating.check)  # nothing is applied that could be missed
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("tc qdisc del dev eth0 root", "its queue bf10: is gone .and 7 more"),
+        (
+            "tc class change dev eth0 parent bf10: classid bf10:1 htb rate 1gbit",
+            "its class bf10:1 has been changed$",
+        ),
+        ("tc filter del dev eth0 parent bf10: prio 11", "its filter [0-9a-f]+ is gone$"),
+        ("tc qdisc replace dev eth0 root pfifo", "its queue bf10: is gone"),
+        ("ip route add 10.99.0.2/32 dev lo", "rank 1 at 10.99.0.2 is reached over lo"),
+        ("ip link del eth0", "cannot be|is gone|is reached over nothing"),
+    ],
+    ids=["queue", "class", "filter", "other queue", "route", "interface"],
+)
+def test_what_others_take_away_or_change_meanwhile_is_noticed(
+    hosts: Hosts, command: str, message: str
+) -> None:
+    near, _ = hosts
+    site = Site(state_dir="/nowhere", interface="eth0", cpus=(0,), spared_ports=())
+    emulating = TcNetem(site)
+    near.run(lambda: emulating.apply(BANDWIDTH, (rank("10.99.0.2"), rank("fd99::2"))))
+    subprocess.run(["ip", "netns", "exec", near.name, *command.split()], timeout=10, check=True)
+
+    with pytest.raises(EmulationFailed, match=message):
+        near.run(emulating.check)
+
+
 def test_a_queue_that_somebody_else_has_set_is_neither_replaced_nor_cleared(hosts: Hosts) -> None:
     near, _ = hosts
     tc(near, "qdisc add dev eth0 root handle 7: tbf rate 1gbit burst 100k latency 10ms")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import statistics
 import struct
@@ -281,6 +282,20 @@ def test_the_proxy_keeps_to_the_ranks_own_cores_and_is_gone_when_cleared(
     emulator.clear()
     emulator.clear()
     assert find_marked(folder) == []
+
+
+def test_a_proxy_that_has_died_meanwhile_is_noticed(emulator: TcpProxy) -> None:
+    with listen() as listening:
+        emulator.apply(DELAYED, (peer(port_of(listening)),))
+    emulator.check()
+    (pid,) = emulator.pids
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(EmulationFailed, match="tcp_proxy has ended with status -9"):
+        emulator.check()
+    emulator.clear()
+    emulator.check()  # nothing is applied that could be missed
 
 
 def test_the_proxy_ends_with_its_agent() -> None:

@@ -87,6 +87,17 @@ def test_a_value_that_was_not_taken_is_noticed(tmp_path: Path) -> None:
         Wirefilter(tmp_path / "wire").apply(PROFILE, direction=Direction.TO_HOST)
 
 
+def test_a_wire_that_was_told_otherwise_meanwhile_is_noticed(tmp_path: Path) -> None:
+    with wire(tmp_path / "as_told", {"showinfo": info()}) as heard:
+        Wirefilter(tmp_path / "as_told").check(PROFILE, direction=Direction.TO_HOST)
+    assert heard == ["showinfo"], "who looks changes nothing"
+    with (
+        wire(tmp_path / "wire", {"showinfo": info(delay="0+0U")}),
+        pytest.raises(EmulationFailed, match="link wire: delay should be 20 and is 0"),
+    ):
+        Wirefilter(tmp_path / "wire").check(PROFILE, direction=Direction.TO_HOST)
+
+
 def test_a_cut_that_was_not_taken_is_noticed(tmp_path: Path) -> None:
     with (
         wire(tmp_path / "wire", {"showinfo": info(mtu="0")}),

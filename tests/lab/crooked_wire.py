@@ -29,12 +29,13 @@ class CrookedWire:
         self._more_ms = more_delay_ms
         self._told = b"0"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> CrookedWire:
         self._path.rename(self._real)
         self._listener.bind(str(self._path))
         self._listener.listen()
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(
@@ -44,6 +45,7 @@ class CrookedWire:
         traceback: TracebackType | None,
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout=10)  # whoever has come in time, such as to undo, is served
         self._listener.close()
         self._real.replace(self._path)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import psutil
@@ -17,10 +18,11 @@ from click.testing import CliRunner
 from farm.cli.main import main
 from farm.errors import FarmError
 from farm.lab.lab import Lab
-from farm.lab.slots import claim_slot, hold
+from farm.lab.slots import Slot, claim_slot, hold
 from farm.lab.system import interfaces, namespaces, processes_in
 from farm.lab.wirefilter import LINKS
 from tests.e2e.live_farm import wait_until
+from tests.namespaces import two_hosts
 
 OWNER = textwrap.dedent("""
     import sys, time
@@ -180,6 +182,56 @@ def test_clear_removes_dead_labs_and_spares_living_ones(owner: subprocess.Popen[
         assert (result.exit_code, result.stdout) == (0, "removed 1 dead lab\n")
         assert traces(prefix) == []
         assert len(traces(spared.slot.prefix)) == 2 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("network", "is_in_the_way"),
+    [
+        ("198.19.3.0/24", True),
+        ("198.19.3.17/32", True),
+        ("198.18.0.0/15", True),
+        ("198.0.0.0/8", True),
+        ("198.19.4.0/24", False),
+        ("198.18.3.0/24", False),
+        # Half of the world is a default route, as VPNs set it.
+        ("128.0.0.0/1", False),
+    ],
+)
+def test_a_lab_does_not_take_addresses_that_the_machine_has(
+    tmp_path: Path, network: str, is_in_the_way: bool
+) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        slot = Slot(3, lock)
+        rival = slot.rival([IPv4Network("10.0.0.0/8"), IPv4Network(network)])
+    assert rival == (IPv4Network(network) if is_in_the_way else None)
+
+
+def test_a_lab_passes_over_what_is_taken_and_says_so_where_nothing_is_left() -> None:
+    # On a machine of its own: other labs of this one come and go.
+    source = textwrap.dedent("""
+        from farm.errors import FarmError
+        from farm.lab.slots import claim_slot
+        try:
+            slot = claim_slot()
+        except FarmError as error:
+            print(error)
+        else:
+            slot.clear()
+            slot.release()
+            print(slot.number)
+    """)
+    with two_hosts() as (host, _):
+
+        def claimed() -> str:
+            command = [*host.command()[:-1], "-c", source]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            return done.stdout.strip()
+
+        free = int(claimed())
+        host.ip("address", "add", f"198.19.{free}.9/24", "dev", "lo")
+        assert int(claimed()) != free
+        host.ip("route", "add", "blackhole", "198.18.0.0/15")
+        assert claimed().startswith("no lab can have addresses: this machine has 198.18.0.0/15, ")
 
 
 def test_two_labs_at_once_have_nothing_in_common() -> None:

@@ -97,6 +97,27 @@ def test_an_agent_clears_neither_a_cut_nor_what_the_lab_has_set(stations: Statio
     assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.1, abs=0.001)
 
 
+def test_a_link_that_was_told_otherwise_meanwhile_is_noticed(stations: Stations) -> None:
+    one, _ = stations.lab.hosts
+    program = """
+from farm.errors import EmulationFailed
+from farm.lab.wirefilter import Direction, Wirefilter
+emulator.check()
+emulator.apply(NetworkProfile(one_way_delay_s=0.02, packet_loss_ratio=0.01), ())
+emulator.check()
+wire = Wirefilter.of_interface(site.interface)
+wire.apply(NetworkProfile(one_way_delay_s=0.02), direction=Direction.FROM_HOST)
+try:
+    emulator.check()
+except EmulationFailed as error:
+    print(error)
+emulator.clear()
+emulator.check()
+"""
+    said = on_host(stations, one, program)
+    assert said == f"link {one.interface}: loss should be 1 and is 0"
+
+
 def test_an_agent_outside_of_a_lab_cannot_claim_it(stations: Stations) -> None:
     del stations  # there is a lab, and this process is not on one of its hosts
     assert VdeLink(NO_LINK).probe() == "lo is not a link of a lab (see farm lab)"

@@ -150,6 +150,11 @@ def test_every_emulator_may_be_cleared_without_having_been_applied(
         emulator.clear()
 
 
+@pytest.mark.parametrize("emulator", create_emulators(SITE), ids=lambda emulator: emulator.name)
+def test_an_emulator_that_has_applied_nothing_misses_nothing(emulator: NetworkEmulator) -> None:
+    emulator.check()
+
+
 def test_the_untouched_network_needs_no_emulator() -> None:
     assert find_emulator(None, SITE).name == "none"
     assert find_emulator(NetworkProfile(), SITE).name == "none"

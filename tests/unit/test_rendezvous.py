@@ -419,3 +419,17 @@ def test_a_network_that_does_not_come_back_voids_a_success(
         return
     failure = Failure(kind=FailureKind.NETWORK, message=ending)
     assert decision == End(state=AttemptState.VOID, failure=failure)
+
+
+def test_a_profile_that_was_not_there_to_the_end_voids_the_attempt() -> None:
+    success = rank(1, RankPhase.ENDED, succeeded=True)
+    lost = failed(0, FailureKind.NETWORK, ended_age_s=2.0)
+    ended = decide(attempt(AttemptState.RUNNING, lost, success), LIMITS)
+    assert isinstance(ended, End)
+    assert ended.state is AttemptState.VOID
+    assert ended.failure is not None
+    assert ended.failure.message == "rank 0 on vm-0: because network"
+    # Before anything trains it is a machine that cannot do what it was told.
+    shaping = decide(attempt(AttemptState.SHAPING, lost, rank(1, RankPhase.SHAPED)), LIMITS)
+    assert isinstance(shaping, End)
+    assert shaping.state is AttemptState.LOST

@@ -7,6 +7,8 @@ import ipaddress
 import pytest
 
 from farm.core.spec import NetworkProfile
+from worker_agent.emulators.site import Site
+from worker_agent.emulators.tc_netem import TcNetem
 from worker_agent.emulators.tc_plan import (
     GANG_CLASS,
     ROOT,
@@ -31,6 +33,16 @@ def test_netem_is_told_microseconds_and_percent() -> None:
     assert queue is not None
     assert (queue.delay_us, queue.jitter_us) == (20_000, 500)
     assert queue.loss_percent == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("jitter_s", "is_served"), [(0.02, True), (2.0, True), (2.2, False)])
+def test_a_jitter_that_netem_would_cut_off_is_not_promised(
+    jitter_s: float, is_served: bool
+) -> None:
+    emulator = TcNetem(Site(state_dir="/nowhere", interface="eth0", cpus=(0,), spared_ports=()))
+    profile = NetworkProfile(one_way_delay_s=5.0, jitter_s=jitter_s)
+
+    assert emulator.serves(profile) is is_served
 
 
 def test_a_bandwidth_alone_needs_no_netem() -> None:

@@ -46,6 +46,16 @@ class NetworkEmulator(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """See whether what this object has applied is still there, as it was applied.
+
+        Others may have taken it away: a person, a service that sets the interface up again.
+
+        Raises:
+            EmulationFailed: it is not, or nobody can say.
+        """
+        ...
+
     def clear(self) -> None:
         """Undo whatever was applied, by this object or by another process; twice is harmless.
 

@@ -107,6 +107,34 @@ def carry_out(ip: IPRoute, index: int, plan: Plan, *, owner: int) -> None:
         )
 
 
+def read_settings(ip: IPRoute, index: int) -> dict[str, str]:
+    """Return what the queues, classes and filters of an interface are set to, by what they are.
+
+    Nothing that they count is in it: as long as nobody touches them it stays the same.
+    """
+    found = {}
+    for queue in ip.get_qdiscs():
+        if queue["index"] != index:
+            continue
+        kind, options = queue.get_attr("TCA_KIND"), queue.get_attr("TCA_OPTIONS")
+        if kind == "htb":
+            options = options.get_attr("TCA_HTB_INIT")["defcls"]  # beside it a count of packets
+        found[f"queue {queue['handle'] >> 16:x}:"] = f"{kind} {options}"
+    for one in ip.get_classes(index=index):
+        found[f"class {_name(one['handle'])}"] = str(one.get_attr("TCA_OPTIONS"))
+    for one in ip.get_filters(index=index, parent=ROOT):
+        options = one.get_attr("TCA_OPTIONS")
+        target = options.get_attr("TCA_U32_CLASSID") if options else None
+        if target is not None:  # not a table of filters
+            match = options.get_attr("TCA_U32_SEL")
+            found[f"filter {one['handle']:x}"] = f"{match} to {_name(target)}"
+    return found
+
+
+def _name(handle: int) -> str:
+    return f"{handle >> 16:x}:{handle & 0xFFFF:x}"
+
+
 def remove_plans(ip: IPRoute, *, owner: int) -> None:
     """Take away what `carry_out` has set for the owner, or a part, and nothing of anybody else's.
 

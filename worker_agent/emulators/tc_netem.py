@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.core.commands import RankAddress
@@ -19,6 +21,7 @@ from worker_agent.emulators.tc_link import (
     find_interface,
     find_way,
     open_netlink,
+    read_settings,
     remove_plans,
     root_queues,
 )
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 SSH_PORT = 22
+# netem draws from twice of it, in 32 bits of nanoseconds.
+_MOST_JITTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Applied:
+    index: int  # of the interface
+    ways: Mapping[RankAddress, tuple[Address, ...]]
+    settings: Mapping[str, str]  # as the kernel had them afterwards
 
 
 class TcNetem:
@@ -40,6 +52,7 @@ class TcNetem:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._owner = owner_mark(site.state_dir)
+        self._applied: _Applied | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -53,7 +66,7 @@ class TcNetem:
     def serves(self, profile: NetworkProfile) -> bool:
         """Whether the kernel can do it. A jitter above the delay would not keep its mean."""
         bandwidth = profile.bandwidth_bytes_per_s
-        return profile.jitter_s <= profile.one_way_delay_s and (
+        return profile.jitter_s <= min(profile.one_way_delay_s, _MOST_JITTER_S) and (
             bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S
         )
 
@@ -66,10 +79,10 @@ class TcNetem:
             EmulationFailed: the interface is missing or has somebody else's queue, a peer is not
                 reached over it, or the kernel refuses. Nothing stays applied.
         """
-        addresses = {peer.host: resolve(peer) for peer in peers}
+        ways = {peer: resolve(peer) for peer in peers}
         plan = make_plan(
             profile,
-            peers=[address for found in addresses.values() for address in found],
+            peers=[address for found in ways.values() for address in found],
             spared_ports=dict.fromkeys((SSH_PORT, *self._site.spared_ports)),
         )
         name = self._site.interface
@@ -78,17 +91,38 @@ class TcNetem:
             if index is None:
                 raise EmulationFailed(f"AGENT_INTERFACE: there is no interface {name}")
             self._check_free(ip, index)
-            for peer in peers:
-                self._check_way(ip, index, peer, addresses[peer.host])
+            for peer, addresses in ways.items():
+                self._check_way(ip, index, peer, addresses)
             try:
                 carry_out(ip, index, plan, owner=self._owner)
+                settings = read_settings(ip, index)
             except BaseException:
                 remove_plans(ip, owner=self._owner)
                 raise
+        self._applied = _Applied(index=index, ways=ways, settings=settings)
         return peers
+
+    def check(self) -> None:
+        """Ask the kernel what it has. Raises EmulationFailed: not what it was told."""
+        applied, name = self._applied, self._site.interface
+        if applied is None:
+            return
+        with open_netlink(f"nobody can say whether {name} is shaped") as ip:
+            now = read_settings(ip, applied.index)
+            for peer, addresses in applied.ways.items():
+                self._check_way(ip, applied.index, peer, addresses)
+        lost = [
+            f"its {what} {'has been changed' if what in now else 'is gone'}"
+            for what, setting in applied.settings.items()
+            if now.get(what) != setting
+        ]
+        if lost:
+            others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+            raise EmulationFailed(f"{name} is not shaped as it was: {lost[0]}{others}")
 
     def clear(self) -> None:
         """Take away the queues of this agent, never another's. Raises EmulationFailed."""
+        self._applied = None
         with open_netlink(f"{self._site.interface} may still be shaped") as ip:
             remove_plans(ip, owner=self._owner)
 

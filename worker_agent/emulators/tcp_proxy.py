@@ -76,6 +76,16 @@ class TcpProxy:
             for peer, (probe_port, *trainer_ports) in zip(peers, ports, strict=True)
         )
 
+    def check(self) -> None:
+        """Look whether the proxy lives: it listens as long. Raises EmulationFailed."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return
+        said = self._last_words()
+        raise EmulationFailed(
+            f"tcp_proxy has ended with status {process.returncode}" + (f": {said}" if said else "")
+        )
+
     def clear(self) -> None:
         """End the proxy, and with it every connection through it."""
         process, self._process = self._process, None
@@ -88,9 +98,8 @@ class TcpProxy:
                 pipe.close()
 
     def _start(self, order: ProxyOrder) -> Iterable[tuple[int, ...]]:
-        log = Path(self._site.state_dir) / "proxy.log"
         try:
-            self._process = process = self._spawn(log)
+            self._process = process = self._spawn()
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(json.dumps(to_json(order)).encode() + b"\n")
@@ -101,12 +110,22 @@ class TcpProxy:
         except (OSError, ValueError) as error:
             if self._process is None:
                 raise EmulationFailed(f"tcp_proxy did not start: {error}") from error
-            said = log.read_text(errors="replace").strip().splitlines()
-            reason = said[-1] if said else f"no answer within {_START_LIMIT_S:g} s"
+            reason = self._last_words() or f"no answer within {_START_LIMIT_S:g} s"
             raise EmulationFailed(f"tcp_proxy did not start: {reason}") from error
 
-    def _spawn(self, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("wb") as errors:
+    @property
+    def _log(self) -> Path:
+        return Path(self._site.state_dir) / "proxy.log"
+
+    def _last_words(self) -> str:
+        try:
+            said = self._log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return said[-1] if said else ""
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as errors:
             return subprocess.Popen(
                 (sys.executable, "-P", "-m", "worker_agent.proxy"),
                 stdin=subprocess.PIPE,

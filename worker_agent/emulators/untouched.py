@@ -31,5 +31,8 @@ class Untouched:
         """Leave the network alone."""
         return peers
 
+    def check(self) -> None:
+        """Nothing was applied."""
+
     def clear(self) -> None:
         """Nothing was touched."""

@@ -25,6 +25,7 @@ class VdeLink:
     def __init__(self, site: Site) -> None:
         self._wire = Wirefilter.of_interface(site.interface)
         self._interface = site.interface
+        self._applied: NetworkProfile | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -56,9 +57,16 @@ class VdeLink:
                 f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
             )
         self._wire.apply(profile, direction=Direction.FROM_HOST)
+        self._applied = profile
         return peers
 
+    def check(self) -> None:
+        """Ask the wire what it does. Raises EmulationFailed: not what it was told."""
+        if self._applied is not None:
+            self._wire.check(self._applied, direction=Direction.FROM_HOST)
+
     def clear(self) -> None:
+        self._applied = None
         # With the lab the wire is gone, and what it did to packets too.
         if self._is_own:
             self._wire.apply(NetworkProfile(), direction=Direction.FROM_HOST)
