@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import nullcontext
+from importlib.resources import as_file
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.cli.up import to_stderr
 from farm.config import Settings
@@ -37,33 +40,60 @@ _STUDIES = {study.name: study for study in STUDIES}
     "--sweep",
     "sweep_file",
     type=click.Path(path_type=Path),
-    help="Measure this file instead of studies/NAME.toml.",
+    help="Measure this file instead of the study's own.",
 )
 @click.option(
     "--page-only", is_flag=True, help="Measure nothing: make the page of studies/NAME.csv."
 )
-def reproduce(name: str, *, out: Path, sweep_file: Path | None, page_only: bool) -> None:
+@json_option
+def reproduce(
+    name: str, *, out: Path, sweep_file: Path | None, page_only: bool, as_json: bool
+) -> None:
     """Repeat a study in a lab on this machine, and write its page and figures.
 
-    To be run in a checkout, whose docs/studies has the sweep files; the lab needs root, as
-    `farm lab` does. Stopped or killed, the same command goes on with what is left: the sweep is
-    kept in the store of FARM_HOME, and what is measured is not measured again. A new FARM_HOME
-    begins anew.
+    The lab needs root, as `farm lab` does. Stopped or killed, the same command goes on with what
+    is left: the sweep is kept in the store of FARM_HOME, and what is measured is not measured
+    again. A new FARM_HOME begins anew.
+
+    --json prints study, run_count, and the paths of page, figures, data and sweep; sweep is null
+    with --page-only.
     """
-    from farm.studies.publishing import data_path, publish_data, publish_page, read_data, sweep_path
+    from farm.studies.publishing import (
+        data_path,
+        own_sweep,
+        publish_data,
+        publish_page,
+        read_data,
+        sweep_path,
+    )
     from farm.studies.runs_file import read_runs, write_runs
 
     study = _STUDIES[name]
     if page_only and sweep_file:
         raise click.UsageError("--page-only and --sweep exclude each other")
     if not page_only:
-        file = sweep_file or sweep_path(study, out)
-        runs = _measure(study, plan(read_sweep_file(file)), settings())
-        publish_data(study, out, data=write_runs(runs), sweep=file.read_text())
+        own = as_file(own_sweep(study)) if sweep_file is None else nullcontext(sweep_file)
+        with own as file:
+            planned, sweep = plan(read_sweep_file(file)), file.read_text()
+        measured = _measure(study, planned, settings())
+        publish_data(study, out, data=write_runs(measured), sweep=sweep)
     # From the file, as everybody else can: page and data cannot differ.
     data = data_path(study, out)
-    page = study.page(read_runs(read_data(data), name=str(data)))
-    for path in publish_page(study, out, page=page):
+    runs = read_runs(read_data(data), name=str(data))
+    page, *figures = publish_page(study, out, page=study.page(runs))
+    if as_json:
+        print_json(
+            {
+                "study": name,
+                "run_count": len(runs),
+                "page": str(page),
+                "figures": [str(path) for path in figures],
+                "data": str(data),
+                "sweep": None if page_only else str(sweep_path(study, out)),
+            }
+        )
+        return
+    for path in (page, *figures):
         click.echo(path)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from farm.errors import FarmError, InvalidSpec
@@ -14,8 +16,13 @@ from farm.studies.contracts import Page, Study
 IMAGES, DATA = "images", "studies"
 
 
+def own_sweep(study: Study) -> Traversable:
+    """Return the study's sweep file, which comes with the program."""
+    return files("farm.studies").joinpath(f"{study.name}.toml")
+
+
 def sweep_path(study: Study, documents: Path) -> Path:
-    """Return where the sweep file lies, as in a checkout of the repository."""
+    """Return where the sweep goes that was measured."""
     return documents / DATA / f"{study.name}.toml"
 
 

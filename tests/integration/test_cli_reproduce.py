@@ -101,6 +101,32 @@ def test_a_complete_study_is_not_measured_again(
     assert (out / "latency-study.md").read_text() == before
 
 
+def test_a_script_learns_where_everything_is(
+    farm: FarmCommand, sweep: Path, tmp_path: Path, engine: sa.Engine
+) -> None:
+    begin(engine, plan(read_sweep_file(sweep)))
+    finish_jobs(engine, count=2)
+    out = tmp_path / "out"
+
+    printed = farm.json("reproduce", "latency", "--sweep", str(sweep), "--out", str(out))
+
+    assert (printed["study"], printed["run_count"]) == ("latency", 2)
+    assert printed["page"] == str(out / "latency-study.md")
+    written = {printed["page"], *printed["figures"], printed["data"], printed["sweep"]}
+    assert written == {str(path) for path in out.rglob("*") if path.is_file()}
+    again = farm.json("reproduce", "latency", "--page-only", "--out", str(out))
+    assert again == {**printed, "sweep": None}
+
+
+def test_a_study_needs_no_checkout(
+    farm: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    # Its sweep is read, and only then the lab is missed.
+    assert "a lab needs root" in farm.refusal("reproduce", "latency", status=1)
+
+
 def test_a_study_goes_on_where_it_was_left(engine: sa.Engine, sweep: Path) -> None:
     planned = plan(read_sweep_file(sweep))
     sweep_id = begin(engine, planned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from importlib.resources import as_file
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,14 @@ from farm.studies.contracts import Page, Study
 from farm.studies.latency_cells import panels_of, worth_it_up_to_s
 from farm.studies.latency_page import latency_page
 from farm.studies.publishing import (
+    data_path,
+    own_sweep,
+    page_path,
     publish_page,
+    read_data,
     sweep_path,
 )
+from farm.studies.runs_file import read_runs
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import ALONE_S, BASE_S, TRIPS, gang_run, study_run, whole_study
 
@@ -184,7 +190,21 @@ def test_equal_pages_are_equal_files_each_figure_as_png_and_svg(tmp_path: Path) 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_a_studys_sweep_file_can_be_submitted(study: Study) -> None:
-    planned = plan(read_sweep_file(sweep_path(study, DOCS)))
+    with as_file(own_sweep(study)) as path:
+        planned = plan(read_sweep_file(path))
 
     assert planned.expansion.impossible == ()
     assert max(job.world_size for job in planned.expansion.jobs) <= study.host_count
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_the_page_in_the_documents_is_the_one_of_the_data_beside_it(study: Study) -> None:
+    data = data_path(study, DOCS)
+    page = study.page(read_runs(read_data(data), name=str(data)))
+
+    assert page_path(study, DOCS).read_text() == page.text
+    for drawing in page.drawings:
+        for suffix in ("png", "svg"):
+            assert (DOCS / "images" / f"{drawing.name}.{suffix}").is_file()
+    # Whoever repeats the study measures what was measured for it.
+    assert sweep_path(study, DOCS).read_text() == own_sweep(study).read_text()
