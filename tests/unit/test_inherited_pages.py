@@ -42,7 +42,7 @@ def in_a_fork() -> dict[str, Any]:
             copied = own_inherited_pages()
             after = sizes()
             print(json.dumps(dict(before=before, copied=copied, after=after,
-                                  is_intact=hash(bytes(held)) == check)))
+                                  is_intact=hash(bytes(held)) == check)), flush=True)
             os._exit(0)
         os.wait()
     """
