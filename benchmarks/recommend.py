@@ -38,9 +38,9 @@ from benchmarks.figures import Figure, root, run_benchmark, say
 from farm.embedded.redis import free_port
 from farm.errors import FarmError
 from farm.recommend.contracts import Objective, Question
-from farm.recommend.fits import Fits
-from farm.recommend.knowledge import read_knowledge
-from farm.recommend.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.knowledge import read_knowledge
+from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.prices import load_prices
 from farm.recommend.service import recommend

@@ -10,7 +10,7 @@ from flask import Flask
 
 import farm
 from farm.config import Settings
-from farm.recommend.memory import Memory
+from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
 from farm.store.engine import make_engine
 from web import access, backend, display, errors

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from farm.config import Settings
-from farm.recommend.memory import Memory
+from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
 from farm.wire import Wake

@@ -11,8 +11,8 @@ import click
 
 from farm.cli.price_options import prices_option, region_option
 from farm.config import Settings
-from farm.recommend.fits import Fits
-from farm.recommend.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.prices import Prices, load_prices
 
 __all__ = ["memory_of", "prices_of", "prices_option", "region_option"]

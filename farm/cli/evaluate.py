@@ -23,11 +23,11 @@ from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import reading
 
 if TYPE_CHECKING:
+    from farm.recommend.calibrated.suspicious import Suspicion
     from farm.recommend.configuration import Configuration, Observation
-    from farm.recommend.evaluate import FewShotTrial
-    from farm.recommend.evaluation import Doubt, Evaluation
+    from farm.recommend.evaluating.evaluate import FewShotTrial
+    from farm.recommend.evaluating.evaluation import Doubt, Evaluation
     from farm.recommend.observations import Loaded
-    from farm.recommend.suspicious import Suspicion
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
 _SEEDS, _QUICK_SEEDS = 20, 3
@@ -143,11 +143,11 @@ def _evaluate(
     seed_count: int,
 ) -> Evaluation:
     from farm.cli.trials import run_all
-    from farm.recommend.evaluate import summarise, summarise_few_shot, trials
-    from farm.recommend.evaluation import Evaluation
-    from farm.recommend.novelty import Space
-    from farm.recommend.questions import default_machine_price
-    from farm.recommend.splits import all_splits
+    from farm.recommend.calibrated.novelty import Space
+    from farm.recommend.calibrated.splits import all_splits
+    from farm.recommend.evaluating.evaluate import summarise, summarise_few_shot, trials
+    from farm.recommend.evaluating.evaluation import Evaluation
+    from farm.recommend.evaluating.questions import default_machine_price
 
     observations = loaded.observations
     splits = all_splits(observations, seed=seed)
@@ -191,7 +191,7 @@ def _evaluate(
 def _few_shots(
     predictor: str, observation_count: int, *, seed_count: int, price: float
 ) -> list[FewShotTrial]:
-    from farm.recommend.evaluate import FewShotTrial
+    from farm.recommend.evaluating.evaluate import FewShotTrial
 
     counts = tuple(count for count in FEW_SHOT_COUNTS if count < observation_count)
     return [
@@ -209,10 +209,10 @@ def _few_shots(
 
 
 def _doubts(observations: Sequence[Observation], predictor: str) -> list[Doubt]:
-    from farm.recommend.evaluation import Doubt
-    from farm.recommend.held_out import hold_out
+    from farm.recommend.calibrated.held_out import hold_out
+    from farm.recommend.calibrated.suspicious import find_suspicious
+    from farm.recommend.evaluating.evaluation import Doubt
     from farm.recommend.predictors import PREDICTORS
-    from farm.recommend.suspicious import find_suspicious
 
     by_id: Mapping[int, Observation] = {o.measurement_id: o for o in observations}
     found: list[Suspicion] = find_suspicious(

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from farm.recommend.evaluate import FewShotScore, SplitScore
-    from farm.recommend.evaluation import Evaluation
-    from farm.recommend.scores import Outcome
+    from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
+    from farm.recommend.evaluating.evaluation import Evaluation
+    from farm.recommend.evaluating.scores import Outcome
 
 _COLOURS = ("#1f6feb", "#d9730d", "#2da44e", "#8250df", "#6e7781", "#bf3989")
 

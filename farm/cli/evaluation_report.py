@@ -19,7 +19,7 @@ from farm.cli.whole_file import write_whole
 from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluation import Evaluation
+    from farm.recommend.evaluating.evaluation import Evaluation
 
 _WORDS = """\
 *Held out* is what the predictor did not see: with `random`, a tenth of the configurations at a

@@ -8,9 +8,9 @@ from farm.cli import cells
 from farm.cli.output import MISSING, Column
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluate import FewShotScore, SplitScore
-    from farm.recommend.evaluation import Doubt
-    from farm.recommend.scores import RegretScore
+    from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
+    from farm.recommend.evaluating.evaluation import Doubt
+    from farm.recommend.evaluating.scores import RegretScore
 
 SPLIT_COLUMNS = (
     Column("predictor"),

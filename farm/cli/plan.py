@@ -18,7 +18,7 @@ from farm.errors import InvalidSpec, NotFound
 
 if TYPE_CHECKING:
     from farm.recommend.observations import Loaded
-    from farm.recommend.planning import Known, Planned, Task
+    from farm.recommend.plans.planning import Known, Planned, Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ def plan(
     of the file. The exit status is 1 where there is nothing to propose, unless the regret asked
     for is reached already.
     """
-    from farm.recommend.planning import make_plan
+    from farm.recommend.plans.planning import make_plan
     from farm.registry import catalogue
 
     loaded = settings()
@@ -118,8 +118,8 @@ def plan(
 def _task(
     model: str | None, dataset: str | None, prices: Mapping[str, float], choice: dict[str, Any]
 ) -> Task:
-    from farm.recommend.grid import Axes
-    from farm.recommend.planning import Task
+    from farm.recommend.plans.grid import Axes
+    from farm.recommend.plans.planning import Task
 
     types: str | None = choice["instance_types"]
     most_ms = MAX_ONE_WAY_DELAY_S * 1000
@@ -154,7 +154,7 @@ def _task(
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Known:
     """Read what is known of one kind of hardware: the one that was asked for, or measured most."""
     from farm.recommend.observations import load
-    from farm.recommend.planning import Known
+    from farm.recommend.plans.planning import Known
     from farm.recommend.service import FARM
     from farm.store.engine import reading
 
@@ -186,7 +186,7 @@ def _tell_of_others(kinds: list[Loaded]) -> None:
 
 
 def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_json: bool) -> None:
-    from farm.recommend.sweep_file import SweepForm, sweep_text
+    from farm.recommend.plans.sweep_file import SweepForm, sweep_text
     from farm.registry import catalogue
 
     chosen = planned.plan

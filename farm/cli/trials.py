@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from farm.cli.row_bar import row_bar
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluate import FewShotTrial, Trial, Tried, run_few_shot, run_trial
+from farm.recommend.evaluating.evaluate import FewShotTrial, Trial, Tried, run_few_shot, run_trial
 
 # Fits are of small matrices: threads within one would only fight for the cores.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

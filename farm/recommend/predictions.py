@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.memory import Memory
+from farm.recommend.kept.memory import Memory
 from farm.recommend.observations import Loaded, load
 from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.queries import Meant, meant

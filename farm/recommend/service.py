@@ -8,12 +8,12 @@ from collections.abc import Callable
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.answer import answer_from, nothing, nothing_at_all
+from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
+from farm.recommend.answering.options import options_for
 from farm.recommend.contracts import Objective, Question, Recommendation
-from farm.recommend.fits import Fitted
-from farm.recommend.knowledge import Knowledge, read_knowledge
-from farm.recommend.memory import Memory
-from farm.recommend.options import options_for
+from farm.recommend.kept.fits import Fitted
+from farm.recommend.kept.knowledge import Knowledge, read_knowledge
+from farm.recommend.kept.memory import Memory
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue

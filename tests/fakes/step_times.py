@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Basis, Prediction
-from farm.recommend.suspicious import Suspicion
 
 SECONDS_PER_EXAMPLE = 0.01
 ROUND_TRIPS = 4.0

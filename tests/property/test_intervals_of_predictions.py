@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.scores import Outcome, interval_score
-from farm.recommend.step_time_model import fit_step_time_model
+from farm.recommend.evaluating.scores import Outcome, interval_score
 from tests.synthetic_steps import Lawful, grid, measure
 
 

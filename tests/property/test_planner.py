@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from farm.recommend.belief import believe
 from farm.recommend.configuration import Configuration
-from farm.recommend.planner import Candidate, plan
+from farm.recommend.plans.belief import believe
+from farm.recommend.plans.planner import Candidate, plan
 from tests.synthetic_crossovers import observation, two_strategies
 
 CELLS = two_strategies()[::2]

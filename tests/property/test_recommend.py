@@ -3,8 +3,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Option
-from farm.recommend.intervals import prediction_interval
 from farm.recommend.objective import pareto_front, rank
 from tests.unit.test_recommend_objective import option
 

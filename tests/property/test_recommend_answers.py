@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from farm.recommend.answer import answer_from
+from farm.recommend.answering.answer import answer_from
+from farm.recommend.answering.options import options_for
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
-from farm.recommend.options import options_for
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import FakeStepTimes
 from tests.unit.test_recommend_measured import evidence

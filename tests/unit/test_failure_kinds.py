@@ -47,8 +47,8 @@ PRODUCERS = {
 READERS = {
     "farm.core.trainer_lines",
     "farm.store.jobs",
-    "farm.recommend.candidates",
-    "farm.recommend.grid",
+    "farm.recommend.answering.candidates",
+    "farm.recommend.plans.grid",
 }
 
 

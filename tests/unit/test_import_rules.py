@@ -34,7 +34,7 @@ RULES: dict[str, set[str]] = {
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
-    "farm.recommend.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.kept.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": {
         *("farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"),

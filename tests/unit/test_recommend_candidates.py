@@ -1,7 +1,7 @@
 from typing import Any
 
 from farm.core.catalogue import StrategyFacts
-from farm.recommend.candidates import candidates
+from farm.recommend.answering.candidates import candidates
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 from tests.unit.test_recommend_measured import evidence

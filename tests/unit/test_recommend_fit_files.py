@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from farm.core.spec import TrainingPass
-from farm.recommend import fit_files, model_state
+from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.fit_files import MAX_FILES, FitFiles, digest_of
-from farm.recommend.model_state import NotWritable, pack, unpack
-from farm.recommend.step_time_model import fit_step_time_model
+from farm.recommend.kept import fit_files, model_state
+from farm.recommend.kept.fit_files import MAX_FILES, FitFiles, digest_of
+from farm.recommend.kept.model_state import NotWritable, pack, unpack
 from tests.fakes.step_times import FakeStepTimes
 from tests.unit.test_recommend_fits import observations
 
@@ -96,13 +96,13 @@ def test_what_is_of_another_class_is_not_written(value: object) -> None:
     "packed",
     [
         {"object": "os:system", "values": []},
-        {"object": "farm.recommend.fit_files:Path", "values": []},
-        {"object": "farm.recommend.fit_files:os.system", "values": []},
+        {"object": "farm.recommend.kept.fit_files:Path", "values": []},
+        {"object": "farm.recommend.kept.fit_files:os.system", "values": []},
         {"class": "subprocess:Popen"},
-        {"enum": "farm.recommend.fit_files:digest_of", "value": "x"},
+        {"enum": "farm.recommend.kept.fit_files:digest_of", "value": "x"},
         {"array": 7},
         {"again": 0},
-        {"call": "farm.recommend.fit_files:digest_of"},
+        {"call": "farm.recommend.kept.fit_files:digest_of"},
     ],
 )
 def test_a_file_cannot_name_what_is_not_of_this_program(packed: object) -> None:

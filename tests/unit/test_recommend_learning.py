@@ -1,4 +1,4 @@
-from farm.recommend.learning import Curves, Learned, learned
+from farm.recommend.answering.learning import Curves, Learned, learned
 from tests.unit.test_recommend_measured import evidence
 
 OWN = [evidence(1, accuracy=0.8), evidence(2, accuracy=0.9)]

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from farm.recommend.answering.options import Options, options_for
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.options import Options, options_for
 
 QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way_delay_s=0.02)
 

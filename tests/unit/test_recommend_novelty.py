@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from farm.recommend.calibrated.held_out import folds, hold_out
+from farm.recommend.calibrated.novelty import Axis, Gap, Side, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.held_out import folds, hold_out
-from farm.recommend.novelty import Axis, Gap, Side, Space
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate
 from tests.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid, measure
 

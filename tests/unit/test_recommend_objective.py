@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from farm.errors import InvalidSpec
+from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Option, Question
-from farm.recommend.intervals import prediction_interval
 from farm.recommend.objective import pareto_front, rank
 
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from farm.recommend.answering.options import Options, options_for
+from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
 from farm.recommend.contracts import Evidence, Option, Question
-from farm.recommend.options import Options, options_for
 from farm.recommend.prediction import StepTimeModel
-from farm.recommend.suspicious import Suspicion, SuspicionKind
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
 from tests.unit.test_recommend_measured import QUESTION, evidence
 

@@ -11,11 +11,11 @@ from farm.core.sweep import parse_sweep
 from farm.core.trainer_lines import FailureKind
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
-from farm.recommend.measuring_cost import MACHINE_HOURS, USD, measuring_costs
-from farm.recommend.planner import MeasurementPlan, Proposal
-from farm.recommend.planning import Known, Planned, Task, make_plan
-from farm.recommend.sweep_file import SweepForm, sweep_text
+from farm.recommend.plans.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
+from farm.recommend.plans.measuring_cost import MACHINE_HOURS, USD, measuring_costs
+from farm.recommend.plans.planner import MeasurementPlan, Proposal
+from farm.recommend.plans.planning import Known, Planned, Task, make_plan
+from farm.recommend.plans.sweep_file import SweepForm, sweep_text
 from farm.registry import catalogue
 
 FORM = SweepForm(

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from farm.recommend.configuration import Observation
-from farm.recommend.prediction import Basis, Prediction
-from farm.recommend.scores import (
+from farm.recommend.evaluating.scores import (
     Outcome,
     error_score,
     interval_score,
@@ -16,6 +15,7 @@ from farm.recommend.scores import (
     regret_ratio,
     regret_score,
 )
+from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import configuration
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from farm.recommend.calibrated.splits import Fold, Split, all_splits, beyond_largest, random_folds
 from farm.recommend.configuration import Configuration
-from farm.recommend.questions import default_machine_price, factor, questions
-from farm.recommend.splits import Fold, Split, all_splits, beyond_largest, random_folds
+from farm.recommend.evaluating.questions import default_machine_price, factor, questions
 from tests.synthetic_steps import BATCHES, DELAYS_S, WORLD_SIZES, configuration, grid, measure
 
 STRONG = measure(grid())

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from farm.recommend.intervals import prediction_interval
+from farm.recommend.calibrated.intervals import prediction_interval
+from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.prediction import Basis, Prediction
-from farm.recommend.step_time_model import CalibratedModel, fit_step_time_model
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from farm.recommend.calibrated.held_out import hold_out
+from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.held_out import hold_out
-from farm.recommend.suspicious import Suspicion, SuspicionKind, believed, find_suspicious
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import CONDITIONS, amounts, plain
-from farm.recommend.novelty import keeps_replica_batch
 from farm.recommend.predictors.cells import spread
 
 if TYPE_CHECKING:

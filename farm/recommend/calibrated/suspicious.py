@@ -19,11 +19,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.recommend.calibrated.held_out import HeldOut
+from farm.recommend.calibrated.neighbourhood import Neighbourhood
+from farm.recommend.calibrated.novelty import Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, plain
-from farm.recommend.held_out import HeldOut
-from farm.recommend.neighbourhood import Neighbourhood
-from farm.recommend.novelty import Space
 
 # Of a normal error one in 16,000 lies further out; real errors have longer tails.
 _FAR_Z = 4.0

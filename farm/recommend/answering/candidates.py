@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from farm.core.catalogue import StrategyFacts
 from farm.core.measurement import OK
 from farm.core.trainer_lines import FailureKind
+from farm.recommend.answering.measured import answers, name_of
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.measured import answers, name_of
 
 _OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
 # Far more than anybody compares; each costs a prediction.

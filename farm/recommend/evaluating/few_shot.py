@@ -19,11 +19,11 @@ import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.belief import believe
-from farm.recommend.choices import choices
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.evaluating.choices import choices
 from farm.recommend.features import plain
-from farm.recommend.planner import Candidate, plan
+from farm.recommend.plans.belief import believe
+from farm.recommend.plans.planner import Candidate, plan
 from farm.recommend.predictors.contracts import Predictor
 
 ROUND_COUNT = 3  # measurements that are planned at once, before anything of them is known

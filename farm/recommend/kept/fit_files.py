@@ -20,7 +20,7 @@ from pathlib import Path
 
 from farm.core.codec import canonical_json
 from farm.recommend.configuration import Observation
-from farm.recommend.model_state import NotWritable, pack, unpack
+from farm.recommend.kept.model_state import NotWritable, pack, unpack
 from farm.recommend.prediction import StepTimeModel
 
 logger = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 A plan sees what was measured and what is believed of the rest, never the truth of a cell that was
 not. Two stages: while what a step consists of is hardly known, the measurement that tells most of
-it (see `farm.recommend.start`); then the one that takes most off the expected regret per cost.
-Several of one plan are chosen one after another, each as if those before it had been measured, in
-every one of the truths that are possible: so they are not all alike.
+it (see `farm.recommend.plans.start`); then the one that takes most off the expected regret per
+cost. Several of one plan are chosen one after another, each as if those before it had been
+measured, in every one of the truths that are possible: so they are not all alike.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.recommend.belief import Belief, believe
-from farm.recommend.choices import Choice, choices
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.evaluating.choices import Choice, choices
 from farm.recommend.features import plain
-from farm.recommend.outlook import Outlook, measured, outlook, regret_ratios, regret_ratios_after
-from farm.recommend.precise import precisely_measured
+from farm.recommend.plans.belief import Belief, believe
+from farm.recommend.plans.outlook import (
+    Outlook,
+    measured,
+    outlook,
+    regret_ratios,
+    regret_ratios_after,
+)
+from farm.recommend.plans.precise import precisely_measured
+from farm.recommend.plans.start import start_positions
 from farm.recommend.predictors.contracts import Predictor
-from farm.recommend.start import start_positions
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
 MAX_PLANNED = 100  # what `until_regret` may ask for

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Space, names
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
-from farm.recommend.novelty import NUMBERS, Axis, Space, names
 
 if TYPE_CHECKING:
     import numpy as np

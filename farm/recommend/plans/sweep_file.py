@@ -10,7 +10,7 @@ from farm.core.catalogue import Catalogue
 from farm.core.spec import EMULATORS, TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
-from farm.recommend.planner import MeasurementPlan
+from farm.recommend.plans.planner import MeasurementPlan
 
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _UNNAMED = "unnamed"

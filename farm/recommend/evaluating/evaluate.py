@@ -11,14 +11,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.recommend.calibrated.conformal import AIMS
+from farm.recommend.calibrated.splits import Fold, Split
+from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.conformal import AIMS
-from farm.recommend.features import plain
-from farm.recommend.few_shot import Truth, few_shot
-from farm.recommend.prediction import Prediction
-from farm.recommend.predictors import PREDICTORS
-from farm.recommend.questions import factor, questions
-from farm.recommend.scores import (
+from farm.recommend.evaluating.few_shot import Truth, few_shot
+from farm.recommend.evaluating.questions import factor, questions
+from farm.recommend.evaluating.scores import (
     ErrorScore,
     IntervalScore,
     Outcome,
@@ -28,8 +27,9 @@ from farm.recommend.scores import (
     regret_ratio,
     regret_score,
 )
-from farm.recommend.splits import Fold, Split
-from farm.recommend.step_time_model import fit_step_time_model
+from farm.recommend.features import plain
+from farm.recommend.prediction import Prediction
+from farm.recommend.predictors import PREDICTORS
 
 POOLED = "all that leave one out"
 

@@ -11,14 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.catalogue import StrategyFacts
-from farm.recommend.candidates import candidates, configuration_of
+from farm.recommend.answering.candidates import candidates, configuration_of
+from farm.recommend.answering.epoch_length import epoch_length
+from farm.recommend.answering.learning import Curves, Learned, learned
+from farm.recommend.answering.measured import (
+    Asked,
+    Choice,
+    attempted,
+    choice_of,
+    measured_as_asked,
+    name_of,
+)
+from farm.recommend.answering.training import Terms, measured_option, predicted_option
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
-from farm.recommend.epoch_length import epoch_length
-from farm.recommend.learning import Curves, Learned, learned
-from farm.recommend.measured import Asked, Choice, attempted, choice_of, measured_as_asked, name_of
 from farm.recommend.prediction import Basis, Prediction, StepTimeModel
-from farm.recommend.training import Terms, measured_option, predicted_option
 
 # Gives the model of a kind of hardware, by its fingerprint; None where there is none.
 Models = Callable[[str | None], StepTimeModel | None]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from farm.core.spec import TrainingPass
+from farm.recommend.answering.learning import Curves
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
-from farm.recommend.fit_files import digest_of
-from farm.recommend.learning import Curves
+from farm.recommend.kept.fit_files import digest_of
 from farm.recommend.observations import configuration_of, load
 from farm.store.accuracy_curves import accuracy_curves
 from farm.store.dashboard import measurement_stamp

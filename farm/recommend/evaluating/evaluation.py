@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.recommend.evaluate import FewShotScore, SplitScore
-from farm.recommend.scores import Outcome
-from farm.recommend.suspicious import Suspicion
+from farm.recommend.calibrated.suspicious import Suspicion
+from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
+from farm.recommend.evaluating.scores import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farm.core.catalogue import StrategyFacts
+from farm.recommend.answering.epoch_length import EpochLength
+from farm.recommend.answering.learning import Learned
+from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
-from farm.recommend.epoch_length import EpochLength
-from farm.recommend.intervals import prediction_interval
-from farm.recommend.learning import Learned
 from farm.recommend.prediction import Basis, Prediction
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.recommend.calibrated.conformal import Conformal, Errors
+from farm.recommend.calibrated.held_out import HeldOut, Kind, hold_out, kind_of
+from farm.recommend.calibrated.neighbourhood import Neighbourhood
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, Space, names
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.conformal import Conformal, Errors
 from farm.recommend.features import plain
-from farm.recommend.held_out import HeldOut, Kind, hold_out, kind_of
-from farm.recommend.neighbourhood import Neighbourhood
-from farm.recommend.novelty import NUMBERS, Axis, Gap, Space, names
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:

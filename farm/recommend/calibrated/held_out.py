@@ -12,11 +12,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from farm.recommend.calibrated.novelty import Axis, Gap, Space, names
+from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
-from farm.recommend.novelty import Axis, Gap, Space, names
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
-from farm.recommend.splits import Fold, Group, holding_out, random_folds
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.recommend.belief import Belief
-from farm.recommend.choices import Choice
+from farm.recommend.evaluating.choices import Choice
+from farm.recommend.plans.belief import Belief
 
 Array = NDArray[np.float64]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farm.core.measurement import OK
+from farm.recommend.answering.measured import name_of
+from farm.recommend.answering.options import Options
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
-from farm.recommend.measured import name_of
 from farm.recommend.objective import pareto_front, rank
-from farm.recommend.options import Options
 from farm.recommend.prediction import Basis
 
 

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibration import Calibration, calibrate
+from farm.recommend.calibrated.calibration import Calibration, calibrate
+from farm.recommend.calibrated.conformal import AIMS
+from farm.recommend.calibrated.novelty import Gap
+from farm.recommend.calibrated.repetitions import Repetitions, weighted_median_s
+from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.conformal import AIMS
 from farm.recommend.features import plain
-from farm.recommend.novelty import Gap
 from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor
-from farm.recommend.repetitions import Repetitions, weighted_median_s
-from farm.recommend.suspicious import Suspicion, believed, find_suspicious
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farm.recommend.configuration import Observation
-from farm.recommend.fits import Fits
-from farm.recommend.knowledge import KnowledgeCache
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.knowledge import KnowledgeCache
 from farm.recommend.prediction import StepTimeModel
 
 FITS_FOLDER = "fits"  # in FARM_HOME
@@ -30,6 +30,6 @@ class Memory:
 def fit_default(observations: Sequence[Observation]) -> StepTimeModel:
     """Fit the model of step times that answers unless somebody compares predictors."""
     # Imported here: what it needs costs a command's start, and models from disk need less of it.
-    from farm.recommend.step_time_model import fit_step_time_model
+    from farm.recommend.calibrated.step_time_model import fit_step_time_model
 
     return fit_step_time_model(observations)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.student import student_quantile
+from farm.recommend.calibrated.intervals import Interval, prediction_interval
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
-from farm.recommend.intervals import Interval, prediction_interval
 
 # With fewer, the common noise itself is hardly known.
 _LEAST_DEGREES = 3

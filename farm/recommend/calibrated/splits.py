@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from farm.recommend.calibrated.novelty import Axis, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
-from farm.recommend.novelty import Axis, Space
 
 FOLD_COUNT = 10  # of random splits
 

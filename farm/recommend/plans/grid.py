@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from farm.core.trainer_lines import FailureKind
+from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
-from farm.recommend.novelty import keeps_replica_batch
 
 # Five proposals then take some seconds; the time grows with the square of the number.
 MAX_CONFIGURATIONS = 400

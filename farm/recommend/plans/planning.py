@@ -12,11 +12,11 @@ from farm.core.catalogue import Catalogue
 from farm.core.spec import NetworkProfile
 from farm.core.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
-from farm.recommend.belief import believe
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.grid import Axes, grid, thinned, works
-from farm.recommend.measuring_cost import START_UP_S, USD, MeasuringCosts, measuring_costs
-from farm.recommend.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
+from farm.recommend.plans.belief import believe
+from farm.recommend.plans.grid import Axes, grid, thinned, works
+from farm.recommend.plans.measuring_cost import START_UP_S, USD, MeasuringCosts, measuring_costs
+from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farm.recommend.configuration import Observation
-from farm.recommend.fit_files import FitFiles, digest_of
+from farm.recommend.kept.fit_files import FitFiles, digest_of
 from farm.recommend.prediction import StepTimeModel
 
 logger = logging.getLogger(__name__)

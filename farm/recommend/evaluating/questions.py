@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from farm.recommend.choices import choices
+from farm.recommend.calibrated.novelty import Axis, Space, names
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.few_shot import Factor
-from farm.recommend.novelty import Axis, Space, names
+from farm.recommend.evaluating.choices import choices
+from farm.recommend.evaluating.few_shot import Factor
 
 # At the same per-replica batch size more machines always train on more examples a second. What
 # is minimised there is the time per example x (1 + machines / 16), which has a least value.
@@ -17,8 +17,8 @@ WEAK_MACHINE_PRICE = 1 / 16
 def questions(configurations: Sequence[Configuration]) -> list[tuple[Configuration, ...]]:
     """Return the sets of distinct configurations between which somebody has to choose.
 
-    See `farm.recommend.choices`. Where the per-replica batch size was kept the same, a question is
-    one curve instead: how many machines, with everything else given.
+    See `farm.recommend.evaluating.choices`. Where the per-replica batch size was kept the same, a
+    question is one curve instead: how many machines, with everything else given.
     """
     space = Space.of(configurations)
     if not space.is_weak:

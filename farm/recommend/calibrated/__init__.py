@@ -1,0 +1,1 @@
+"""How far a prediction may be trusted: held-out errors, intervals, doubts."""

@@ -1,0 +1,1 @@
+"""How good the advice is on measurements that it has not seen."""

@@ -1,0 +1,1 @@
+"""What is kept from one question to the next, in memory and on disk."""
