@@ -37,6 +37,7 @@ BENCHMARKS = (
     "recommend",
     "dispatch",
     "warm",
+    "evaluation",
     "overhead",
     "sampler",
     "precision",

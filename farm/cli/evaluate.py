@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from farm.cli.evaluation_tables import (
+    CHOICE_COLUMNS,
     DOUBT_COLUMNS,
     FEW_SHOT_COLUMNS,
-    SPLIT_COLUMNS,
+    INTERVAL_COLUMNS,
+    choice_cells,
     doubt_cells,
     few_shot_cells,
-    split_cells,
+    interval_cells,
 )
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store
@@ -23,7 +25,6 @@ from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import reading
 
 if TYPE_CHECKING:
-    from farm.recommend.calibrated.suspicious import Suspicion
     from farm.recommend.configuration import Configuration, Observation
     from farm.recommend.evaluating.evaluate import FewShotTrial
     from farm.recommend.evaluating.evaluation import Doubt, Evaluation
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
 _SEEDS, _QUICK_SEEDS = 20, 3
+# A plan takes seconds where there are more measurements to choose from.
+_MOST_FOR_ALL_SEEDS = 150
 _LEAST_OBSERVATIONS = 10
 
 
@@ -45,6 +48,7 @@ _LEAST_OBSERVATIONS = 10
 @click.option("--seed", default=0, show_default=True, help="Of the random folds.")
 @click.option("--quick", is_flag=True, help="The default predictor alone, with fewer seeds.")
 @click.option("--few-shot/--no-few-shot", default=True, help="After 6 to 30 measurements, too.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; all cores if not given.")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Write Markdown there."
 )
@@ -61,6 +65,7 @@ def evaluate(
     seed: int,
     quick: bool,
     few_shot: bool,
+    jobs: int | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -81,7 +86,8 @@ def evaluate(
         split_names=splits,
         machine_price=machine_price,
         seed=seed,
-        seed_count=0 if not few_shot else _QUICK_SEEDS if quick else _SEEDS,
+        seed_count=_seed_count(len(loaded.observations), is_quick=quick) if few_shot else 0,
+        process_count=jobs,
     )
     if report is not None:
         from farm.cli.evaluation_report import write_report
@@ -132,6 +138,11 @@ def _predictors(asked: Sequence[str], *, quick: bool) -> list[str]:
     return [DEFAULT_PREDICTOR, *others]
 
 
+def _seed_count(observation_count: int, *, is_quick: bool) -> int:
+    is_long = observation_count > _MOST_FOR_ALL_SEEDS
+    return _QUICK_SEEDS if is_quick or is_long else _SEEDS
+
+
 def _evaluate(
     loaded: Loaded,
     *,
@@ -141,6 +152,7 @@ def _evaluate(
     machine_price: float | None,
     seed: int,
     seed_count: int,
+    process_count: int | None,
 ) -> Evaluation:
     from farm.cli.trials import run_all
     from farm.recommend.calibrated.novelty import Space
@@ -163,6 +175,7 @@ def _evaluate(
         failures,
         trials(predictors, splits),
         _few_shots(predictors[0], len(observations), seed_count=seed_count, price=price),
+        process_count=process_count,
     )
     first = observations[0].configuration
     return Evaluation(
@@ -182,7 +195,7 @@ def _evaluate(
         outcomes=tuple(
             outcome
             for t in tried
-            if t.trial.predictor_name == predictors[0] and t.trial.position == 0
+            if t.trial.predictor_name == predictors[0] and t.trial.fold in splits[0].folds
             for outcome in t.outcomes
         ),
     )
@@ -209,22 +222,19 @@ def _few_shots(
 
 
 def _doubts(observations: Sequence[Observation], predictor: str) -> list[Doubt]:
-    from farm.recommend.calibrated.held_out import hold_out
-    from farm.recommend.calibrated.suspicious import find_suspicious
+    from farm.recommend.calibrated.step_time_model import fit_step_time_model
     from farm.recommend.evaluating.evaluation import Doubt
     from farm.recommend.predictors import PREDICTORS
 
-    by_id: Mapping[int, Observation] = {o.measurement_id: o for o in observations}
-    found: list[Suspicion] = find_suspicious(
-        observations, hold_out(observations, PREDICTORS[predictor], None)
-    )
+    by_id = {o.measurement_id: o for o in observations}
+    model = fit_step_time_model(observations, predictor=PREDICTORS[predictor], asked=())
     return [
         Doubt(
             configuration=_words(by_id[suspicion.measurement_id].configuration),
             step_time_s=by_id[suspicion.measurement_id].step_time_s,
             suspicion=suspicion,
         )
-        for suspicion in found
+        for suspicion in model.suspicions
     ]
 
 
@@ -236,7 +246,9 @@ def _words(c: Configuration) -> str:
 
 
 def _print(evaluation: Evaluation) -> None:
-    print_table(SPLIT_COLUMNS, [split_cells(s) for s in evaluation.splits])
+    print_table(CHOICE_COLUMNS, [choice_cells(s) for s in evaluation.splits])
+    click.echo()
+    print_table(INTERVAL_COLUMNS, [interval_cells(s) for s in evaluation.splits])
     if evaluation.few_shots:
         click.echo()
         print_table(FEW_SHOT_COLUMNS, [few_shot_cells(s) for s in evaluation.few_shots])

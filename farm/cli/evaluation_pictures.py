@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluation import Evaluation
     from farm.recommend.evaluating.scores import Outcome
 
+_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)  # of errors in %
 _COLOURS = ("#1f6feb", "#d9730d", "#2da44e", "#8250df", "#6e7781", "#bf3989")
 
 
@@ -83,7 +84,8 @@ def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str])
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axes.xaxis.set_minor_formatter("")
     axes.set_xlabel("median error in % of the measured time")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
@@ -97,6 +99,9 @@ def _predicted(axes: Axes, outcomes: Sequence[Outcome]) -> None:
         colour = _COLOURS[0] if is_in else _COLOURS[1]
         axes.plot([measured_s] * 2, [answer.low80_s, answer.high80_s], color=colour, alpha=0.35)
         axes.plot(measured_s, answer.step_time_s, ".", color=colour)
+    axes.plot([], [], ".", color=_COLOURS[0], label="within the interval")
+    axes.plot([], [], ".", color=_COLOURS[1], label="outside it")
+    axes.legend(frameon=False)
     axes.axline((1, 1), slope=1, color="black", linewidth=0.6)
     axes.set_xscale("log")
     axes.set_yscale("log")

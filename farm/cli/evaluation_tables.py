@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluation import Doubt
     from farm.recommend.evaluating.scores import RegretScore
 
-SPLIT_COLUMNS = (
+CHOICE_COLUMNS = (
     Column("predictor"),
     Column("held out"),
     Column("fits", is_right=True),
@@ -25,11 +25,18 @@ SPLIT_COLUMNS = (
     Column("max", is_right=True),
     Column("unseen: mean", is_right=True),
     Column("unseen: max", is_right=True),
+)
+INTERVAL_COLUMNS = (
+    Column("predictor"),
+    Column("held out"),
+    Column("intervals", is_right=True),
     Column("in 80 %", is_right=True),
     Column("in 90 %", is_right=True),
     Column("width 80 %", is_right=True),
     Column("width 90 %", is_right=True),
     Column("score 80 %", is_right=True),
+    Column("constant", is_right=True),
+    Column("score 90 %", is_right=True),
     Column("constant", is_right=True),
 )
 FEW_SHOT_COLUMNS = (
@@ -51,9 +58,8 @@ DOUBT_COLUMNS = (
 )
 
 
-def split_cells(score: SplitScore) -> list[str]:
-    """Write one row of `SPLIT_COLUMNS`."""
-    of80, of90 = score.intervals
+def choice_cells(score: SplitScore) -> list[str]:
+    """Write one row of `CHOICE_COLUMNS`."""
     return [
         score.predictor,
         score.split,
@@ -64,12 +70,24 @@ def split_cells(score: SplitScore) -> list[str]:
         *regret_cells(score.choices),
         cells.percent(score.unseen_choices.mean_ratio, decimals=2),
         cells.percent(score.unseen_choices.max_ratio, decimals=1),
+    ]
+
+
+def interval_cells(score: SplitScore) -> list[str]:
+    """Write one row of `INTERVAL_COLUMNS`."""
+    of80, of90 = score.intervals
+    return [
+        score.predictor,
+        score.split,
+        str(of80.local.interval_count),
         cells.percent(of80.local.coverage_ratio, decimals=1),
         cells.percent(of90.local.coverage_ratio, decimals=1),
         cells.percent(of80.local.width_ratio),
         cells.percent(of90.local.width_ratio),
         _score(of80.local.log_score),
         _score(of80.constant.log_score),
+        _score(of90.local.log_score),
+        _score(of90.constant.log_score),
     ]
 
 

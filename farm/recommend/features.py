@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +25,11 @@ NAMES = (
     "strategy",
     "network",
 )
+named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
 # Of the network; more of each never makes a step faster, but for the bandwidth.
 CONDITIONS = ("one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s")
+# What one machine says nothing of to a gang.
+_NAMES_OF_GANGS = ("strategy", "network")
 # Fewer measurements say nothing that could be checked.
 MIN_OBSERVATIONS = 3
 
@@ -36,6 +40,7 @@ class Known:
 
     count: int
     names: dict[str, frozenset[object]]
+    names_of_gangs: dict[str, frozenset[object]]
     conditions: dict[str, frozenset[float | None]]
 
     @classmethod
@@ -44,11 +49,13 @@ class Known:
         gangs = [c for c in ours if not c.is_one_machine]
         return cls(
             count=len({c for c in ours}),
-            names={
-                name: frozenset(getattr(c, name) for c in (gangs if name == "network" else ours))
-                for name in NAMES
+            names={name: frozenset(getattr(c, name) for c in ours) for name in NAMES},
+            names_of_gangs={
+                name: frozenset(getattr(c, name) for c in gangs) for name in _NAMES_OF_GANGS
             },
-            conditions={name: frozenset(getattr(c, name) for c in gangs) for name in CONDITIONS},
+            conditions={
+                name: frozenset(_rounded(getattr(c, name)) for c in gangs) for name in CONDITIONS
+            },
         )
 
     def why_unknown(self, configuration: Configuration) -> str | None:
@@ -57,24 +64,46 @@ class Known:
         if self.count < MIN_OBSERVATIONS:
             return f"only {self.count} configurations were measured"
         for name in NAMES:
-            value = getattr(ours, name)
-            if value in self.names[name] or (name == "network" and ours.is_one_machine):
+            if name == "network" and ours.is_one_machine:
                 continue
-            if name == "network" and not self.names[name]:
-                return "only single machines were measured"
-            shown = getattr(value, "value", value)
-            return f"{name}: nothing was measured with {'none' if shown is None else repr(shown)}"
+            value = getattr(ours, name)
+            if value not in self.names[name]:
+                return f"{name}: nothing was measured with {_shown(value)}"
         if ours.is_one_machine:
             return None
+        for name, names in self.names_of_gangs.items():
+            if getattr(ours, name) not in names:
+                return f"{name}: only one machine was measured with {_shown(getattr(ours, name))}"
         for name, seen in self.conditions.items():
-            if len(seen) == 1 and getattr(ours, name) not in seen:
+            if len(seen) == 1 and _rounded(getattr(ours, name)) not in seen:
                 return f"{name}: measured at {next(iter(seen))} only, so its influence is not known"
         return None
 
 
+def _shown(value: object) -> str:
+    value = getattr(value, "value", value)
+    return "none" if value is None else repr(value)
+
+
+def _rounded(value: float | None) -> float | None:
+    """Delays are converted from milliseconds, so equal ones may differ in their last bits."""
+    return None if value is None else float(f"{value:.9g}")
+
+
 def plain(configuration: Configuration) -> Configuration:
     """Return the configuration without what cannot matter to it: one machine has no network."""
-    return configuration.without_network() if configuration.is_one_machine else configuration
+    if not configuration.is_one_machine or _is_plain(configuration):
+        return configuration
+    return configuration.without_network()
+
+
+def _is_plain(c: Configuration) -> bool:
+    """Asked far more often than a copy is needed, which takes ten times as long."""
+    return (
+        c.network is None
+        and c.bandwidth_bytes_per_s is None
+        and c.one_way_delay_s == c.packet_loss_ratio == c.jitter_s == 0.0
+    )
 
 
 def column(configurations: Iterable[Configuration], name: str) -> NDArray[np.float64]:

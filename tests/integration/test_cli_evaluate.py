@@ -35,6 +35,7 @@ def test_every_split_is_scored(farm: FarmCommand, tmp_path: Path) -> None:
     told = farm.json(
         *("evaluate", "--origin", "mine", "--predictor", "physical", "--no-few-shot"),
         *("--split", "random", "--split", "batch", "--split", "delay", "--report", str(report)),
+        *("--jobs", "1"),
     )
     by_split = {score["split"]: score for score in told["splits"]}
     assert list(by_split) == ["random", "batch", "delay", "all that leave one out"]

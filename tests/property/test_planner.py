@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import numpy as np
 from hypothesis import assume, given, settings
@@ -81,3 +82,24 @@ def test_a_belief_is_sure_of_what_was_measured_and_never_surer_of_the_rest(
     assert np.allclose(
         belief.mean[measured], [np.log(o.step_time_s) for o in observations], atol=0.1
     )
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from([c for c in CELLS if c.world_size > 1]),
+    st.sampled_from(
+        [
+            {"packet_loss_ratio": 0.01},
+            {"one_way_delay_s": 0.2, "jitter_s": 0.01},
+            {"bandwidth_bytes_per_s": 1e6},
+            {"strategy": "another"},
+        ]
+    ),
+)
+def test_another_network_is_not_known_from_one_that_was_measured(
+    measured: Configuration, change: dict[str, Any]
+) -> None:
+    other = dataclasses.replace(measured, **change)
+    belief = believe([observation(measured)], [measured, other])
+    deviations = np.sqrt(np.diag(belief.covariance))
+    assert deviations[1] > 3 * deviations[0]

@@ -32,11 +32,10 @@ def test_repetitions_count_as_one() -> None:
     assert quantile(values, np.ones(8), 0.6) == 9
 
 
-def errors(sizes: list[float], places: list[float], *, groups: list[int] | None = None) -> Errors:
+def errors(sizes: list[float], places: list[float]) -> Errors:
     return Errors(
         places=np.array(places)[:, None],
         cells=np.arange(len(sizes)),
-        groups=np.array(groups or range(len(sizes))),
         sizes=np.array(sizes),
         scales=np.ones(len(sizes)),
         weights=np.ones(len(sizes)),
@@ -66,12 +65,3 @@ def test_a_single_error_gives_an_interval() -> None:
     found = Conformal.of(errors([0.1], [0.0]))
     [width] = found.half_widths(np.zeros((1, 1)), np.ones(1))
     assert all(0.1 < w < math.inf for w in width)
-
-
-def test_errors_that_were_held_out_together_count_for_less() -> None:
-    sizes, places = [0.1, 0.2] * 10, [0.0] * 20
-    alone, together = (
-        Conformal.of(errors(sizes, places, groups=groups)) for groups in (None, [0, 1] * 10)
-    )
-    assert 1.1 < together.factors[0] / alone.factors[0] < 1.3
-    assert 1.1 < together.constants[1] / alone.constants[1] < 1.4

@@ -57,6 +57,11 @@ def test_one_machine_is_where_the_curve_of_a_gang_begins() -> None:
     assert space.gaps(configuration(2, 64)) == everywhere(Axis.WORLD_SIZE, Side.INSIDE)
 
 
+def test_no_gang_tells_what_one_machine_takes() -> None:
+    gangs = Space.of(grid(world_sizes=(2, 4)))
+    assert gangs.gaps(configuration(1, 96)) == everywhere(Axis.ALONE, Side.BELOW)
+
+
 def test_the_batch_that_stays_the_same_is_the_axis() -> None:
     weak = Space.of(configuration(n, 32 * n) for n in (1, 2, 4, 8))
     assert weak.is_weak
@@ -67,7 +72,7 @@ def test_the_batch_that_stays_the_same_is_the_axis() -> None:
 
 def test_a_fold_trains_with_nothing_of_the_value_it_tests() -> None:
     observations = measure(grid(), repetitions=2)
-    found = folds(observations, (Axis.BATCH, True))
+    found = folds([o.configuration for o in observations], Axis.BATCH)
     assert len(found) >= len(BATCHES)
     for fold in found:
         trained = {observations[i].configuration.global_batch_size for i in fold.training}
@@ -80,27 +85,29 @@ def test_beyond_the_largest_value_several_are_held_out_together() -> None:
     observations = measure(grid())
     tested = [
         {observations[i].configuration.one_way_delay_s for i in fold.tested}
-        for fold in folds(observations, (Axis.DELAY, True))
+        for fold in folds([o.configuration for o in observations], Axis.DELAY)
     ]
     assert set(DELAYS_S[-2:]) in tested
     # One machine has no delay, and teaches in every fold.
     assert all(
         {o.measurement_id - 1 for o in observations if o.configuration.is_one_machine}
         <= set(fold.training)
-        for fold in folds(observations, (Axis.DELAY, True))
+        for fold in folds([o.configuration for o in observations], Axis.DELAY)
     )
 
 
 def test_repetitions_are_held_out_together() -> None:
     observations = measure(grid(), repetitions=3)
-    for fold in folds(observations, None):
+    for fold in folds([o.configuration for o in observations], None):
         trained = {observations[i].configuration for i in fold.training}
         assert not trained & {observations[i].configuration for i in fold.tested}
 
 
 def test_every_configuration_is_held_out_once() -> None:
     observations = measure(grid())
-    tested = [i for fold in folds(observations, None) for i in fold.tested]
+    tested = [
+        i for fold in folds([o.configuration for o in observations], None) for i in fold.tested
+    ]
     assert sorted(tested) == list(range(len(observations)))
 
 
@@ -133,8 +140,8 @@ class _Fitted:
 def test_what_can_be_refitted_is_fitted_once() -> None:
     predictor, observations = _Refitting(), measure(grid())
     fitted = predictor.fit(observations)
-    refitted = hold_out(observations, predictor, None, fitted=fitted)
+    refitted = hold_out(observations, predictor, [None], fitted=fitted)
     assert predictor.fit_count == 1
-    anew = hold_out(observations, predictor, None)
+    anew = hold_out(observations, predictor, [None])
     assert predictor.fit_count > 2
     assert refitted.log_errors.tolist() == anew.log_errors.tolist()

@@ -69,6 +69,12 @@ def test_a_series_of_batches_is_kept_together_where_each_replica_keeps_its_own()
         assert not series(fold.tested) & series(fold.training)
 
 
+def test_one_machine_is_held_out_under_all_strategies_that_print_it() -> None:
+    for fold in named(all_splits(WEAK), "random"):
+        alone = [i for i, o in enumerate(WEAK) if o.configuration.is_one_machine]
+        assert len(set(alone) & set(fold.tested)) in (0, len(alone))
+
+
 def test_beyond_the_largest_world_size_nothing_is_trained() -> None:
     configurations = [o.configuration for o in STRONG]
     fold = beyond_largest(configurations, from_size=3)

@@ -12,7 +12,7 @@ from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
 def suspicions(observations: Sequence[Observation]) -> list[Suspicion]:
-    return find_suspicious(observations, hold_out(observations, Lawful(), None))
+    return find_suspicious(observations, hold_out(observations, Lawful(), [None]))
 
 
 def times(factor: float, *odd: Configuration) -> list[Observation]:

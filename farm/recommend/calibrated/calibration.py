@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.conformal import Conformal, Errors
-from farm.recommend.calibrated.held_out import HeldOut, Kind, hold_out, kind_of
+from farm.recommend.calibrated.held_out import HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
 from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, Space, names
 from farm.recommend.configuration import Configuration, Observation
@@ -39,8 +39,8 @@ class Calibration:
     places: NDArray[np.float64]
     cells: NDArray[np.int64]
     cell_of: dict[Configuration, int]
-    tables: dict[Kind, HeldOut]
-    conformals: dict[Gap | None, Conformal]  # filled where asked, from `tables`
+    held_out: HeldOut
+    conformals: dict[Gap | None, Conformal]  # from `held_out`, as soon as they are asked for
 
     def half_widths(
         self,
@@ -78,14 +78,12 @@ class Calibration:
         """Return what those of a measured configuration would be, had it been held out."""
         import numpy as np
 
-        conformal, table = self.conformal(None), self.tables.get(None)
-        asked = plain(configuration)
-        if conformal is None or table is None:
+        conformal, asked = self.conformal(None), plain(configuration)
+        is_own = self.cells[self.held_out.rows] == self.cell_of[asked]
+        own = np.flatnonzero(is_own & self.held_out.is_cell)
+        if conformal is None or not len(own):
             return NO_EVIDENCE
-        own = np.flatnonzero(self.cells[table.rows] == self.cell_of[asked])
-        if not len(own):
-            return NO_EVIDENCE
-        scales = np.array([float(np.mean(table.log_scales[own]))])
+        scales = np.array([float(np.mean(self.held_out.log_scales[own]))])
         widths = conformal.half_widths(self.neighbourhood.locate([asked]), scales)[0]
         return [float(width) for width in widths]
 
@@ -94,38 +92,27 @@ class Calibration:
 
         None where nothing could be held out like that.
         """
-        if gap not in self.conformals:
-            table = self._table(kind_of(gap))
-            if table is None:
-                return None
-            chosen = table.alike(gap)[:_MOST_ERRORS]
-            self.conformals[gap] = self._of_errors(table, chosen)
-        return self.conformals[gap]
-
-    def _table(self, kind: Kind) -> HeldOut | None:
-        """Return the errors of that kind, or else of the same axis for all strategies or one."""
-        other = None if kind is None else (kind[0], not kind[1])
-        for candidate in (kind, other):
-            table = self.tables.get(candidate)
-            if table is not None and len(table.rows):
-                return table
-        return None
-
-    def _of_errors(self, table: HeldOut, chosen: NDArray[np.int64]) -> Conformal:
         import numpy as np
 
-        rows = table.rows[chosen]
+        if gap in self.conformals:
+            return self.conformals[gap]
+        chosen = self.held_out.alike(gap)
+        if not len(chosen):
+            return None
+        if len(chosen) > _MOST_ERRORS:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, _MOST_ERRORS).round().astype(int)]
+        rows = self.held_out.rows[chosen]
         cells = self.cells[rows]
-        return Conformal.of(
+        self.conformals[gap] = Conformal.of(
             Errors(
                 places=self.places[rows],
                 cells=cells,
-                groups=table.groups[chosen],
-                sizes=np.abs(table.log_errors[chosen]),
-                scales=table.log_scales[chosen],
+                sizes=np.abs(self.held_out.log_errors[chosen]),
+                scales=self.held_out.log_scales[chosen],
                 weights=1 / np.bincount(self.cells)[cells],
             )
         )
+        return self.conformals[gap]
 
     def _distance(self, gap: Gap | None, configuration: Configuration) -> float:
         """Return |ln| of the ratio to the nearest measured batch or world size.
@@ -133,10 +120,11 @@ class Calibration:
         Where nothing says how the time goes with it, it may be anything between not at all and in
         proportion.
         """
-        if gap is None or gap.axis not in (Axis.BATCH, Axis.WORLD_SIZE):
+        if gap is None or gap.axis not in (Axis.BATCH, Axis.WORLD_SIZE, Axis.ALONE):
             return 0.0
-        value = self.space.value(plain(configuration), gap.axis)
-        known = {self.space.value(c, gap.axis) for c in self.space.configurations}
+        axis = Axis.WORLD_SIZE if gap.axis is Axis.ALONE else gap.axis
+        value = self.space.value(plain(configuration), axis)
+        known = {self.space.value(c, axis) for c in self.space.configurations}
         assert value is not None
         return min((abs(math.log(value / v)) for v in known if v), default=0.0)
 
@@ -148,7 +136,7 @@ def calibrate(
     fitted: FittedPredictor,
     asked: Iterable[Configuration] | None,
 ) -> Calibration:
-    """Hold out as the questions `asked` need it, or else as any question might; see `kinds`.
+    """Hold out as the questions `asked` need it, or else as any question might.
 
     `fitted`: the predictor fitted to all observations.
     """
@@ -156,45 +144,38 @@ def calibrate(
 
     space = Space.of(o.configuration for o in observations)
     neighbourhood = Neighbourhood.of(space)
-    needed = kinds(space)
+    held_out = hold_out(observations, predictor, [None], fitted=fitted)
+    axes = varied(space)
     if asked is not None:
         gaps = {gap for configuration in asked for gap in space.gaps(configuration)}
-        needed = {None, *(kind_of(gap) for gap in gaps)}
+        axes = [
+            axis for axis in axes if any(g.axis is axis and not held_out.tells(g) for g in gaps)
+        ]
+    held_out = joined(held_out, hold_out(observations, predictor, axes, fitted=fitted))
     configurations = [plain(o.configuration) for o in observations]
     cell_of = {c: number for number, c in enumerate(dict.fromkeys(configurations))}
-    return Calibration(
+    calibration = Calibration(
         observations=tuple(observations),
         space=space,
         neighbourhood=neighbourhood,
         places=neighbourhood.locate(configurations),
         cells=np.array([cell_of[c] for c in configurations], dtype=np.int64),
         cell_of=cell_of,
-        tables={
-            kind: hold_out(observations, predictor, kind, fitted=fitted)
-            for kind in sorted(needed, key=repr)
-        },
+        held_out=held_out,
         conformals={},
     )
+    for gap in {gap for gaps in held_out.gaps for gap in gaps}:
+        calibration.conformal(gap)
+    return calibration
 
 
-def kinds(space: Space) -> set[Kind]:
-    """Return the kinds of questions that one may ask: what varies at all may be asked elsewhere.
-
-    A value that one strategy lacks while another has it is a kind of its own where that occurs.
-    """
-    curves: dict[tuple[object, ...], list[Configuration]] = {}
-    for configuration in space.configurations:
-        if not configuration.is_one_machine:
-            curves.setdefault(names(configuration), []).append(configuration)
-    found: set[Kind] = {None}
-    if len(curves) > 1:
-        found.add((Axis.NAMES, False))
+def varied(space: Space) -> list[Axis]:
+    """Return the axes with several measured values: what varies at all may be asked elsewhere."""
+    found: list[Axis] = []
     for axis in NUMBERS:
-        everywhere = {v for c in space.configurations if (v := space.value(c, axis)) is not None}
-        if len(everywhere) < 2:
-            continue
-        found.add((axis, True))
-        own = [{space.value(c, axis) for c in curve} for curve in curves.values()]
-        if len(curves) > 1 and any(values != own[0] for values in own):
-            found.add((axis, False))
+        values = {v for c in space.configurations if (v := space.value(c, axis)) is not None}
+        if len(values) > 1:
+            found.append(axis)
+    if len({names(c) for c in space.configurations if not c.is_one_machine}) > 1:
+        found.append(Axis.NAMES)
     return found

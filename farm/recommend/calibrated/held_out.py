@@ -8,7 +8,7 @@ size, too, was left out of the training altogether.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -23,53 +23,68 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # More folds cost time, and their errors tell little more.
-_MOST_FOLDS = 8
+_MOST_FOLDS = 6
 _LEAST_TRAINING = 3  # configurations
-# Fewer errors of exactly the question's kind tell less than more of a similar kind.
+# Fewer errors of exactly the question's kind tell less than more of a similar kind. Of one group
+# all may be off in the same way, so two at least have to tell.
 _LEAST_ALIKE, _LEAST_GROUPS = 10, 2
-# What a fold leaves out: on which axis, and whether for all strategies and networks at once. None:
-# nothing but the configurations themselves.
-Kind = tuple[Axis, bool] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """What was predicted of m measurements that were held out, each column of length m.
 
-    `rows`: positions among the observations; one may occur in several folds, or in none.
-    `groups`: the number of what was left out together, such as a batch size. `log_errors`:
-    ln(measured / predicted). `log_scales`: the predictor's own doubt. `gaps`: what lacked in the
-    training.
+    `rows`: positions among the observations; one may occur in several folds. `is_cell`: where
+    configurations were held out and no values, which every measurement was once, unless nothing
+    could be said. `groups`: the number of what was left out together, such as a batch size.
+    `log_errors`: ln(measured / predicted). `log_scales`: the predictor's own doubt. `gaps`: what
+    lacked in the training.
     """
 
     rows: NDArray[np.int64]
+    is_cell: NDArray[np.bool_]
     groups: NDArray[np.int64]
     log_errors: NDArray[np.float64]
     log_scales: NDArray[np.float64]
     gaps: tuple[frozenset[Gap], ...]
 
     def alike(self, gap: Gap | None) -> NDArray[np.int64]:
-        """Return which of the m lacked just that; too few: the same but for the side; else all.
+        """Return which of the m are as hard as a question with that gap alone; None: with none.
 
-        Of one group all may be off in the same way, so two at least have to tell.
+        Those that lacked just that; where they are too few, those that lacked it on any side of
+        the measured values; then those that lacked the axis somewhere. Possibly none.
         """
         import numpy as np
 
-        kinds = [frozenset(kind_of(own) for own in gaps) for gaps in self.gaps]
-        kind = frozenset() if gap is None else frozenset({kind_of(gap)})
-        exact = frozenset() if gap is None else frozenset({gap})
-        for chosen in (
-            [i for i, own in enumerate(self.gaps) if own == exact],
-            [i for i, own in enumerate(kinds) if own == kind],
-        ):
-            if len(chosen) >= _LEAST_ALIKE and len(set(self.groups[chosen])) >= _LEAST_GROUPS:
-                return np.array(chosen, dtype=np.int64)
-        return np.arange(len(self.gaps), dtype=np.int64)
+        chosen: list[int] = []
+        for chosen in self._levels(gap):
+            if self._is_enough(chosen):
+                break
+        return np.array(chosen, dtype=np.int64)
+
+    def tells(self, gap: Gap) -> bool:
+        """Whether enough of the m lacked just that."""
+        return self._is_enough(self._levels(gap)[0])
+
+    def _is_enough(self, chosen: Sequence[int]) -> bool:
+        groups = {int(self.groups[i]) for i in chosen}
+        return len(chosen) >= _LEAST_ALIKE and len(groups) >= _LEAST_GROUPS
+
+    def _levels(self, gap: Gap | None) -> list[list[int]]:
+        if gap is None:
+            exact = [i for i, own in enumerate(self.gaps) if not own]
+            return [exact, [i for i, is_cell in enumerate(self.is_cell) if is_cell]]
+        alone = [i for i, own in enumerate(self.gaps) if len(own) == 1 and gap.axis in _axes(own)]
+        return [
+            [i for i in alone if gap in self.gaps[i]],
+            [i for i in alone if {g.is_everywhere for g in self.gaps[i]} == {gap.is_everywhere}],
+            alone,
+            [i for i, own in enumerate(self.gaps) if gap.axis in _axes(own)],
+        ]
 
 
-def kind_of(gap: Gap | None) -> Kind:
-    """Return what a fold must leave out to be as hard as a question with this gap."""
-    return None if gap is None else (gap.axis, gap.is_everywhere)
+def _axes(gaps: Iterable[Gap]) -> set[Axis]:
+    return {gap.axis for gap in gaps}
 
 
 @runtime_checkable
@@ -86,60 +101,78 @@ class Refitting(Protocol):
 def hold_out(
     observations: Sequence[Observation],
     predictor: Predictor,
-    kind: Kind,
+    axes: Iterable[Axis | None],
     *,
     fitted: FittedPredictor | None = None,
 ) -> HeldOut:
-    """Fit once for each fold of that kind; return the errors of what was left out and answered.
+    """Fit once for each fold; return the errors of what was left out and answered.
 
-    `fitted`: the predictor fitted to all of them, if there is one; see `Refitting`.
+    `axes`: whose values to hold out, one axis after the other; None: configurations. `fitted`: the
+    predictor fitted to all of them, if there is one; see `Refitting`.
     """
     import numpy as np
 
+    refit = fitted.refit if isinstance(fitted, Refitting) else predictor.fit
     configurations = [plain(o.configuration) for o in observations]
-    group = _group(kind, Space.of(configurations))
+    whole = Space.of(configurations)
     number_of: dict[Hashable, int] = {}
-    groups = [number_of.setdefault(group(c), len(number_of)) for c in configurations]
-    rows: list[int] = []
-    log_errors: list[float] = []
-    log_scales: list[float] = []
+    rows: list[tuple[int, bool, int]] = []
+    errors: list[tuple[float, float]] = []
     gaps: list[frozenset[Gap]] = []
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
-    for fold in folds(observations, kind):
-        training = [observations[i] for i in fold.training]
-        space = Space.of(o.configuration for o in training)
-        asked = [observations[i].configuration for i in fold.tested]
-        refit = fitted.refit if isinstance(fitted, Refitting) else predictor.fit
-        estimates = refit(training).predict(asked)
-        for row, configuration, estimate in zip(fold.tested, asked, estimates, strict=True):
-            if estimate.step_time_s is not None:
-                rows.append(row)
-                log_errors.append(math.log(observations[row].step_time_s / estimate.step_time_s))
-                log_scales.append(estimate.log_scale)
-                own = space.gaps(configuration)
+    for axis in axes:
+        group = _group(axis, whole)
+        for fold in folds(configurations, axis):
+            training = [observations[i] for i in fold.training]
+            space = Space.of(configurations[i] for i in fold.training)
+            estimates = refit(training).predict([configurations[i] for i in fold.tested])
+            for row, estimate in zip(fold.tested, estimates, strict=True):
+                if estimate.step_time_s is None:
+                    continue
+                key = (axis, group(configurations[row]))
+                rows.append((row, axis is None, number_of.setdefault(key, len(number_of))))
+                error = math.log(observations[row].step_time_s / estimate.step_time_s)
+                errors.append((error, estimate.log_scale))
+                own = space.gaps(configurations[row])
                 gaps.append(seen.setdefault(own, own))
     return HeldOut(
-        rows=np.array(rows, dtype=np.int64),
-        groups=np.array([groups[row] for row in rows], dtype=np.int64),
-        log_errors=np.array(log_errors, dtype=np.float64),
-        log_scales=np.array(log_scales, dtype=np.float64),
+        rows=np.array([row for row, _, _ in rows], dtype=np.int64),
+        is_cell=np.array([is_cell for _, is_cell, _ in rows], dtype=np.bool_),
+        groups=np.array([number for _, _, number in rows], dtype=np.int64),
+        log_errors=np.array([error for error, _ in errors], dtype=np.float64),
+        log_scales=np.array([scale for _, scale in errors], dtype=np.float64),
         gaps=tuple(gaps),
     )
 
 
-def folds(observations: Sequence[Observation], kind: Kind) -> list[Fold]:
-    """Return folds that leave out what the kind says, at most about eight, the same every time.
+def joined(first: HeldOut, second: HeldOut) -> HeldOut:
+    """Return both, of the same observations."""
+    import numpy as np
 
-    Repetitions of a configuration stay together. Without any axis they are random; with one axis
-    for all strategies, one value each, and the largest and the smallest few values together, which
-    is what a question beyond them asks.
+    next_group = int(np.max(first.groups, initial=-1)) + 1
+    return HeldOut(
+        rows=np.concatenate([first.rows, second.rows]),
+        is_cell=np.concatenate([first.is_cell, second.is_cell]),
+        groups=np.concatenate([first.groups, second.groups + next_group]),
+        log_errors=np.concatenate([first.log_errors, second.log_errors]),
+        log_scales=np.concatenate([first.log_scales, second.log_scales]),
+        gaps=first.gaps + second.gaps,
+    )
+
+
+def folds(configurations: Sequence[Configuration], axis: Axis | None) -> list[Fold]:
+    """Return folds that leave out values of an axis, at most about eight, the same every time.
+
+    One value each, for all strategies and networks, and the two largest and the two smallest
+    together, which is what a question far beyond them asks. None: random configurations, with
+    their repetitions; where a strategy was measured at few values, these leave some of them out
+    for it alone. Of names, whole combinations.
     """
-    configurations = [plain(o.configuration) for o in observations]
-    group = _group(kind, Space.of(configurations))
-    if kind is not None and kind[1]:
-        found = _one_value_each([group(c) for c in configurations])
-    else:
+    group = _group(axis, Space.of(configurations))
+    if axis is None or axis is Axis.NAMES:
         found = random_folds(configurations, group, count=_MOST_FOLDS)
+    else:
+        found = _one_value_each([group(plain(c)) for c in configurations])
     return [
         fold
         for fold in found
@@ -147,26 +180,19 @@ def folds(observations: Sequence[Observation], kind: Kind) -> list[Fold]:
     ]
 
 
-def _group(kind: Kind, space: Space) -> Group:
-    if kind is None:
+def _group(axis: Axis | None, space: Space) -> Group:
+    if axis is None:
         return lambda c: c
-    axis, is_everywhere = kind
     if axis is Axis.NAMES:
         return lambda c: None if c.is_one_machine else names(c)
-
-    def group(configuration: Configuration) -> Hashable:
-        value = space.value(configuration, axis)
-        return value if value is None or is_everywhere else (*names(configuration), value)
-
-    return group
+    return lambda c: space.value(c, axis)
 
 
 def _one_value_each(groups: Sequence[Hashable]) -> list[Fold]:
     values = sorted(v for v in set(groups) if isinstance(v, float))
     sets = [[value] for value in _spread(values, _MOST_FOLDS)]
-    for count in (2, 3):
-        if len(values) > count + 1:
-            sets += [values[:count], values[-count:]]
+    if len(values) > 3:
+        sets += [values[:2], values[-2:]]
     return [holding_out(groups, held_out) for held_out in sets]
 
 

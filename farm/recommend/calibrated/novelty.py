@@ -25,10 +25,12 @@ class Axis(enum.Enum):
     BANDWIDTH = "bandwidth"
     PACKET_LOSS = "packet loss"
     JITTER = "jitter"
-    NAMES = "names"  # not a number: which combination of names it is
+    # These are no numbers: which combination of names it is, and whether it is one machine at all.
+    NAMES = "names"
+    ALONE = "one machine"
 
 
-NUMBERS = tuple(axis for axis in Axis if axis is not Axis.NAMES)
+NUMBERS = tuple(axis for axis in Axis if axis not in (Axis.NAMES, Axis.ALONE))
 _OF_THE_NETWORK = (Axis.DELAY, Axis.BANDWIDTH, Axis.PACKET_LOSS, Axis.JITTER)
 
 
@@ -100,9 +102,12 @@ class Space:
         """Return what was not measured; nothing at all may still be a new combination.
 
         What counts is what agrees in all names, or else in as many as anything does; of single
-        machines for one, and of gangs for a gang, where there are any.
+        machines for one, and of gangs for a gang, where there are any. No gang tells what one
+        machine takes: where none was measured, that is all that lacks, and enough.
         """
         asked = plain(configuration)
+        if asked.is_one_machine and not self._curves[True]:
+            return frozenset({Gap(Axis.ALONE, Side.BELOW, is_everywhere=True)})
         curves = self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
         own = names(asked)
         gaps = set()
@@ -166,8 +171,8 @@ def _value(configuration: Configuration, axis: Axis, *, is_weak: bool) -> float 
             number = configuration.packet_loss_ratio
         case Axis.JITTER:
             number = configuration.jitter_s
-        case Axis.NAMES:
-            raise AssertionError("names are not a number")
+        case Axis.NAMES | Axis.ALONE:
+            raise AssertionError(f"{axis.value}: not a number")
     if number is None:
         return math.inf
     return _rounded(number) if number else 0.0

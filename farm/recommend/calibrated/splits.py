@@ -71,6 +71,7 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     Random folds keep the repetitions of a configuration together. Where the per-replica batch size
     was kept the same over the world sizes, they keep all batch sizes of one strategy, network and
     world size together too: these were measured one after the other, and one gives away the next.
+    Those of one machine are kept together over the strategies, which print the same run again.
     """
     configurations = [plain(o.configuration) for o in observations]
     space = Space.of(configurations)
@@ -106,7 +107,9 @@ def _itself(configuration: Configuration) -> Hashable:
 
 
 def _series(configuration: Configuration) -> Hashable:
-    """Return the configuration without its batch size."""
+    """Return the configuration without its batch size; one machine without its strategy too."""
+    if configuration.is_one_machine:
+        configuration = dataclasses.replace(configuration, strategy=None)
     return dataclasses.replace(configuration, global_batch_size=1)
 
 

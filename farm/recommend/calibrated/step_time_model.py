@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.conformal import AIMS
+from farm.recommend.calibrated.held_out import Refitting
 from farm.recommend.calibrated.novelty import Gap
 from farm.recommend.calibrated.repetitions import Repetitions, weighted_median_s
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
@@ -43,15 +44,19 @@ def fit_step_time_model(
     chosen = predictor or PREDICTORS[DEFAULT_PREDICTOR]
     fitted = chosen.fit(observations)
     calibration = calibrate(observations, chosen, fitted=fitted, asked=asked)
-    suspicions = find_suspicious(observations, calibration.tables[None])
+    suspicions = find_suspicious(observations, calibration.held_out)
     weighted = believed(observations, suspicions)
-    return CalibratedModel(
+    refit = fitted.refit if isinstance(fitted, Refitting) else chosen.fit
+    model = CalibratedModel(
         predictor_name=chosen.name,
-        fitted=chosen.fit(weighted) if suspicions else fitted,
+        fitted=refit(weighted) if suspicions else fitted,
         calibration=calibration,
         repetitions=Repetitions.of(weighted),
         suspicions=tuple(suspicions),
     )
+    # What a predictor computes for its first answers is then kept with the model.
+    model.predict(list(calibration.cell_of))
+    return model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

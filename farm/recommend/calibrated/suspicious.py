@@ -74,12 +74,12 @@ class Suspicion:
     weight: float
 
 
-def find_suspicious(observations: Sequence[Observation], cells: HeldOut) -> list[Suspicion]:
+def find_suspicious(observations: Sequence[Observation], held_out: HeldOut) -> list[Suspicion]:
     """Return what is hard to believe, in the order of the measurements.
 
-    `cells`: what was predicted of them with each configuration held out, the kind None.
+    `held_out`: what was predicted of them, with configurations held out among others.
     """
-    errors = _standard_errors(observations, cells)
+    errors = _standard_errors(observations, held_out)
     found = [
         *_far_off(observations, errors),
         *_broken_laws(observations, errors),
@@ -117,11 +117,12 @@ class _Error:
     is_between: bool
 
 
-def _standard_errors(observations: Sequence[Observation], cells: HeldOut) -> dict[int, _Error]:
+def _standard_errors(observations: Sequence[Observation], held_out: HeldOut) -> dict[int, _Error]:
     """Return the error of each position."""
     import numpy as np
 
-    rows = cells.rows
+    cells = np.flatnonzero(held_out.is_cell)
+    rows = held_out.rows[cells]
     configurations = [plain(observations[row].configuration) for row in rows]
     if not configurations:
         return {}
@@ -129,7 +130,8 @@ def _standard_errors(observations: Sequence[Observation], cells: HeldOut) -> dic
     numbers = np.array([number_of[c] for c in configurations])
     neighbourhood = Neighbourhood.of(Space.of(o.configuration for o in observations))
     places = neighbourhood.locate(configurations)
-    sizes = np.abs(cells.log_errors)
+    log_errors = held_out.log_errors[cells]
+    sizes = np.abs(log_errors)
     usual = max(1.4826 * float(np.median(sizes)), _LEAST_SPREAD_LOG)
     found = {}
     for index, row in enumerate(rows):
@@ -139,8 +141,8 @@ def _standard_errors(observations: Sequence[Observation], cells: HeldOut) -> dic
         # The mean and not the median: where a predictor is wrong in a whole region, nobody there
         # is suspicious.
         nearby = float((near @ sizes[apart] + usual) / (np.sum(near) + 1))
-        error = float(cells.log_errors[index])
-        is_between = all(gap.is_between for gap in cells.gaps[index])
+        error = float(log_errors[index])
+        is_between = all(gap.is_between for gap in held_out.gaps[cells[index]])
         found[int(row)] = _Error(error, error / max(1.25 * nearby, usual), is_between)
     return found
 

@@ -36,10 +36,9 @@ POOLED = "all that leave one out"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Fit to a part, ask for the rest. `position`: of the split among those that were tried."""
+    """Fit to a part, ask for the rest. Splits may share a fold, which is tried once."""
 
     predictor_name: str
-    position: int
     fold: Fold
 
 
@@ -101,13 +100,9 @@ class FewShotScore:
 
 
 def trials(predictor_names: Iterable[str], splits: Sequence[Split]) -> list[Trial]:
-    """Return one trial for each predictor, split and fold."""
-    return [
-        Trial(predictor_name=name, position=position, fold=fold)
-        for name in predictor_names
-        for position, split in enumerate(splits)
-        for fold in split.folds
-    ]
+    """Return one trial for each predictor and fold."""
+    folds = dict.fromkeys(fold for split in splits for fold in split.folds)
+    return [Trial(predictor_name=name, fold=fold) for name in predictor_names for fold in folds]
 
 
 def run_trial(observations: Sequence[Observation], trial: Trial) -> Tried:
@@ -141,15 +136,15 @@ def summarise(
     """Score each predictor under each split, and over all that leave one value out together."""
     regrets_of = _Regrets(observations, machine_price=machine_price)
     found = []
+    leaving_one_out = [split for split in splits if split.is_leave_one_out]
     for name in dict.fromkeys(t.trial.predictor_name for t in tried):
-        own = [t for t in tried if t.trial.predictor_name == name]
-        for position, split in enumerate(splits):
-            of_split = [t for t in own if t.trial.position == position]
-            each = [regrets_of([t]) for t in of_split]
-            regrets = [ratio for ratios in each for ratio in ratios]
-            found.append(_score(name, split.name, of_split, regrets, regrets_of(of_split)))
-        pooled = [t for t in own if splits[t.trial.position].is_leave_one_out]
-        if len({t.trial.position for t in pooled}) > 1:
+        of_fold = {t.trial.fold: t for t in tried if t.trial.predictor_name == name}
+        for split in splits:
+            own = [of_fold[fold] for fold in split.folds]
+            regrets = [ratio for t in own for ratio in regrets_of([t])]
+            found.append(_score(name, split.name, own, regrets, regrets_of(own)))
+        if len(leaving_one_out) > 1:
+            pooled = [of_fold[fold] for split in leaving_one_out for fold in split.folds]
             found.append(_score(name, POOLED, pooled, [], []))
     return found
 

@@ -30,9 +30,9 @@ _WIDTH_LOG = 0.4
 # How far a step time may be off the physical mean, and over what distances that changes.
 _RESIDUAL_LOG = 0.2
 _DELAYED_LOG = 0.4  # on top, for the widest gang at the longest delay
-_BATCH_LENGTH = 3.0  # in ln(global batch size)
+_BATCH_LENGTH = 3.0  # in ln(global batch size), and in ln(bandwidth)
 _WIDTH_LENGTH = 0.7  # in ln(machines)
-_DELAY_LENGTH = 0.5  # as a share of the largest delay
+_DELAY_LENGTH = 0.5  # as a share of the largest delay, jitter or packet loss
 # Without a single measurement nothing says whether a step takes milliseconds or minutes.
 _SCALE_LOG = 2.0
 # What remains in common when a name (strategy, network, framework ...) differs.
@@ -91,9 +91,10 @@ def physical_terms(configurations: Sequence[Configuration]) -> Array:
 
     In order: a constant; the examples of one replica (compute); for gangs of m machines log2(m)
     messages one after another; the same times the one-way delay (a ring took 2, 3.5 and 4 round
-    trips at 2, 3 and 4 ranks, which 2 log2(m) follows); the bytes of a ring, 2 (n - 1) / n of the
-    gradients (Patarasuk and Yuan 2009), or n / servers through parameter servers; and these over
-    the bandwidth where there is a limit. Terms that no configuration has are left out.
+    trips at 2, 3 and 4 ranks, which 2 log2(m) follows), and times the share of lost packets; the
+    bytes of a ring, 2 (n - 1) / n of the gradients (Patarasuk and Yuan 2009), or n / servers
+    through parameter servers; and these over the bandwidth where there is a limit. Terms that no
+    configuration has are left out.
     """
     rows = []
     for c in configurations:
@@ -102,7 +103,8 @@ def physical_terms(configurations: Sequence[Configuration]) -> Array:
         volume = n / c.server_count if c.server_count else 2 * (n - 1) / n
         limited = volume / c.bandwidth_bytes_per_s if c.bandwidth_bytes_per_s else 0.0
         delayed = doublings * (c.one_way_delay_s + c.jitter_s)
-        rows.append((1.0, c.per_replica_batch_size, doublings, delayed, volume, limited))
+        lost = doublings * c.packet_loss_ratio
+        rows.append((1.0, c.per_replica_batch_size, doublings, delayed, lost, volume, limited))
     terms = np.array(rows)
     return terms[:, terms.max(axis=0) > 0]
 
@@ -166,19 +168,18 @@ def _residual_logs(configurations: Sequence[Configuration]) -> Array:
 
 
 def _smooth(configurations: Sequence[Configuration]) -> Array:
-    longest_s = max(c.one_way_delay_s for c in configurations) or 1.0
-    places = np.array(
-        [
-            (
-                math.log(c.global_batch_size) / _BATCH_LENGTH,
-                math.log(c.machine_count) / _WIDTH_LENGTH,
-                c.one_way_delay_s / longest_s / _DELAY_LENGTH,
-            )
-            for c in configurations
-        ]
-    )
+    """Return the correlation of residuals by distance on all axes: (n, n)."""
+    places = [
+        np.log([c.global_batch_size for c in configurations]) / _BATCH_LENGTH,
+        np.log([c.machine_count for c in configurations]) / _WIDTH_LENGTH,
+        # No limit is a hundred gigabytes per second: far beyond any link.
+        np.log([c.bandwidth_bytes_per_s or 1e11 for c in configurations]) / _BATCH_LENGTH,
+    ]
+    for name in ("one_way_delay_s", "jitter_s", "packet_loss_ratio"):
+        values = np.array([getattr(c, name) for c in configurations])
+        places.append(values / (values.max() or 1.0) / _DELAY_LENGTH)
+    squares = sum((place[:, None] - place[None, :]) ** 2 for place in places)
     # Matern with nu = 3/2: a time has kinks where a network's buffer overflows.
-    squares = ((places[:, None, :] - places[None, :, :]) ** 2).sum(axis=2)
     distance: Array = np.sqrt(3 * squares)
     smooth: Array = (1 + distance) * np.exp(-distance)
     return smooth

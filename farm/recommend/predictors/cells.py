@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 # Solving for more of them takes minutes; see docs/recommender.md.
 MAX_CELLS = 1500
-_LEAST_WEIGHT = 1e-3
+LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ def cells_of(observations: Sequence[Observation]) -> Cells:
     kept = [ordered[i] for i in spread(len(ordered), MAX_CELLS)]
     logs, weights = np.zeros(len(kept)), np.zeros(len(kept))
     for i, configuration in enumerate(kept):
-        own = np.maximum([o.weight for o in groups[configuration]], _LEAST_WEIGHT)
-        times_s = sorted(zip([o.step_time_s for o in groups[configuration]], own, strict=True))
-        logs[i] = np.average(np.log([t for t, _ in times_s]), weights=[w for _, w in times_s])
-        weights[i] = own.sum()
+        own = [
+            (math.log(o.step_time_s), max(o.weight, LEAST_WEIGHT)) for o in groups[configuration]
+        ]
+        weights[i] = math.fsum(weight for _, weight in own)
+        logs[i] = math.fsum(log * weight for log, weight in own) / weights[i]
     return Cells(tuple(kept), logs, weights)
 
 

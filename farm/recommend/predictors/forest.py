@@ -13,7 +13,7 @@ from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import CONDITIONS, NAMES, Known, amounts, column, plain
 from farm.recommend.predictors.cells import cells_of
 from farm.recommend.predictors.contracts import PointEstimate
-from farm.recommend.predictors.physical import estimates
+from farm.recommend.predictors.estimates import equally_doubtful, estimates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class FittedForest:
         )
 
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
-        return estimates(self._known, configurations, self._times_s)
+        return estimates(self._known, configurations, equally_doubtful(self._times_s))
 
     def _times_s(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         import numpy as np

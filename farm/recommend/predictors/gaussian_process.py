@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import Known, plain
-from farm.recommend.predictors.cells import cells_of, spread
+from farm.recommend.features import plain
+from farm.recommend.predictors.cells import Cells, cells_of, spread
 from farm.recommend.predictors.contracts import PointEstimate
-from farm.recommend.predictors.kernel import Component, Distances, Frame, Kernel
-from farm.recommend.predictors.physical import PARTS, FittedPhysical
+from farm.recommend.predictors.estimates import estimates
+from farm.recommend.predictors.kernel import Component, Kernel
+from farm.recommend.predictors.physical import FittedPhysical
+from farm.recommend.predictors.points import Distances, Frame, Points
+from farm.recommend.predictors.terms import PARTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,10 +67,10 @@ _PARAMETER_DEVIATION = 1.0  # of the logarithm of each parameter from where the 
 _PARAMETER_RANGE = 4.0
 _FREEDOM = 1.0
 _ROUNDS = 4
-_FIRST_STEPS, _NEXT_STEPS = 25, 8
+_FIRST_STEPS, _NEXT_STEPS = 25, 6
 _JITTER = 1e-9
 # Learning costs this number's cube, many times over: of more configurations so many are taken.
-_MOST_LEARNED = 300
+_MOST_LEARNED = 250
 
 
 class GaussianProcess:
@@ -78,45 +81,46 @@ class GaussianProcess:
         self._components = tuple(components)
 
     def fit(self, observations: Sequence[Observation]) -> FittedGaussianProcess:
-        return FittedGaussianProcess(self._components, FittedPhysical(observations), observations)
+        return FittedGaussianProcess(
+            self._components, FittedPhysical(observations), cells_of(observations)
+        )
 
 
 class FittedGaussianProcess:
-    """`mean`: fitted to the same observations. `parameters`: of the kernel and, last, ln of the
-    noise; None: learn them.
+    """`mean`: fitted to the same measurements. `like`: a process whose kernel and parameters are
+    kept, such as one fitted to more of them; None: learn the parameters.
     """
 
     def __init__(
         self,
         components: Sequence[Component],
         mean: FittedPhysical,
-        observations: Sequence[Observation],
+        cells: Cells,
         *,
-        parameters: NDArray[np.float64] | None = None,
+        like: FittedGaussianProcess | None = None,
     ) -> None:
         import numpy as np
 
-        self._known = Known.of(observations)
         self._components = tuple(components)
         self._mean = mean
-        self.parameters = parameters
-        if not observations:
+        if not cells.configurations:
             return
-        cells = cells_of(observations)
-        self._frame = Frame.of(cells.configurations)
-        self._kernel = Kernel(components, self._frame)
+        # Parameters have a meaning only for the features and names that they were learned for.
+        self._frame: Frame = Frame.of(cells.configurations) if like is None else like._frame
+        self._kernel: Kernel = Kernel(components, self._frame) if like is None else like._kernel
+        self._parameters: NDArray[np.float64] | None = None if like is None else like._parameters
         parts_s = mean.parts_s(cells.configurations)
         self._points = self._frame.points(cells.configurations, _shares(parts_s))
         residual = cells.logs - np.log(mean.times_of(parts_s))
         trust = cells.weights
         for i in range(_ROUNDS):
-            if parameters is None:
-                self.parameters = self._learn(residual, trust, self.parameters)
-            assert self.parameters is not None
-            noise = math.exp(2 * self.parameters[-1])
-            if parameters is None or i == 0:
-                known = self._kernel.between(self.parameters[:-1], self._points, self._points)
-            self._inverse = np.linalg.inv(known + np.diag(noise / trust + _JITTER))
+            if like is None:
+                self._parameters = self._learn(residual, trust, self._parameters)
+            assert self._parameters is not None
+            noise = math.exp(2 * self._parameters[-1])
+            if like is None or i == 0:
+                known = self._kernel.between(self._parameters[:-1], self._points, self._points)
+            self._inverse, _ = _inverse(known + np.diag(noise / trust))
             self._weights = self._inverse @ residual
             # What all the others say of each, and how sure they are (leave-one-out, closed form).
             variance = 1 / np.diag(self._inverse)
@@ -126,51 +130,61 @@ class FittedGaussianProcess:
 
     def refit(self, observations: Sequence[Observation]) -> FittedGaussianProcess:
         """Fit to other observations with the parameters of these."""
-        return self.corrected(FittedPhysical(observations), observations)
+        return self.corrected(FittedPhysical(observations), cells_of(observations))
 
-    def corrected(
-        self, mean: FittedPhysical, observations: Sequence[Observation]
-    ) -> FittedGaussianProcess:
-        """Correct a sum that was fitted to other observations with the parameters of these."""
-        return FittedGaussianProcess(
-            self._components, mean, observations, parameters=self.parameters
-        )
+    def corrected(self, mean: FittedPhysical, cells: Cells) -> FittedGaussianProcess:
+        """Correct a sum that was fitted to other measurements with the parameters of these."""
+        return FittedGaussianProcess(self._components, mean, cells, like=self)
 
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
-        import numpy as np
+        return estimates(self._mean.known, configurations, self._answers)
 
-        why = [self._known.why_unknown(c) for c in configurations]
-        asked = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
-        if asked:
-            means, deviations = self.logs(asked, with_deviation=True)
-        found = iter(range(len(asked)))
-        return [
-            PointEstimate(step_time_s=None, unknown_because=reason)
-            if reason is not None
-            else PointEstimate(
-                step_time_s=float(np.exp(means[i := next(found)])), log_scale=float(deviations[i])
-            )
-            for reason in why
-        ]
-
-    def logs(
-        self, configurations: Sequence[Configuration], *, with_deviation: bool = False
+    def _answers(
+        self, configurations: Sequence[Configuration]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean of ln(time) of each and, if asked for, its standard deviation."""
         import numpy as np
 
         asked = [plain(c) for c in configurations]
-        parts = self._mean.parts_s(asked)
-        points = self._frame.points(asked, _shares(parts))
-        assert self.parameters is not None
-        cross = self._kernel.between(self.parameters[:-1], points, self._points)
-        means = np.log(self._mean.times_of(parts)) + cross @ self._weights
-        if not with_deviation:
-            return means, np.zeros(len(means))
-        variances = self._kernel.variances(self.parameters[:-1], points)
+        parts_s = self._mean.parts_s(asked)
+        means, deviations = self.normals(asked, parts_s)
+        return np.exp(means), deviations
+
+    def logs(
+        self, configurations: Sequence[Configuration], parts_s: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the mean of ln(time) of each plain configuration, of which the sum's parts are
+        given: (n, len(PARTS)).
+        """
+        cross, _ = self._cross(configurations, parts_s)
+        return self._means(cross, parts_s)
+
+    def normals(
+        self, configurations: Sequence[Configuration], parts_s: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean and standard deviation of ln(time) of each, likewise."""
+        import numpy as np
+
+        cross, points = self._cross(configurations, parts_s)
+        assert self._parameters is not None
+        variances = self._kernel.variances(self._parameters[:-1], points)
         variances = variances - np.sum((cross @ self._inverse) * cross, axis=1)
-        noise = math.exp(2 * self.parameters[-1])
-        return means, np.sqrt(np.maximum(variances, 0.0) + noise)
+        noise = math.exp(2 * self._parameters[-1])
+        return self._means(cross, parts_s), np.sqrt(np.maximum(variances, 0.0) + noise)
+
+    def _means(
+        self, cross: NDArray[np.float64], parts_s: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        import numpy as np
+
+        means: NDArray[np.float64] = np.log(self._mean.times_of(parts_s)) + cross @ self._weights
+        return means
+
+    def _cross(
+        self, configurations: Sequence[Configuration], parts_s: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], Points]:
+        points = self._frame.points(configurations, _shares(parts_s))
+        assert self._parameters is not None
+        return self._kernel.between(self._parameters[:-1], points, self._points), points
 
     def _learn(
         self,
@@ -187,11 +201,16 @@ class FittedGaussianProcess:
         target, doubt = residual[chosen], 1 / trust[chosen]
 
         def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            covariance, gradient = self._kernel.with_gradient(parameters[:-1], distances)
+            known, parts = self._kernel.covariances(parameters[:-1], distances, with_slopes=True)
             noise = math.exp(2 * parameters[-1]) * doubt
-            found = _likelihood(covariance, gradient, noise, target)
+            inverse, half_log_determinant = _inverse(known + np.diag(noise))
+            weights = inverse @ target
+            change = 0.5 * (inverse - np.outer(weights, weights))
+            slopes = self._kernel.slopes(parts, distances, change)
+            slopes.append(float(np.sum(np.diag(change) * 2 * noise)))
             away = (parameters - prior) / _PARAMETER_DEVIATION
-            return found[0] + 0.5 * float(away @ away), found[1] + away / _PARAMETER_DEVIATION
+            value = 0.5 * float(target @ weights) + half_log_determinant
+            return value + 0.5 * float(away @ away), np.array(slopes) + away / _PARAMETER_DEVIATION
 
         result = minimize(
             loss,
@@ -205,26 +224,18 @@ class FittedGaussianProcess:
         return best
 
 
-def _likelihood(
-    covariance: NDArray[np.float64],
-    gradient: Sequence[NDArray[np.float64]],
-    noise: NDArray[np.float64],
-    target: NDArray[np.float64],
-) -> tuple[float, NDArray[np.float64]]:
-    """Return the negative logarithm of the likelihood, but for a constant, and its gradient."""
+def _inverse(covariances: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Return the inverse and half the logarithm of the determinant."""
     import numpy as np
     from scipy.linalg import lapack
 
-    factor, info = lapack.dpotrf(covariance + np.diag(noise + _JITTER), lower=1, clean=1)
+    covariances[np.diag_indices_from(covariances)] += _JITTER
+    factor, info = lapack.dpotrf(covariances, lower=1, clean=1)
     assert info == 0, "a covariance with noise on its diagonal is positive definite"
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    weights = inverse @ target
-    value = 0.5 * float(target @ weights) + float(np.sum(np.log(np.diag(factor))))
-    change = 0.5 * (inverse - np.outer(weights, weights))
-    slopes = [float(np.vdot(change, part)) for part in gradient]
-    slopes.append(float(np.sum(np.diag(change) * 2 * noise)))
-    return value, np.array(slopes)
+    lower, _ = lapack.dpotri(factor, lower=1)  # above its diagonal are zeros
+    inverse = lower + lower.T
+    inverse[np.diag_indices_from(inverse)] /= 2
+    return inverse, float(np.sum(np.log(np.diag(factor))))
 
 
 def _shares(parts_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,15 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.configuration import Configuration
-from farm.recommend.features import CONDITIONS, NAMES, amounts, column
+from farm.recommend.features import CONDITIONS
+from farm.recommend.predictors.points import Distances, Frame, Points
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-# A network that one machine has none of, and a name that was not measured.
-_NO_NETWORK, _UNMEASURED = -2, -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ class Component:
     """Where the fit of the parameters starts. `smoothness`: of the Matern kernel, 1.5 or 2.5.
 
     `lengths`: by feature, or `condition` for every condition of the network. `name_distance`: a of
-    each name; None: all names have it in common. `part`: of `physical.PARTS`, or None.
+    each name; None: all names have it in common. `part`: of `terms.PARTS`, or None.
     """
 
     deviation: float
@@ -39,95 +36,13 @@ class Component:
     part: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
-    """n configurations: each active feature and name, (n,), and shares of the parts, (n, parts)."""
-
-    numbers: dict[str, NDArray[np.float64]]
-    names: dict[str, NDArray[np.int64]]
-    shares: NDArray[np.float64]
-
-    def at(self, rows: NDArray[np.int64]) -> Points:
-        """Return some of them."""
-        return Points(
-            {name: values[rows] for name, values in self.numbers.items()},
-            {name: values[rows] for name, values in self.names.items()},
-            self.shares[rows],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What turns configurations into points: what varied where it was fitted, and typical values.
-
-    `typical`: the median of each condition where there is one; a condition x becomes
-    ln(1 + x / typical), so that only ratios matter. `levels`: by name, a number for each value.
-    """
-
-    typical: dict[str, float]
-    levels: dict[str, dict[object, int]]
-    features: tuple[str, ...]
-
-    @classmethod
-    def of(cls, configurations: Sequence[Configuration]) -> Frame:
-        import numpy as np
-
-        typical = {}
-        for name in CONDITIONS:
-            found = amounts(configurations, name)
-            if np.any(found > 0):
-                typical[name] = float(np.median(found[found > 0]))
-        levels: dict[str, dict[object, int]] = {}
-        for name in NAMES:
-            values = {getattr(c, name) for c in configurations}
-            if len(values) > 1:
-                levels[name] = {v: i for i, v in enumerate(sorted(values, key=repr))}
-        frame = cls(typical, levels, ())
-        numbers = frame._numbers(configurations)
-        varied = tuple(name for name, values in numbers.items() if np.ptp(values) > 0)
-        return cls(typical, levels, varied)
-
-    def points(
-        self, configurations: Sequence[Configuration], shares: NDArray[np.float64]
-    ) -> Points:
-        """Return the points of plain configurations (`features.plain`)."""
-        import numpy as np
-
-        names = {}
-        for name, level in self.levels.items():
-            is_network = name == "network"
-            names[name] = np.array(
-                [
-                    _NO_NETWORK
-                    if is_network and c.is_one_machine
-                    else level.get(getattr(c, name), _UNMEASURED)
-                    for c in configurations
-                ],
-                dtype=np.int64,
-            )
-        numbers = self._numbers(configurations)
-        return Points({name: numbers[name] for name in self.features}, names, shares)
-
-    def _numbers(self, configurations: Sequence[Configuration]) -> dict[str, NDArray[np.float64]]:
-        import numpy as np
-
-        n = column(configurations, "world_size")
-        numbers = {
-            "world_size": np.log2(n),
-            "batch": np.log2(column(configurations, "global_batch_size") / n),
-            "servers": np.log2(1 + column(configurations, "server_count")),
-        }
-        for name, typical in self.typical.items():
-            numbers[name] = np.log1p(amounts(configurations, name) / typical)
-        return numbers
-
-
 class Kernel:
     """The sum of components over points of one frame."""
 
     def __init__(self, components: Sequence[Component], frame: Frame) -> None:
         self._components = tuple(components)
         self._names = tuple(frame.levels)
+        self._features = frame.features
         self._lengths = tuple(
             {f: value for f in frame.features if (value := _length(c, f)) is not None}
             for c in components
@@ -149,7 +64,7 @@ class Kernel:
         self, parameters: NDArray[np.float64], these: Points, those: Points
     ) -> NDArray[np.float64]:
         """Return the covariances: (n_these, n_those)."""
-        return self.with_gradient(parameters, Distances.of(these, those), is_needed=False)[0]
+        return self.covariances(parameters, Distances.of(these, those), with_slopes=False)[0]
 
     def variances(self, parameters: NDArray[np.float64], points: Points) -> NDArray[np.float64]:
         """Return the diagonal of the covariances of points with themselves: (n,)."""
@@ -165,69 +80,68 @@ class Kernel:
             position += 0 if component.name_distance is None else len(self._names)
         return total
 
-    def with_gradient(
-        self, parameters: NDArray[np.float64], distances: Distances, *, is_needed: bool = True
-    ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-        """Return the covariances and their derivatives by each parameter."""
+    def covariances(
+        self, parameters: NDArray[np.float64], distances: Distances, *, with_slopes: bool
+    ) -> tuple[NDArray[np.float64], list[Part]]:
+        """Return the covariances and, if asked for, what the slopes of each component need."""
         import numpy as np
 
         total = np.zeros(distances.shape)
-        gradient: list[NDArray[np.float64]] = []
+        parts: list[Part] = []
         position = 0
         for component, lengths in zip(self._components, self._lengths, strict=True):
-            deviation = parameters[position]
-            widths = np.exp(-2 * parameters[position + 1 : position + 1 + len(lengths)])
+            variance = math.exp(2 * parameters[position])
+            widths = np.zeros(len(self._features))
+            used = [self._features.index(feature) for feature in lengths]
+            widths[used] = np.exp(-2 * parameters[position + 1 : position + 1 + len(lengths)])
             position += 1 + len(lengths)
-            squares = np.zeros(distances.shape)
-            for width, feature in zip(widths, lengths, strict=True):
-                squares += width * distances.squares[feature]
-            value, slope = _matern(squares, component.smoothness)
-            factor = np.full(distances.shape, math.exp(2 * deviation))
+            squares = np.tensordot(widths, distances.squares, axes=1)
+            factor: NDArray[np.float64] | float = variance
+            rates = np.zeros(0)
+            if component.name_distance is not None:
+                rates = np.exp(parameters[position : position + len(self._names)])
+                position += len(self._names)
+                factor = distances.spread(variance * np.exp(-distances.apart(rates)))
             if component.part is not None:
-                factor *= distances.shares[component.part]
-            names = () if component.name_distance is None else self._names
-            rates = np.exp(parameters[position : position + len(names)])
-            position += len(names)
-            if names:
-                apart = sum(
-                    rate * distances.differs[name] for rate, name in zip(rates, names, strict=True)
-                )
-                factor *= np.exp(-apart)
-            covariance = factor * value
-            total += covariance
-            if is_needed:
-                gradient.append(2 * covariance)
-                steep = factor * slope
-                gradient += [
-                    -2 * width * steep * distances.squares[feature]
-                    for width, feature in zip(widths, lengths, strict=True)
-                ]
-                gradient += [
-                    -rate * covariance * distances.differs[name]
-                    for rate, name in zip(rates, names, strict=True)
-                ]
-        return total, gradient
+                factor = factor * distances.shares[component.part]
+            value, falling = _matern(squares, component.smoothness)
+            value *= factor
+            total += value
+            if with_slopes:
+                slope = _matern_slope(squares, falling, component.smoothness) * factor
+                parts.append(Part(value, slope, widths, tuple(used), rates))
+        return total, parts
+
+    def slopes(
+        self, parts: Sequence[Part], distances: Distances, change: NDArray[np.float64]
+    ) -> list[float]:
+        """Return sum_ij change_ij dK_ij / dp for each parameter p."""
+        import numpy as np
+
+        found: list[float] = []
+        for part in parts:
+            by_value = change * part.covariances
+            found.append(2 * float(np.sum(by_value)))
+            by_slope = change * part.slopes
+            sums = np.tensordot(distances.squares, by_slope, axes=2)
+            found += [float(-2 * part.widths[i] * sums[i]) for i in part.used]
+            if len(part.rates):
+                found += list(-part.rates * distances.differing(by_value))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
-    """How far points are apart, by feature squared, by name, and the products of their shares."""
+class Part:
+    """A component's covariances and their slopes by the squared distance, and its parameters.
 
-    shape: tuple[int, int]
-    squares: dict[str, NDArray[np.float64]]
-    differs: dict[str, NDArray[np.float64]]
-    shares: list[NDArray[np.float64]]
+    `widths`: of every feature, 1 / length^2, of which `used` are the component's; `rates`: by name.
+    """
 
-    @classmethod
-    def of(cls, these: Points, those: Points) -> Distances:
-        import numpy as np
-
-        return cls(
-            (len(these.shares), len(those.shares)),
-            {f: np.subtract.outer(x, those.numbers[f]) ** 2 for f, x in these.numbers.items()},
-            {m: np.not_equal.outer(x, those.names[m]) * 1.0 for m, x in these.names.items()},
-            [np.outer(a, b) for a, b in zip(these.shares.T, those.shares.T, strict=True)],
-        )
+    covariances: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    widths: NDArray[np.float64]
+    used: tuple[int, ...]
+    rates: NDArray[np.float64]
 
 
 def _length(component: Component, feature: str) -> float | None:
@@ -238,12 +152,26 @@ def _length(component: Component, feature: str) -> float | None:
 def _matern(
     squares: NDArray[np.float64], smoothness: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Matern kernel of squared distances, and its slope by them."""
+    """Return the Matern kernel of squared distances x, and exp(-(2 smoothness x)^0.5)."""
     import numpy as np
 
     assert smoothness in (1.5, 2.5)
     far = np.sqrt(2 * smoothness * squares)
     falling = np.exp(-far)
+    if smoothness == 2.5:
+        far += far**2 / 3
+    far += 1
+    far *= falling
+    return far, falling
+
+
+def _matern_slope(
+    squares: NDArray[np.float64], falling: NDArray[np.float64], smoothness: float
+) -> NDArray[np.float64]:
+    """Return the kernel's slope by the squared distance."""
+    import numpy as np
+
     if smoothness == 1.5:
-        return (1 + far) * falling, -1.5 * falling
-    return (1 + far + far**2 / 3) * falling, -(5 / 6) * (1 + far) * falling
+        return -1.5 * falling
+    slope: NDArray[np.float64] = -(5 / 6) * (1 + np.sqrt(5 * squares)) * falling
+    return slope

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import CONDITIONS, amounts, plain
+from farm.recommend.features import CONDITIONS, amounts, named
 from farm.recommend.predictors.cells import spread
+from farm.recommend.predictors.estimates import Pairs, Times
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Times = Callable[[Sequence[Configuration]], "NDArray[np.float64]"]
+_Key = tuple[object, ...]
 
 # Levels of the batch size, and of each condition by how many of these vary.
 _MOST_BATCHES = 24
@@ -52,16 +53,14 @@ class Slice:
     times_s: NDArray[np.float64]
     factor: float
 
-    def at(self, place: NDArray[np.float64]) -> float:
+    def at(self, place: Sequence[float]) -> float:
         """Interpolate between the levels of each axis; `place` is within them."""
-        import numpy as np
-
         times_s = self.times_s
         for levels, value in zip(self.levels, place, strict=True):
             if len(levels) == 1:
                 times_s = times_s[0]
                 continue
-            above = int(np.clip(np.searchsorted(levels, value), 1, len(levels) - 1))
+            above = min(max(int(levels.searchsorted(value)), 1), len(levels) - 1)
             low, high = levels[above - 1], levels[above]
             share = (value - low) / (high - low)
             times_s = (1 - share) * times_s[above - 1] + share * times_s[above]
@@ -79,6 +78,8 @@ class Monotone:
             c.per_replica_batch_size if self._is_weak else float(c.global_batch_size)
             for c in configurations
         ]
+        if not configurations:
+            return
         inside = _levels(np.unique(batches), _MOST_BATCHES, ratio=_BATCH_RATIO)
         beyond = 2.0 ** np.arange(1, _OCTAVES_BEYOND + 1)
         self._batches = np.concatenate([inside[0] / beyond[::-1], inside, inside[-1] * beyond])
@@ -87,16 +88,19 @@ class Monotone:
         varied = sum(len(values) > 1 for values in measured)
         most = _MOST_LEVELS[min(varied, len(_MOST_LEVELS)) - 1]
         self._conditions = tuple(_levels(values, most) for values in measured)
-        self._slices: dict[Configuration, Slice] = {}
+        self._slices: dict[_Key, Slice] = {}
 
     def times_s(
-        self, configurations: Sequence[Configuration], times_s: Times, physical_s: Times
+        self, asked: Sequence[Configuration], both_s: Pairs, physical_s: Times
     ) -> NDArray[np.float64]:
-        """Project `times_s`; it and `physical_s` are the same functions at every call."""
+        """Return the projected times of plain configurations (`features.plain`).
+
+        `both_s`: what is projected, and the physical sum that `physical_s` returns alone. They are
+        the same functions at every call.
+        """
         import numpy as np
 
-        asked = [plain(c) for c in configurations]
-        self._prepare(asked, times_s, physical_s)
+        self._prepare(asked, both_s)
         slices = [self._slices[_key(c)] for c in asked]
         places = np.stack([_axis(asked, axis) for axis in range(1 + len(CONDITIONS))], axis=1)
         first = np.array([[levels[0] for levels in part.levels] for part in slices])
@@ -104,35 +108,32 @@ class Monotone:
         raised = np.maximum(places, first)
         edges = np.minimum(raised, last)
         found = np.array([part.at(edge) for part, edge in zip(slices, edges, strict=True)])
-        above = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1))
-        if len(above):
+        above: list[int] = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1)).tolist()
+        if above:
             sums_s = physical_s([_at(asked[i], raised[i]) for i in above])
             sums_s -= physical_s([_at(asked[i], edges[i]) for i in above])
             found[above] += np.array([slices[i].factor for i in above]) * sums_s
-        below = np.flatnonzero(np.any(places * _EQUAL < raised, axis=1))
-        if len(below):
+        below: list[int] = np.flatnonzero(np.any(places * _EQUAL < raised, axis=1)).tolist()
+        if below:
             sums_s = physical_s([_at(asked[i], places[i]) for i in below])
             found[below] *= sums_s / physical_s([_at(asked[i], raised[i]) for i in below])
         return found
 
-    def _prepare(
-        self, configurations: Sequence[Configuration], times_s: Times, physical_s: Times
-    ) -> None:
+    def _prepare(self, configurations: Sequence[Configuration], both_s: Pairs) -> None:
         import numpy as np
 
-        missing = [k for k in dict.fromkeys(map(_key, configurations)) if k not in self._slices]
-        if not missing:
-            return
         if len(self._slices) > _MOST_SLICES:
             self._slices.clear()
-            missing = list(dict.fromkeys(map(_key, configurations)))
-        grids = [self._grid(key) for key in missing]
+        missing = {_key(c): c for c in configurations if _key(c) not in self._slices}
+        if not missing:
+            return
+        grids = [self._grid(c) for c in missing.values()]
         points = [
-            _at(key, place)
-            for key, levels in zip(missing, grids, strict=True)
+            _at(configuration, place)
+            for configuration, levels in zip(missing.values(), grids, strict=True)
             for place in itertools.product(*levels)
         ]
-        raw_s, sums_s = times_s(points), physical_s(points)
+        raw_s, sums_s = both_s(points)
         start = 0
         for key, levels in zip(missing, grids, strict=True):
             shape = tuple(len(axis) for axis in levels)
@@ -145,12 +146,12 @@ class Monotone:
             )
             start = end
 
-    def _grid(self, key: Configuration) -> tuple[NDArray[np.float64], ...]:
+    def _grid(self, configuration: Configuration) -> tuple[NDArray[np.float64], ...]:
         import numpy as np
 
-        factor = key.world_size if self._is_weak else 1
+        factor = configuration.world_size if self._is_weak else 1
         batches = np.unique(np.maximum(1.0, np.round(self._batches * factor)))
-        if key.is_one_machine:
+        if configuration.is_one_machine:
             return (batches, *(np.zeros(1) for _ in CONDITIONS))
         return (batches, *self._conditions)
 
@@ -186,12 +187,8 @@ def _levels(
     return values[spread(len(values), most)]
 
 
-def _key(configuration: Configuration) -> Configuration:
-    return dataclasses.replace(
-        configuration.without_network(),
-        network=configuration.network,
-        global_batch_size=configuration.world_size,
-    )
+def _key(configuration: Configuration) -> _Key:
+    return (configuration.world_size, configuration.server_count, *named(configuration))
 
 
 def _axis(configurations: Sequence[Configuration], axis: int) -> NDArray[np.float64]:

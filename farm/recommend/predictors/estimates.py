@@ -1,0 +1,41 @@
+"""Point estimates of what is known, and the reason for what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from farm.recommend.configuration import Configuration
+from farm.recommend.features import Known
+from farm.recommend.predictors.contracts import PointEstimate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Times = Callable[[Sequence[Configuration]], "NDArray[np.float64]"]
+# Two numbers of each configuration, such as its time and `PointEstimate.log_scale`.
+Pairs = Callable[[Sequence[Configuration]], "tuple[NDArray[np.float64], NDArray[np.float64]]"]
+
+
+def estimates(
+    known: Known, configurations: Sequence[Configuration], answers: Pairs
+) -> list[PointEstimate]:
+    """Ask for times and `PointEstimate.log_scale` of those of which something is known."""
+    why = [known.why_unknown(c) for c in configurations]
+    asked = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
+    found = zip(*answers(asked), strict=True) if asked else iter(())
+    estimated = (PointEstimate(step_time_s=float(t), log_scale=float(s)) for t, s in found)
+    return [
+        next(estimated)
+        if reason is None
+        else PointEstimate(step_time_s=None, unknown_because=reason)
+        for reason in why
+    ]
+
+
+def equally_doubtful(times_s: Times) -> Pairs:
+    """Return the same times, all with the same log_scale of 1."""
+    import numpy as np
+
+    return lambda configurations: (times_s(configurations), np.ones(len(configurations)))
