@@ -1,0 +1,69 @@
+"""Where looser targets would have ended the cells of a sweep that was repeated until precise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.precision import figures_of, stopped
+from farm.core.cells import SweepCell, SweepCells
+from farm.core.precision import Outcome, Precision, Repetition, Target, cell_statistics
+
+STRICT = Precision()
+QUIET = (1.0, 1.03, 0.97, 1.02, 0.99, 1.01, 1.0, 1.02, 0.98, 1.0)
+NOISY = (1.0, 1.3, 0.8, 1.2, 0.9, 1.4, 0.7, 1.1, 1.3, 0.9)
+
+
+def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> SweepCell:
+    repetitions = tuple(
+        Repetition(job_id=batch + i, outcome=Outcome.MEASURED, step_time_s=t)
+        for i, t in enumerate(times_s)
+    )
+    return SweepCell(
+        spec={"strategy": "single", "global_batch_size": batch},
+        repetitions=repetitions,
+        statistics=cell_statistics(repetitions, STRICT),
+        machine_s=machine_s,
+    )
+
+
+def swept(*cells: SweepCell) -> SweepCells:
+    return SweepCells(precision=STRICT, cells=cells)
+
+
+def test_a_looser_target_ends_a_cell_earlier_at_its_own_mean_cost() -> None:
+    [found] = stopped(swept(cell(QUIET, batch=32)), percent=10.0).cells
+    assert found.statistics.target is Target.REACHED
+    assert len(found.repetitions) == 3
+    assert found.machine_s == pytest.approx(30.0)
+
+
+def test_it_ends_where_the_rule_would_have_ended_it() -> None:
+    """Not at the first repetition that would do, since several are added at once."""
+    counts = [
+        len(stopped(swept(cell(QUIET, batch=32)), percent=p).cells[0].repetitions)
+        for p in (20.0, 5.0, 3.0, 2.1)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+def test_what_is_too_noisy_for_any_target_stays_at_the_cap() -> None:
+    found = stopped(swept(cell(QUIET, batch=32), cell(NOISY, batch=64)), percent=10.0)
+    assert [c.statistics.target for c in found.cells] == [Target.REACHED, Target.CAP]
+    assert len(found.cells[1].repetitions) == 10
+
+
+def test_nothing_that_got_precise_is_no_figure() -> None:
+    assert figures_of(swept(cell(NOISY, batch=64))) == []
+
+
+def test_figures_hold_what_was_spent_against_a_fixed_number() -> None:
+    cells = swept(cell(QUIET, batch=32), cell((1.0, 1.1, 0.95, *QUIET[:7]), batch=64))
+    time, jobs = figures_of(stopped(cells, percent=5.0))
+    assert time.name == "machine time until precise to 5 %"
+    assert time.ours is not None
+    assert time.baseline is not None
+    assert time.ours < time.baseline
+    assert (jobs.ours, jobs.baseline) == (time.ours / 10, time.baseline / 10)
