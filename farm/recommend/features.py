@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # What is free text or a name, from the one that changes a step most to the one that changes it
 # least: a child in this order is fitted near its parent.
@@ -104,24 +99,3 @@ def _is_plain(c: Configuration) -> bool:
         and c.bandwidth_bytes_per_s is None
         and c.one_way_delay_s == c.packet_loss_ratio == c.jitter_s == 0.0
     )
-
-
-def column(configurations: Iterable[Configuration], name: str) -> NDArray[np.float64]:
-    """Return one number of each configuration, in base units; unlimited bandwidth is infinite."""
-    import numpy as np
-
-    values = (getattr(c, name) for c in configurations)
-    return np.array([np.inf if v is None else v for v in values], dtype=float)
-
-
-def amounts(configurations: Sequence[Configuration], condition: str) -> NDArray[np.float64]:
-    """Return how much of a condition each has; of the bandwidth, seconds per byte: 0 is no limit.
-
-    One machine has none of any.
-    """
-    import numpy as np
-
-    values = column(configurations, condition)
-    if condition == "bandwidth_bytes_per_s":
-        values = 1 / values
-    return np.where([c.is_one_machine for c in configurations], 0.0, values)

@@ -35,6 +35,7 @@ RULES: dict[str, set[str]] = {
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.kept.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
     "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": {
         *("farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"),

@@ -8,6 +8,7 @@ import pytest
 from farm.importers.anwar2021 import ANWAR2021
 from farm.recommend.configuration import Configuration
 from farm.recommend.predictors.cells import cells_of
+from farm.recommend.predictors.columns import Columns
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.lines import Lines
 from tests.synthetic_steps import configuration, measure
@@ -18,7 +19,9 @@ def errors_between(known: dict[Configuration, float], *asked: Configuration) -> 
     """Interpolate these errors along conditions alone."""
     cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
     errors = np.array([known[c] for c in cells.configurations])
-    return [float(e) for e in Lines(cells, errors, only_conditions=True).log_errors(asked)]
+    return [
+        float(e) for e in Lines(cells, errors, only_conditions=True).log_errors(Columns.of(asked))
+    ]
 
 
 def test_between_two_delays_it_is_a_straight_line() -> None:
@@ -36,6 +39,39 @@ def test_other_batches_and_one_machine_are_on_no_such_line() -> None:
     known = {configuration(4, b, d): 0.5 for b in (256, 1024) for d in (0.0, 0.04, 0.02)}
     asked = [configuration(4, 512, 0.02), configuration(2, 256, 0.02), configuration(1, 256)]
     assert errors_between(known, *asked) == [0.0, 0.0, 0.0]
+
+
+def test_delays_that_differ_in_their_last_bits_are_one() -> None:
+    known = {configuration(4, 256, 0.3): 0.1, configuration(4, 256, 0.04): 0.5}
+    assert errors_between(known, configuration(4, 256, 0.1 + 0.2)) == [0.1]
+
+
+def test_of_measurements_that_differ_in_such_bits_alone_the_last_one_counts() -> None:
+    known = {configuration(4, 256, 0.3): 0.1, configuration(4, 256, 0.1 + 0.2): 0.2}
+    known[configuration(4, 256, 0.5)] = 0.5
+    asked = [configuration(4, 256, d) for d in (0.2, 0.3, 0.4)]
+    assert errors_between(known, *asked) == pytest.approx([0.2, 0.2, 0.35])
+
+
+def test_all_axes_together_say_the_mean_of_what_each_says() -> None:
+    """At 4 machines, 100 examples and 20 ms; no weight is given but that of the axes."""
+    known = {
+        configuration(4, 50, 0.02): 0.2,  # the same but for the batch size
+        configuration(4, 200, 0.02): 0.4,
+        configuration(2, 100, 0.02): 0.8,  # the same global batch size
+        configuration(2, 50, 0.02): 1.6,  # the same per replica
+        configuration(8, 200, 0.02): 3.2,
+        configuration(4, 100, 0.01): 6.4,  # another delay
+        configuration(4, 100, 0.0, strategy="ps"): 12.8,  # on no line with it
+        configuration(4, 100, 0.02, network="far"): 25.6,
+    }
+    cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
+    errors = np.array([known[c] for c in cells.configurations])
+    asked = Columns.of([configuration(4, 100, 0.02), configuration(4, 101, 0.03, strategy="p2")])
+    # Halfway in ln(batch); 1.6 + (3.2 - 1.6) / 3 in world size; beyond the last a tenth counts.
+    said = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
+    mean = sum(error * weight for error, weight in said.items()) / sum(said.values())
+    assert Lines(cells, errors).log_errors(asked) == pytest.approx([mean, 0.0])
 
 
 def test_a_delay_that_only_large_batches_feel_is_followed() -> None:

@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
+from farm.recommend.predictors.columns import Columns
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Solving for more of them takes minutes; see docs/recommender.md.
+# Inverting costs their number's cube, thirty times over; see docs/recommender.md.
 MAX_CELLS = 1500
 LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """n configurations, plain and distinct, the mean of ln(time) of each and its weight."""
+    """n configurations, plain and distinct, the mean of ln(time) of each and its weight.
+
+    `columns`: the same configurations.
+    """
 
     configurations: tuple[Configuration, ...]
+    columns: Columns
     logs: NDArray[np.float64]
     weights: NDArray[np.float64]
 
@@ -47,7 +52,7 @@ def cells_of(observations: Sequence[Observation]) -> Cells:
         ]
         weights[i] = math.fsum(weight for _, weight in own)
         logs[i] = math.fsum(log * weight for log, weight in own) / weights[i]
-    return Cells(tuple(kept), logs, weights)
+    return Cells(tuple(kept), Columns.of(kept), logs, weights)
 
 
 def spread(count: int, most: int) -> NDArray[np.int64]:

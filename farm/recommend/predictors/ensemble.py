@@ -15,15 +15,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
 from farm.recommend.predictors.cells import cells_of
+from farm.recommend.predictors.columns import Columns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
-from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH, FittedGaussianProcess
+from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
+from farm.recommend.predictors.kernel import Kernel
 from farm.recommend.predictors.lines import Lines
 from farm.recommend.predictors.monotone import Monotone
-from farm.recommend.predictors.neighbours import FittedNeighbours
 from farm.recommend.predictors.physical import FittedPhysical
+from farm.recommend.predictors.points import Frame
+from farm.recommend.predictors.process import Process
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,84 +36,72 @@ class Ensemble:
     name = "ensemble"
 
     def fit(self, observations: Sequence[Observation]) -> FittedEnsemble:
-        return FittedEnsemble(observations, kernels=None)
+        return FittedEnsemble(observations)
 
 
 class FittedEnsemble:
-    """`kernels`: processes whose parameters are kept; None: learn them."""
+    """`like`: one whose processes' parameters are kept; None: learn them."""
 
     def __init__(
-        self,
-        observations: Sequence[Observation],
-        *,
-        kernels: Sequence[FittedGaussianProcess] | None,
+        self, observations: Sequence[Observation], *, like: FittedEnsemble | None = None
     ) -> None:
-        cells = cells_of(observations)
+        import numpy as np
+
         self._physical = FittedPhysical(observations)
-        self._processes = (
-            [FittedGaussianProcess(c, self._physical, cells) for c in (SMOOTH, BY_PART)]
-            if kernels is None
-            else [kernel.corrected(self._physical, cells) for kernel in kernels]
+        cells = cells_of(observations)
+        if not cells.configurations:
+            return
+        self._frame: Frame = Frame.of(cells.columns) if like is None else like._frame
+        parts_s = self._physical.parts_s(cells.columns)
+        points = self._frame.points(cells.columns, parts_s)
+        errors = cells.logs - self._physical.logs_of(parts_s)
+        self._processes: list[Process] = (
+            [
+                Process(Kernel(components, self._frame), points, errors, weights=cells.weights)
+                for components in (SMOOTH, BY_PART)
+            ]
+            if like is None
+            else [
+                process.refit(points, errors, weights=cells.weights) for process in like._processes
+            ]
         )
-        self._neighbours = FittedNeighbours(self._physical, cells)
-        median_logs, _ = self._medians(cells.configurations)
-        self._rest = Lines(cells, cells.logs - median_logs, only_conditions=True)
-        self._monotone = Monotone(cells.configurations)
+        self._neighbours = Lines(cells, errors)
+        own = [process.own_log_errors for process in self._processes]
+        own.append(self._neighbours.log_errors(cells.columns))
+        self._rest = Lines(cells, errors - np.median(own, axis=0), only_conditions=True)
+        self._monotone = Monotone(cells)
 
     def refit(self, observations: Sequence[Observation]) -> FittedEnsemble:
         """Fit to a part of the observations; how smooth errors are is kept."""
-        return FittedEnsemble(observations, kernels=self._processes)
+        return FittedEnsemble(observations, like=self)
 
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._physical.known, configurations, self._answers)
 
-    def _answers(
-        self, configurations: Sequence[Configuration]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        asked = [plain(c) for c in configurations]
-        return self._times_s(asked), self._scales(asked)
+    def _answers(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        times_s = self._monotone.times_s(columns, self._corrected_s, self._physical.times_s)
+        return times_s, self._scales(columns)
 
-    def _times_s(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        return self._monotone.times_s(configurations, self._corrected_s, self._physical.times_s)
-
-    def _corrected_s(
-        self, configurations: Sequence[Configuration]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what is made monotone, and the physical sum, of plain configurations."""
+    def _corrected_s(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what is made monotone, and the physical sum."""
         import numpy as np
 
-        logs, sums_s = self._medians(configurations)
-        return np.exp(logs + self._rest.log_errors(configurations)), sums_s
+        parts_s = self._physical.parts_s(columns)
+        points = self._frame.points(columns, parts_s)
+        errors = [process.log_errors(points) for process in self._processes]
+        errors.append(self._neighbours.log_errors(columns))
+        sums_s = self._physical.times_of(parts_s)
+        log_errors = np.median(errors, axis=0) + self._rest.log_errors(columns)
+        return sums_s * np.exp(log_errors), sums_s
 
-    def _medians(
-        self, configurations: Sequence[Configuration]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the median of the members, of ln(time), and the physical sum in s."""
-        import numpy as np
-
-        if not configurations:
-            return np.zeros(0), np.zeros(0)
-        parts_s = self._physical.parts_s(configurations)
-        logs = [process.logs(configurations, parts_s) for process in self._processes]
-        near = self._near(configurations, parts_s)
-        return np.median([*logs, near], axis=0), self._physical.times_of(parts_s)
-
-    def _scales(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def _scales(self, columns: Columns) -> NDArray[np.float64]:
         """Return how unsure each process is and how far the members are apart, in ln(time)."""
         import numpy as np
 
-        parts_s = self._physical.parts_s(configurations)
-        normals = [process.normals(configurations, parts_s) for process in self._processes]
-        near = self._near(configurations, parts_s)
-        apart = np.std([*(means for means, _ in normals), near], axis=0)
+        points = self._frame.points(columns, self._physical.parts_s(columns))
+        normals = [process.normals(points) for process in self._processes]
+        near = self._neighbours.log_errors(columns)
+        apart = np.std([*(errors for errors, _ in normals), near], axis=0)
         own = np.mean([deviations**2 for _, deviations in normals], axis=0)
         scales: NDArray[np.float64] = np.sqrt(own + apart**2)
         return scales
-
-    def _near(
-        self, configurations: Sequence[Configuration], parts_s: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        import numpy as np
-
-        logs: NDArray[np.float64] = np.log(self._physical.times_of(parts_s))
-        return logs + self._neighbours.log_errors(configurations)

@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import Known
+from farm.recommend.predictors.columns import Columns
 from farm.recommend.predictors.contracts import PointEstimate
+from farm.recommend.predictors.threads import use_one_thread
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Times = Callable[[Sequence[Configuration]], "NDArray[np.float64]"]
+Times = Callable[[Columns], "NDArray[np.float64]"]
 # Two numbers of each configuration, such as its time and `PointEstimate.log_scale`.
-Pairs = Callable[[Sequence[Configuration]], "tuple[NDArray[np.float64], NDArray[np.float64]]"]
+Pairs = Callable[[Columns], "tuple[NDArray[np.float64], NDArray[np.float64]]"]
 
 
 def estimates(
     known: Known, configurations: Sequence[Configuration], answers: Pairs
 ) -> list[PointEstimate]:
     """Ask for times and `PointEstimate.log_scale` of those of which something is known."""
+    use_one_thread()
     why = [known.why_unknown(c) for c in configurations]
     asked = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
-    found = zip(*answers(asked), strict=True) if asked else iter(())
+    found = zip(*answers(Columns.of(asked)), strict=True) if asked else iter(())
     estimated = (PointEstimate(step_time_s=float(t), log_scale=float(s)) for t, s in found)
     return [
         next(estimated)
@@ -38,4 +41,4 @@ def equally_doubtful(times_s: Times) -> Pairs:
     """Return the same times, all with the same log_scale of 1."""
     import numpy as np
 
-    return lambda configurations: (times_s(configurations), np.ones(len(configurations)))
+    return lambda columns: (times_s(columns), np.ones(len(columns)))

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import CONDITIONS, NAMES, Known, amounts, column, plain
+from farm.recommend.features import NAMES, Known
 from farm.recommend.predictors.cells import cells_of
+from farm.recommend.predictors.columns import Columns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 
@@ -42,29 +43,26 @@ class FittedForest:
         self._values = sorted(
             {(name, getattr(c, name)) for c in cells.configurations for name in NAMES}, key=repr
         )
-        self._forest.fit(
-            self._features(cells.configurations), cells.logs, sample_weight=cells.weights
-        )
+        self._forest.fit(self._features(cells.columns), cells.logs, sample_weight=cells.weights)
 
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._known, configurations, equally_doubtful(self._times_s))
 
-    def _times_s(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def _times_s(self, columns: Columns) -> NDArray[np.float64]:
         import numpy as np
 
-        features = self._features([plain(c) for c in configurations])
-        times_s: NDArray[np.float64] = np.exp(self._forest.predict(features))
+        times_s: NDArray[np.float64] = np.exp(self._forest.predict(self._features(columns)))
         return times_s
 
-    def _features(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def _features(self, columns: Columns) -> NDArray[np.float64]:
         import numpy as np
 
-        n = column(configurations, "world_size")
-        batch = column(configurations, "global_batch_size")
-        numbers = [n, batch, batch / n, column(configurations, "server_count")]
-        numbers += [amounts(configurations, name) for name in CONDITIONS]
+        batches = [columns.batch_sizes, columns.replica_batch_sizes]
+        numbers = [columns.world_sizes, *batches, columns.server_counts, columns.places[:, 1:]]
         names = [
-            [float(getattr(c, name) == value) for c in configurations]
+            columns.of_families(
+                [float(family.names[NAMES.index(name)] == value) for family in columns.families]
+            )
             for name, value in self._values
         ]
-        return np.stack([*numbers, *(np.array(own) for own in names)], axis=1)
+        return np.column_stack([*numbers, *names])

@@ -9,55 +9,95 @@ Nothing is learned, so it follows jumps that smooth processes iron out, and nois
 
 from __future__ import annotations
 
-import bisect
-import functools
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.configuration import Configuration
-from farm.recommend.features import CONDITIONS, named
+from farm.recommend.features import CONDITIONS
 from farm.recommend.predictors.cells import Cells
+from farm.recommend.predictors.columns import Columns, Names
+from farm.recommend.predictors.numbering import Numbering
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _BEYOND = 0.1  # the weight of an axis whose measurements are all on one side
-# World size twice: at the same per-replica and at the same global batch size.
-_REPLICA, _GLOBAL = "per_replica_batch_size", "global_batch_size"
+_UNMEASURED = -1  # names
 _DIGITS = 9  # delays were converted from milliseconds, so equal ones may differ in their last bits
-
-_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Measurements that differ on one axis: places, ascending, what the sum is off by, weights."""
+class Along:
+    """n configurations along one axis: on which line each lies, where on it, and how it counts.
 
-    places: list[float]
-    errors: list[float]
-    weights: list[float]
+    `keys`: (n, n_keys), equal on a line; `places`: (n,); `are_on`: which are on any line at all.
+    """
+
+    keys: NDArray[np.float64]
+    places: NDArray[np.float64]
+    are_on: NDArray[np.bool_]
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AxisLines:
+    """The lines along one axis, their m measurements by line and place.
+
+    `levels`: all places, ascending; `codes`: (m,), ascending, see `_codes`; `places`, `errors` and
+    `weights`: (m,).
+    """
+
+    lines: Numbering
+    levels: NDArray[np.float64]
+    codes: NDArray[np.int64]
+    places: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
     @classmethod
-    def of(cls, found: Mapping[float, tuple[float, float]]) -> Line:
-        """Return the line of errors and weights by place."""
-        places = sorted(found)
-        return cls(places, [found[p][0] for p in places], [found[p][1] for p in places])
+    def of(
+        cls, along: Along, errors: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> AxisLines:
+        import numpy as np
 
-    def at(self, place: float) -> tuple[float, float]:
-        """Return the interpolated error and its weight."""
-        after = bisect.bisect_left(self.places, place)
-        if after < len(self.places) and self.places[after] == place:
-            return self.errors[after], self.weights[after]
-        if after in (0, len(self.places)):
-            end = min(after, len(self.places) - 1)
-            return self.errors[end], _BEYOND * self.weights[end]
-        before = after - 1
-        share = (place - self.places[before]) / (self.places[after] - self.places[before])
-        error = (1 - share) * self.errors[before] + share * self.errors[after]
-        return error, min(self.weights[before], self.weights[after])
+        on = np.flatnonzero(along.are_on)
+        lines = Numbering.of(along.keys[on])
+        levels = np.unique(along.places[on])
+        codes = _codes(lines.numbers(along.keys[on]), levels, along.places[on])
+        order = np.argsort(codes, kind="stable")
+        # Of those that differ in their last bits alone, the last one.
+        order = order[np.append(np.diff(codes[order]) > 0, np.ones(len(on[:1]), dtype=np.bool_))]
+        rows = on[order]
+        return cls(
+            lines,
+            levels,
+            codes[order],
+            along.places[rows],
+            errors[rows],
+            along.share * weights[rows],
+        )
+
+    def at(self, along: Along) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the interpolated error at each place and its weight, 0 where there is no line."""
+        import numpy as np
+
+        lines = np.where(along.are_on, self.lines.numbers(along.keys), -1)
+        are_known = lines >= 0
+        if not np.any(are_known):
+            return np.zeros(len(lines)), np.zeros(len(lines))
+        lines, places = np.maximum(lines, 0), along.places
+        first = self.codes.searchsorted(_first_code(lines, self.levels))
+        last = self.codes.searchsorted(_first_code(lines + 1, self.levels)) - 1
+        after = self.codes.searchsorted(_codes(lines, self.levels, places))
+        above = np.minimum(after, last)
+        are_measured = self.places[above] == places
+        below = np.where(are_measured, above, np.maximum(after - 1, first))
+        gap = self.places[above] - self.places[below]
+        share = (places - self.places[below]) / np.where(gap > 0, gap, np.inf)
+        errors = (1 - share) * self.errors[below] + share * self.errors[above]
+        weights = np.minimum(self.weights[below], self.weights[above])
+        weights = np.where((gap > 0) | are_measured, weights, _BEYOND * weights)
+        return errors, np.where(are_known, weights, 0.0)
 
 
 class Lines:
@@ -67,92 +107,99 @@ class Lines:
         self, cells: Cells, log_errors: NDArray[np.float64], *, only_conditions: bool = False
     ) -> None:
         """`log_errors`: ln(measured / predicted) of each cell: (n_cells,)."""
-        gangs = [c for c in cells.configurations if not c.is_one_machine]
-        self._varied = tuple(
-            i for i, name in enumerate(CONDITIONS) if len({_amount(c, name) for c in gangs}) > 1
-        )
-        self._only_conditions = only_conditions
-        found: dict[_Key, dict[_Key, dict[float, tuple[float, float]]]] = {}
-        for c, error, weight in zip(cells.configurations, log_errors, cells.weights, strict=True):
-            lines = found.setdefault(named(c), {})
-            for key, place, share in self._axes(c):
-                lines.setdefault(key, {})[place] = (float(error), share * float(weight))
-        self._lines = {
-            names: {key: Line.of(line) for key, line in lines.items()}
-            for names, lines in found.items()
-        }
-
-    def log_errors(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return what ln(predicted) of each plain configuration (`features.plain`) is too small
-        by: (n_configurations,).
-        """
         import numpy as np
 
-        return np.array([self._error(c) for c in configurations])
+        columns = cells.columns
+        gangs = _conditions(columns)[columns.are_gangs]
+        self._varied = tuple(i for i, values in enumerate(gangs.T) if len(np.unique(values)) > 1)
+        self._only_conditions = only_conditions
+        self._number_of: dict[Names, int] = {}
+        for family in columns.families:
+            self._number_of.setdefault(family.names, len(self._number_of))
+        self._lines = [
+            AxisLines.of(along, log_errors, cells.weights) for along in self._axes(columns)
+        ]
 
-    def _error(self, configuration: Configuration) -> float:
-        lines = self._lines.get(named(configuration))
-        if lines is None:
-            return 0.0
-        total, weights = 0.0, 0.0
-        for key, place, _ in self._axes(configuration):
-            line = lines.get(key)
-            if line is not None:
-                error, weight = line.at(place)
-                total += weight * error
-                weights += weight
-        return total / weights if weights else 0.0
+    def log_errors(self, columns: Columns) -> NDArray[np.float64]:
+        """Return what ln(predicted) of each configuration is too small by: (n_configurations,)."""
+        import numpy as np
 
-    def _axes(self, c: Configuration) -> list[tuple[_Key, float, float]]:
-        along_conditions = _condition_axes(c, self._varied)
-        return along_conditions if self._only_conditions else [*_size_axes(c), *along_conditions]
+        total, weights = np.zeros(len(columns)), np.zeros(len(columns))
+        for lines, along in zip(self._lines, self._axes(columns), strict=True):
+            errors, weight = lines.at(along)
+            total += weight * errors
+            weights += weight
+        return total / np.where(weights > 0, weights, 1.0)
+
+    def _axes(self, columns: Columns) -> list[Along]:
+        import numpy as np
+
+        numbers = [self._number_of.get(f.names, _UNMEASURED) for f in columns.families]
+        names = columns.of_families(np.array(numbers, dtype=float))
+        conditions = _conditions(columns)
+        along_conditions = _condition_axes(columns, names, conditions, self._varied)
+        if self._only_conditions:
+            return along_conditions
+        return [*_size_axes(columns, names, conditions), *along_conditions]
 
 
-def _size_axes(c: Configuration) -> list[tuple[_Key, float, float]]:
-    """Return for the axes of batch and world size the line that a configuration lies on, its place,
-    and how it counts. Names are the same on a line and no part of its key.
+def _size_axes(
+    columns: Columns, names: NDArray[np.float64], conditions: NDArray[np.float64]
+) -> list[Along]:
+    """Return the axes of batch and of world size, the latter twice: at the same per-replica and at
+    the same global batch size.
+
+    One machine is the first of a curve on every network, and knows none of them.
     """
-    conditions = _conditions(c)
-    found: list[tuple[_Key, float, float]] = [
-        (("batch", *_size(c), conditions), _rounded(math.log(c.global_batch_size)), 1.0)
-    ]
-    if c.is_one_machine:
-        return found  # it is the first of a curve on every network, and knows none of them
-    for batch in (_REPLICA, _GLOBAL):
-        same = (batch, _rounded(getattr(c, batch)), c.server_count)
-        found.append((("world size", same, conditions), float(c.world_size), 0.5))
+    import numpy as np
+
+    n, servers = columns.world_sizes, columns.server_counts
+    everywhere = np.ones(len(columns), dtype=np.bool_)
+    keys = np.column_stack([names, n, servers, conditions])
+    found = [Along(keys, np.log(columns.batch_sizes), everywhere)]
+    for batches in (columns.replica_batch_sizes, columns.batch_sizes):
+        keys = np.column_stack([names, servers, batches, conditions])
+        found.append(Along(keys, n, columns.are_gangs, share=0.5))
     return found
 
 
-def _condition_axes(c: Configuration, varied: Sequence[int]) -> list[tuple[_Key, float, float]]:
-    """Return the same for the conditions; `varied`: which of `CONDITIONS` are axes."""
-    if c.is_one_machine:
-        return []
-    conditions = _conditions(c)
-    found: list[tuple[_Key, float, float]] = []
+def _condition_axes(
+    columns: Columns,
+    names: NDArray[np.float64],
+    conditions: NDArray[np.float64],
+    varied: tuple[int, ...],
+) -> list[Along]:
+    """Return the axes of the conditions; `varied`: which of them are any."""
+    import numpy as np
+
+    sizes = [columns.world_sizes, columns.server_counts, columns.batch_sizes]
+    found = []
     for i in varied:
-        others = conditions[:i] + conditions[i + 1 :]
-        key = (CONDITIONS[i], _size(c), c.global_batch_size, others)
-        found.append((key, conditions[i], 1.0))
+        keys = np.column_stack([names, *sizes, np.delete(conditions, i, axis=1)])
+        found.append(Along(keys, conditions[:, i], columns.are_gangs))
     return found
 
 
-def _size(c: Configuration) -> tuple[int, int]:
-    return c.world_size, c.server_count
+def _conditions(columns: Columns) -> NDArray[np.float64]:
+    """Return how much there is of each of `CONDITIONS`, rounded: (n, len(CONDITIONS))."""
+    import numpy as np
+
+    found = np.empty((len(columns), len(CONDITIONS)))
+    for rounded, name in zip(found.T, CONDITIONS, strict=True):
+        values, which = np.unique(columns.condition(name), return_inverse=True)
+        rounded[:] = np.array([float(f"{v:.{_DIGITS}g}") for v in values])[which]
+    return found
 
 
-def _conditions(c: Configuration) -> tuple[float, ...]:
-    return tuple(_amount(c, name) for name in CONDITIONS)
+def _codes(
+    lines: NDArray[np.int64], levels: NDArray[np.float64], places: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return numbers that ascend by line and then by place; those between two levels are equal, and
+    as the level above.
+    """
+    codes: NDArray[np.int64] = _first_code(lines, levels) + levels.searchsorted(places)
+    return codes
 
 
-def _amount(c: Configuration, condition: str) -> float:
-    """Return how much of a condition there is; of the bandwidth, seconds per byte."""
-    value = getattr(c, condition)
-    if condition == "bandwidth_bytes_per_s":
-        value = 0.0 if value is None else 1 / value
-    return _rounded(value)
-
-
-@functools.lru_cache(maxsize=4096)  # the same few values, for all points of a grid
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def _first_code(lines: NDArray[np.int64], levels: NDArray[np.float64]) -> NDArray[np.int64]:
+    return lines * (len(levels) + 1)

@@ -10,23 +10,20 @@ each of these steps keeps the order, so that it holds exactly for any two questi
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.novelty import keeps_replica_batch
-from farm.recommend.configuration import Configuration
-from farm.recommend.features import CONDITIONS, amounts, named
-from farm.recommend.predictors.cells import spread
+from farm.recommend.features import CONDITIONS
+from farm.recommend.predictors.cells import Cells, spread
+from farm.recommend.predictors.columns import Columns, Family
 from farm.recommend.predictors.estimates import Pairs, Times
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-_Key = tuple[object, ...]
 
 # Levels of the batch size, and of each condition by how many of these vary.
 _MOST_BATCHES = 24
@@ -43,10 +40,9 @@ _LEAST_FACTOR, _MOST_FACTOR = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What differs in nothing but the axes: levels of each one, and the times on their grid.
+    """A family: levels of each axis, in the units of `Columns.places`, and the times on their grid.
 
-    The axes are the global batch size and then `CONDITIONS`, in their base units, bandwidth as
-    seconds per byte; `factor` is that of the physical sum beyond the levels.
+    `factor`: of the physical sum beyond the levels.
     """
 
     levels: tuple[NDArray[np.float64], ...]
@@ -70,88 +66,82 @@ class Slice:
 class Monotone:
     """The levels of what was measured, and the slices that were asked for so far."""
 
-    def __init__(self, configurations: Sequence[Configuration]) -> None:
+    def __init__(self, cells: Cells) -> None:
         import numpy as np
 
-        self._is_weak = keeps_replica_batch(configurations)
-        batches = [
-            c.per_replica_batch_size if self._is_weak else float(c.global_batch_size)
-            for c in configurations
-        ]
-        if not configurations:
-            return
+        columns = cells.columns
+        self._is_weak = keeps_replica_batch(cells.configurations)
+        batches = columns.replica_batch_sizes if self._is_weak else columns.batch_sizes
         inside = _levels(np.unique(batches), _MOST_BATCHES, ratio=_BATCH_RATIO)
         beyond = 2.0 ** np.arange(1, _OCTAVES_BEYOND + 1)
         self._batches = np.concatenate([inside[0] / beyond[::-1], inside, inside[-1] * beyond])
-        gangs = [c for c in configurations if not c.is_one_machine]
-        measured = [np.unique(amounts(gangs, name)) for name in CONDITIONS]
+        gangs = columns.at(columns.are_gangs)
+        measured = [np.unique(gangs.condition(name)) for name in CONDITIONS]
         varied = sum(len(values) > 1 for values in measured)
         most = _MOST_LEVELS[min(varied, len(_MOST_LEVELS)) - 1]
         self._conditions = tuple(_levels(values, most) for values in measured)
-        self._slices: dict[_Key, Slice] = {}
+        self._slices: dict[Family, Slice] = {}
 
-    def times_s(
-        self, asked: Sequence[Configuration], both_s: Pairs, physical_s: Times
-    ) -> NDArray[np.float64]:
-        """Return the projected times of plain configurations (`features.plain`).
+    def times_s(self, asked: Columns, both_s: Pairs, physical_s: Times) -> NDArray[np.float64]:
+        """Return the projected times.
 
         `both_s`: what is projected, and the physical sum that `physical_s` returns alone. They are
         the same functions at every call.
         """
         import numpy as np
 
-        self._prepare(asked, both_s)
-        slices = [self._slices[_key(c)] for c in asked]
-        places = np.stack([_axis(asked, axis) for axis in range(1 + len(CONDITIONS))], axis=1)
-        first = np.array([[levels[0] for levels in part.levels] for part in slices])
-        last = np.array([[levels[-1] for levels in part.levels] for part in slices])
-        raised = np.maximum(places, first)
+        self._prepare(asked.families, both_s)
+        slices = [self._slices[family] for family in asked.families]
+        first = asked.of_families([[levels[0] for levels in part.levels] for part in slices])
+        last = asked.of_families([[levels[-1] for levels in part.levels] for part in slices])
+        raised = np.maximum(asked.places, first)
         edges = np.minimum(raised, last)
-        found = np.array([part.at(edge) for part, edge in zip(slices, edges, strict=True)])
-        above: list[int] = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1)).tolist()
-        if above:
-            sums_s = physical_s([_at(asked[i], raised[i]) for i in above])
-            sums_s -= physical_s([_at(asked[i], edges[i]) for i in above])
-            found[above] += np.array([slices[i].factor for i in above]) * sums_s
-        below: list[int] = np.flatnonzero(np.any(places * _EQUAL < raised, axis=1)).tolist()
-        if below:
-            sums_s = physical_s([_at(asked[i], places[i]) for i in below])
-            found[below] *= sums_s / physical_s([_at(asked[i], raised[i]) for i in below])
+        at = zip(asked.family_of, edges, strict=True)
+        found = np.array([slices[family].at(edge) for family, edge in at])
+        above = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1))
+        if len(above):
+            beyond, edge = (
+                asked.at(above).placed(raised[above]),
+                asked.at(above).placed(edges[above]),
+            )
+            factors = beyond.of_families([part.factor for part in slices])
+            found[above] += factors * (physical_s(beyond) - physical_s(edge))
+        below = np.flatnonzero(np.any(asked.places * _EQUAL < raised, axis=1))
+        if len(below):
+            edge = asked.at(below).placed(raised[below])
+            found[below] *= physical_s(asked.at(below)) / physical_s(edge)
         return found
 
-    def _prepare(self, configurations: Sequence[Configuration], both_s: Pairs) -> None:
+    def _prepare(self, families: Sequence[Family], both_s: Pairs) -> None:
         import numpy as np
 
         if len(self._slices) > _MOST_SLICES:
             self._slices.clear()
-        missing = {_key(c): c for c in configurations if _key(c) not in self._slices}
+        missing = tuple(family for family in families if family not in self._slices)
         if not missing:
             return
-        grids = [self._grid(c) for c in missing.values()]
-        points = [
-            _at(configuration, place)
-            for configuration, levels in zip(missing.values(), grids, strict=True)
-            for place in itertools.product(*levels)
-        ]
-        raw_s, sums_s = both_s(points)
-        start = 0
-        for key, levels in zip(missing, grids, strict=True):
-            shape = tuple(len(axis) for axis in levels)
-            end = start + int(np.prod(shape))
-            factor = float(np.median(raw_s[start:end] / sums_s[start:end]))
-            self._slices[key] = Slice(
+        grids = [self._grid(family) for family in missing]
+        places = [np.array(list(itertools.product(*levels))) for levels in grids]
+        counts = [len(own) for own in places]
+        family_of = np.repeat(np.arange(len(missing)), counts)
+        raw_s, sums_s = both_s(Columns(missing, family_of, np.concatenate(places)))
+        ends = np.cumsum(counts)[:-1]
+        for family, levels, raw, sums in zip(
+            missing, grids, np.split(raw_s, ends), np.split(sums_s, ends), strict=True
+        ):
+            factor = float(np.median(raw / sums))
+            self._slices[family] = Slice(
                 levels,
-                _projected(raw_s[start:end].reshape(shape)),
+                _projected(raw.reshape([len(axis) for axis in levels])),
                 min(_MOST_FACTOR, max(_LEAST_FACTOR, factor)),
             )
-            start = end
 
-    def _grid(self, configuration: Configuration) -> tuple[NDArray[np.float64], ...]:
+    def _grid(self, family: Family) -> tuple[NDArray[np.float64], ...]:
         import numpy as np
 
-        factor = configuration.world_size if self._is_weak else 1
+        factor = family.world_size if self._is_weak else 1
         batches = np.unique(np.maximum(1.0, np.round(self._batches * factor)))
-        if configuration.is_one_machine:
+        if family.is_one_machine:
             return (batches, *(np.zeros(1) for _ in CONDITIONS))
         return (batches, *self._conditions)
 
@@ -185,29 +175,3 @@ def _levels(
     if len(values) + len(halfway) <= most:
         return np.sort(np.concatenate([values, halfway]))
     return values[spread(len(values), most)]
-
-
-def _key(configuration: Configuration) -> _Key:
-    return (configuration.world_size, configuration.server_count, *named(configuration))
-
-
-def _axis(configurations: Sequence[Configuration], axis: int) -> NDArray[np.float64]:
-    import numpy as np
-
-    if axis == 0:
-        return np.array([c.global_batch_size for c in configurations], dtype=float)
-    return amounts(configurations, CONDITIONS[axis - 1])
-
-
-def _at(
-    configuration: Configuration, place: Sequence[float] | NDArray[np.float64]
-) -> Configuration:
-    batch, delay_s, per_byte_s, loss_ratio, jitter_s = (float(value) for value in place)
-    return dataclasses.replace(
-        configuration,
-        global_batch_size=round(batch),
-        one_way_delay_s=delay_s,
-        bandwidth_bytes_per_s=1 / per_byte_s if per_byte_s > 0 else None,
-        packet_loss_ratio=loss_ratio,
-        jitter_s=jitter_s,
-    )

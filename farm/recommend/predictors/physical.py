@@ -11,12 +11,14 @@ rather than as exchange, and as a straight line rather than a bend.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, Known, named, plain
 from farm.recommend.predictors.cells import LEAST_WEIGHT
+from farm.recommend.predictors.columns import Columns, Names
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 from farm.recommend.predictors.least_squares import (
@@ -50,6 +52,7 @@ _TREE = (
     "training_pass",
 )
 assert {*_TREE, "network"} == set(NAMES)
+_of_tree = operator.itemgetter(*(NAMES.index(name) for name in _TREE))
 
 _Path = tuple[object, ...]
 
@@ -94,12 +97,12 @@ class FittedPhysical:
     ) -> None:
         import numpy as np
 
-        terms = self._terms.values(configurations) / times_s[:, None]
+        terms = self._terms.values(Columns.of(configurations)) / times_s[:, None]
         kinds = self._terms.kinds
         # A coefficient is as far from its parent's as that changes the times, relatively.
         effects = np.sqrt(np.average(terms**2, axis=0, weights=weights))
         effects[kinds == BEND] *= _BEND_RATIO**0.5
-        paths = [_paths(c) for c in configurations]
+        paths = [_paths(named(c)) for c in configurations]
         groups = _groups(paths, own_count)
         for path, members in groups.items():
             if path and members == groups[path[:-1]]:
@@ -123,9 +126,9 @@ class FittedPhysical:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self.known, configurations, equally_doubtful(self.times_s))
 
-    def times_s(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def times_s(self, columns: Columns) -> NDArray[np.float64]:
         """Return the sum for each, whether something is known of it or not; above 0."""
-        return self.times_of(self.parts_s(configurations))
+        return self.times_of(self.parts_s(columns))
 
     def times_of(self, parts_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up what `parts_s` returned; above 0."""
@@ -134,18 +137,21 @@ class FittedPhysical:
         times_s: NDArray[np.float64] = np.maximum(np.sum(parts_s, axis=1), self._least_s)
         return times_s
 
-    def parts_s(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def logs_of(self, parts_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ln(time) likewise."""
+        import numpy as np
+
+        logs: NDArray[np.float64] = np.log(self.times_of(parts_s))
+        return logs
+
+    def parts_s(self, columns: Columns) -> NDArray[np.float64]:
         """Return how much of each time is work, exchange and waiting: (n, len(PARTS))."""
         import numpy as np
 
-        asked = [plain(c) for c in configurations]
-        if not asked:
+        if not len(columns):
             return np.zeros((0, len(PARTS)))
-        some = {named(c): c for c in asked}  # thousands are asked for, of a few names
-        row_of = {names: row for row, names in enumerate(some)}
-        coefficients = np.array([self._coefficients[self._nearest(c)] for c in some.values()])
-        own = coefficients[[row_of[named(c)] for c in asked]]
-        return self._terms.parts(self._terms.values(asked) * own)
+        coefficients = [self._nearest(family.names) for family in columns.families]
+        return self._terms.parts(self._terms.values(columns) * columns.of_families(coefficients))
 
     def _target(
         self, parent: NDArray[np.float64], terms: NDArray[np.float64]
@@ -163,8 +169,9 @@ class FittedPhysical:
                 target[block] = np.where(kinds[block] == BEND, 0.0, target[block])
         return target
 
-    def _nearest(self, configuration: Configuration) -> _Path:
-        return [path for path in _paths(configuration) if path in self._coefficients][-1]
+    def _nearest(self, names: Names) -> NDArray[np.float64]:
+        """Return the coefficients of the most special group that the names belong to."""
+        return [self._coefficients[p] for p in _paths(names) if p in self._coefficients][-1]
 
 
 def _children(paths: Sequence[Sequence[_Path]], depth: int) -> list[_Path]:
@@ -179,9 +186,9 @@ def _order(observation: Observation) -> tuple[str, float, float]:
     return repr(observation.configuration), observation.step_time_s, observation.weight
 
 
-def _paths(configuration: Configuration) -> list[_Path]:
+def _paths(names: Names) -> list[_Path]:
     """Return the groups that a configuration belongs to, from all to the most special one."""
-    values = tuple(getattr(configuration, name) for name in _TREE)
+    values = _of_tree(names)
     return [values[:depth] for depth in range(len(values) + 1)]
 
 

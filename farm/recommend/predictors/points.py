@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.configuration import Configuration
-from farm.recommend.features import CONDITIONS, NAMES, amounts, column
+from farm.recommend.features import CONDITIONS, NAMES
+from farm.recommend.predictors.columns import Columns, Family
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# Features that a family has; the others are those of a place in it.
+OF_FAMILIES = ("world_size", "servers")
 # A network that one machine has none of, and a name that was not measured.
 _NO_NETWORK, _UNMEASURED = -2, -1
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """n configurations: each active feature and name, (n,), and shares of the parts, (n, parts)."""
+    """n configurations: their active features, (features, n), and shares of the parts, (n, parts).
 
-    numbers: dict[str, NDArray[np.float64]]
-    names: dict[str, NDArray[np.int64]]
+    Families, `family_of` each, have the same of `OF_FAMILIES`: `family_numbers`, (features,
+    families), whose other features mean nothing, and `family_names`, (names, families).
+    """
+
+    numbers: NDArray[np.float64]
     shares: NDArray[np.float64]
+    family_of: NDArray[np.int64]
+    family_numbers: NDArray[np.float64]
+    family_names: NDArray[np.int64]
 
-    def at(self, rows: NDArray[np.int64]) -> Points:
-        """Return some of them."""
+    def __len__(self) -> int:
+        return len(self.family_of)
+
+    def at(self, rows: NDArray[np.int64] | slice) -> Points:
+        """Return some of them, with their families alone."""
+        import numpy as np
+
+        families, family_of = np.unique(self.family_of[rows], return_inverse=True)
         return Points(
-            {name: values[rows] for name, values in self.numbers.items()},
-            {name: values[rows] for name, values in self.names.items()},
+            self.numbers[:, rows],
             self.shares[rows],
+            family_of,
+            self.family_numbers[:, families],
+            self.family_names[:, families],
         )
 
 
@@ -47,56 +62,61 @@ class Frame:
     features: tuple[str, ...]
 
     @classmethod
-    def of(cls, configurations: Sequence[Configuration]) -> Frame:
+    def of(cls, columns: Columns) -> Frame:
         import numpy as np
 
         typical = {}
         for name in CONDITIONS:
-            found = amounts(configurations, name)
+            found = columns.condition(name)
             if np.any(found > 0):
                 typical[name] = float(np.median(found[found > 0]))
         levels: dict[str, dict[object, int]] = {}
-        for name in NAMES:
-            values = {getattr(c, name) for c in configurations}
+        for i, name in enumerate(NAMES):
+            values = {family.names[i] for family in columns.families}
             if len(values) > 1:
                 levels[name] = {v: i for i, v in enumerate(sorted(values, key=repr))}
         frame = cls(typical, levels, ())
-        numbers = frame._numbers(configurations)
+        numbers = frame._numbers(columns)
         varied = tuple(name for name, values in numbers.items() if np.ptp(values) > 0)
         return cls(typical, levels, varied)
 
-    def points(
-        self, configurations: Sequence[Configuration], shares: NDArray[np.float64]
-    ) -> Points:
-        """Return the points of plain configurations (`features.plain`)."""
+    def points(self, columns: Columns, parts_s: NDArray[np.float64]) -> Points:
+        """Return the points of configurations; `parts_s`: (n, parts), of a time of each."""
         import numpy as np
 
-        names = {}
-        for name, level in self.levels.items():
-            is_network = name == "network"
-            names[name] = np.array(
-                [
-                    _NO_NETWORK
-                    if is_network and c.is_one_machine
-                    else level.get(getattr(c, name), _UNMEASURED)
-                    for c in configurations
-                ],
-                dtype=np.int64,
-            )
-        numbers = self._numbers(configurations)
-        return Points({name: numbers[name] for name in self.features}, names, shares)
+        totals_s = np.sum(parts_s, axis=1, keepdims=True)
+        all_numbers = self._numbers(columns)
+        numbers = np.array([all_numbers[name] for name in self.features])
+        numbers = numbers.reshape(len(self.features), len(columns))
+        of_families = np.zeros((len(self.features), len(columns.families)))
+        of_families[:, columns.family_of] = numbers  # of any one of each
+        names = [self._names(family) for family in columns.families]
+        return Points(
+            numbers,
+            parts_s / np.where(totals_s > 0, totals_s, 1.0),
+            columns.family_of,
+            of_families,
+            np.array(names, dtype=np.int64).reshape(len(names), len(self.levels)).T,
+        )
 
-    def _numbers(self, configurations: Sequence[Configuration]) -> dict[str, NDArray[np.float64]]:
+    def _names(self, family: Family) -> list[int]:
+        return [
+            _NO_NETWORK
+            if name == "network" and family.is_one_machine
+            else level.get(family.names[NAMES.index(name)], _UNMEASURED)
+            for name, level in self.levels.items()
+        ]
+
+    def _numbers(self, columns: Columns) -> dict[str, NDArray[np.float64]]:
         import numpy as np
 
-        n = column(configurations, "world_size")
         numbers = {
-            "world_size": np.log2(n),
-            "batch": np.log2(column(configurations, "global_batch_size") / n),
-            "servers": np.log2(1 + column(configurations, "server_count")),
+            "world_size": np.log2(columns.world_sizes),
+            "batch": np.log2(columns.replica_batch_sizes),
+            "servers": np.log2(1 + columns.server_counts),
         }
         for name, typical in self.typical.items():
-            numbers[name] = np.log1p(amounts(configurations, name) / typical)
+            numbers[name] = np.log1p(columns.condition(name) / typical)
         return numbers
 
 
@@ -104,59 +124,63 @@ class Frame:
 class Distances:
     """How far n points are from m others.
 
-    `squares`: by feature, (features, n, m). `shares`: products, by part. There are few combinations
-    of names, so these are compared once: `of_these`, (n,), and `of_those`, (m,), say which one each
-    point has, and `differs`, (names, combinations, combinations), in what two of them differ.
+    `squares`: by feature, (features, n, m). `shares`: of these and of those, (n, parts) and
+    (m, parts). There are few families, so these are compared once: `of_these`, (n,), and
+    `of_those`, (m,), say which one each point is of, `family_squares`, (features, families,
+    families), how far two of them are apart, and `differs`, (names, families, families), in what
+    they differ.
     """
 
     squares: NDArray[np.float64]
-    shares: list[NDArray[np.float64]]
+    shares: tuple[NDArray[np.float64], NDArray[np.float64]]
     of_these: NDArray[np.int64]
     of_those: NDArray[np.int64]
+    family_squares: NDArray[np.float64]
     differs: NDArray[np.float64]
 
     @classmethod
     def of(cls, these: Points, those: Points) -> Distances:
-        import numpy as np
-
-        squares = np.empty((len(these.numbers), len(these.shares), len(those.shares)))
-        for square, (feature, x) in zip(squares, these.numbers.items(), strict=True):
-            np.subtract.outer(x, those.numbers[feature], out=square)
-            np.square(square, out=square)
-        names = [np.concatenate([own, those.names[m]]) for m, own in these.names.items()]
-        rows = np.stack([*names, np.zeros(sum(squares.shape[1:]), dtype=np.int64)], axis=1)
-        combinations, which = np.unique(rows, axis=0, return_inverse=True)
-        which = which.reshape(-1)
+        names, other_names = these.family_names, those.family_names
         return cls(
-            squares=squares,
-            shares=[np.outer(a, b) for a, b in zip(these.shares.T, those.shares.T, strict=True)],
-            of_these=which[: len(these.shares)],
-            of_those=which[len(these.shares) :],
-            differs=np.array([np.not_equal.outer(c, c) * 1.0 for c in combinations.T[:-1]]),
+            squares=_squares(these.numbers, those.numbers),
+            shares=(these.shares, those.shares),
+            of_these=these.family_of,
+            of_those=those.family_of,
+            family_squares=_squares(these.family_numbers, those.family_numbers),
+            differs=(names[:, :, None] != other_names[:, None, :]).astype(float),
         )
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.of_these), len(self.of_those)
 
-    def apart(self, rates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sum of the rates of the names in which two combinations differ."""
+    def shared(self, values: NDArray[np.float64], part: int) -> NDArray[np.float64]:
+        """Return (n, m) values times the shares of that part in both points."""
+        these, those = self.shares
+        return values * these[:, part, None] * those[None, :, part]
+
+    def spread(self, of_families: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the value of the two families for each pair of points: (n, m)."""
+        return of_families[self.of_these][:, self.of_those]
+
+    def gathered(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sums of (n, m) values over the pairs of points of each two families."""
         import numpy as np
 
-        if not len(rates):
-            return np.zeros((1, 1))
-        found: NDArray[np.float64] = np.tensordot(rates, self.differs, axes=1)
-        return found
+        # Sorted, since sums over neighbours cost as much as the values and no more.
+        these, those = np.argsort(self.of_these), np.argsort(self.of_those)
+        first, first_of_those = (
+            np.flatnonzero(np.diff(of[order], prepend=-1))
+            for of, order in ((self.of_these, these), (self.of_those, those))
+        )
+        of_these = np.add.reduceat(values[these], first, axis=0)
+        sums: NDArray[np.float64] = np.add.reduceat(of_these[:, those], first_of_those, axis=1)
+        return sums
 
-    def spread(self, of_combinations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the value of the two combinations for each pair of points: (n, m)."""
-        return of_combinations[self.of_these][:, self.of_those]
 
-    def differing(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sums of (n, m) values over the pairs that differ in each name."""
-        import numpy as np
+def _squares(these: NDArray[np.float64], those: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (these - those)^2 of (features, n) and (features, m): (features, n, m)."""
+    import numpy as np
 
-        each = np.eye(self.differs.shape[1])
-        sums = each[self.of_these].T @ values @ each[self.of_those]
-        found: NDArray[np.float64] = np.tensordot(self.differs, sums, axes=2)
-        return found
+    squares: NDArray[np.float64] = these[:, :, None] - those[:, None, :]
+    return np.square(squares, out=squares)

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import column
+from farm.recommend.features import NAMES
+from farm.recommend.predictors.columns import Columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 PARTS = ("work", "exchange", "waiting")
 # Kinds of terms: those of each part, and bends, which are a part of the exchange.
 WORK, EXCHANGE, WAITING, BEND = range(4)
+_NETWORK = NAMES.index("network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,15 @@ class Terms:
 
         return np.split(np.arange(2, len(self.kinds)), max(1, len(self.networks)))
 
-    def values(self, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return the terms of plain configurations: (n_configurations, n_terms)."""
+    def values(self, columns: Columns) -> NDArray[np.float64]:
+        """Return the terms of n configurations: (n, n_terms)."""
         import numpy as np
 
-        n = column(configurations, "world_size")
-        b = column(configurations, "global_batch_size") / n
-        gang = _gang_values(configurations, self.knots)
-        blocks = [np.stack([np.ones_like(n), b], axis=1)]
+        gang = _gang_values(columns, self.knots)
+        blocks = [np.ones((len(columns), 1)), columns.replica_batch_sizes[:, None]]
         for network in self.networks:
-            here = np.array([c.network == network for c in configurations], dtype=float)
-            blocks.append(gang * here[:, None])
+            here = [family.names[_NETWORK] == network for family in columns.families]
+            blocks.append(gang * columns.of_families(here)[:, None])
         return np.hstack(blocks)
 
     def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -87,24 +87,18 @@ class Terms:
         return np.stack(sums, axis=1)
 
 
-def _gang_values(
-    configurations: Sequence[Configuration], knots: Sequence[int]
-) -> NDArray[np.float64]:
+def _gang_values(columns: Columns, knots: Sequence[int]) -> NDArray[np.float64]:
     import numpy as np
 
-    n = column(configurations, "world_size")
-    b = column(configurations, "global_batch_size") / n
-    gang = np.where([c.is_one_machine for c in configurations], 0.0, 1.0)
+    n, b = columns.world_sizes, columns.replica_batch_sizes
+    gang = columns.are_gangs.astype(float)
     share, others, rounds = (n - 1) / n, n - 1, np.log2(n)
     bends = [np.maximum(n - knot, 0.0) for knot in knots]
-    delay, jitter, loss = (
-        gang * column(configurations, name)
-        for name in ("one_way_delay_s", "jitter_s", "packet_loss_ratio")
-    )
-    per_byte = gang / column(configurations, "bandwidth_bytes_per_s")
+    delay = columns.condition("one_way_delay_s")
     exchange = [gang, gang * share, others, rounds]
     waiting = [delay * rounds]
-    for condition in (delay, per_byte, jitter, loss):
+    for name in ("one_way_delay_s", "bandwidth_bytes_per_s", "jitter_s", "packet_loss_ratio"):
+        condition = columns.condition(name)
         waiting += [condition, condition * share, condition * others]
     bent = [gang * b, b * rounds, *(factor * bend for factor in (gang, b) for bend in bends)]
     return np.stack([*exchange, *waiting, *bent], axis=1)
