@@ -3,12 +3,14 @@ import enum
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from farm.core.spec import TrainingPass
+from farm.recommend import calibrated, features, kept, predictors
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.kept import fit_files, model_state
@@ -134,6 +136,18 @@ def test_a_broken_file_is_no_model(tmp_path: Path, content: bytes) -> None:
     assert FitFiles(tmp_path).load(DIGEST) is None
 
 
+@pytest.mark.parametrize("offset", [8, 10])  # how it is encrypted, and compressed
+@pytest.mark.parametrize("bit", range(8))
+def test_a_file_with_a_wrong_bit_is_no_error(tmp_path: Path, offset: int, bit: int) -> None:
+    files = FitFiles(tmp_path)
+    assert files.save(DIGEST, FakeStepTimes())
+    file = tmp_path / f"{DIGEST}.npz"
+    content = bytearray(file.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + offset] ^= 1 << bit
+    file.write_bytes(content)
+    assert isinstance(files.load(DIGEST), FakeStepTimes | None)
+
+
 def test_without_a_place_to_write_nothing_is_kept() -> None:
     files = FitFiles(Path("/dev/null/fits"))
     assert not files.save(DIGEST, FakeStepTimes())
@@ -161,3 +175,9 @@ def test_a_model_follows_from_times_weights_and_the_program(
     assert len(digests) == 3
     monkeypatch.setattr(fit_files, "_program_digest", lambda: "another")
     assert digest_of([one]) not in digests
+
+
+@pytest.mark.parametrize("module", [predictors, calibrated, features, kept])
+def test_a_model_follows_from_all_of_the_recommender(module: ModuleType) -> None:
+    assert module.__file__ is not None
+    assert Path(module.__file__) in fit_files.program_files()

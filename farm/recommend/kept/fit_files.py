@@ -13,9 +13,12 @@ import importlib.metadata
 import json
 import logging
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from farm.core.codec import canonical_json
@@ -28,6 +31,12 @@ logger = logging.getLogger(__name__)
 MAX_FILES = 24
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 _STATE = "state"
+# What reading raises where bytes of an archive were changed: beside errors of its own, zipfile
+# asks for passwords and for ways of compression that it does not have.
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 def digest_of(observations: Sequence[Observation]) -> str:
@@ -56,7 +65,7 @@ class FitFiles:
                 packed = json.loads(file[_STATE].tobytes())
                 arrays = [file[f"a{n}"] for n in range(len(file.files) - 1)]
             model: StepTimeModel = unpack(packed, arrays)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except _UNREADABLE as error:
             logger.info("a fitted model could not be read: %s", error)
             return None
         with contextlib.suppress(OSError):
@@ -106,6 +115,11 @@ def _program_digest() -> str:
     for name in _LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             code.update(f"{name} {importlib.metadata.version(name)}\n".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in program_files():
         code.update(path.read_bytes())
     return code.hexdigest()
+
+
+def program_files() -> list[Path]:
+    """Return the code that a model may follow from: all of the recommender."""
+    return sorted(Path(str(files("farm.recommend"))).rglob("*.py"))
