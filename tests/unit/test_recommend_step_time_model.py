@@ -8,6 +8,7 @@ import pytest
 
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
+from farm.recommend.configuration import Configuration
 from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
@@ -110,6 +111,22 @@ def test_what_was_never_varied_is_as_doubtful_as_it_is_far() -> None:
     near, far = model.predict([configuration(2, 128), configuration(2, 6400)])
     assert far.basis is Basis.EXTRAPOLATED
     assert width(far) > width(near) + math.log(10)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [configuration(3, 256, delay_s) for delay_s in (0.08, 0.16, 1.0, 10.0)],
+        [configuration(3, batch) for batch in (2048, 8192, 65536)],
+        [configuration(world_size, 256) for world_size in (6, 24, 96)],
+    ],
+)
+def test_the_further_beyond_what_was_measured_the_wider_is_an_interval(
+    model: CalibratedModel, asked: list[Configuration]
+) -> None:
+    widths = [width(answer) for answer in model.predict(asked)]
+    assert widths == sorted(widths)
+    assert widths[-1] > 1.5 * widths[0]
 
 
 def test_an_interval_of_a_suspicious_measurement_reaches_what_the_others_say() -> None:

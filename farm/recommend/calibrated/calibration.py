@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Array = NDArray[np.float64]
+
 # More make an answer slow and hardly better.
 _MOST_ERRORS = 300
 # Half-widths in ln(time) where not one measurement could be held out: a factor of 2 and of 3.
@@ -36,7 +38,7 @@ class Calibration:
     observations: tuple[Observation, ...]
     space: Space
     neighbourhood: Neighbourhood
-    places: NDArray[np.float64]
+    places: Array
     cells: NDArray[np.int64]
     cell_of: dict[Configuration, int]
     held_out: HeldOut
@@ -49,7 +51,7 @@ class Calibration:
         log_scales: Sequence[float],
         *,
         is_constant: bool = False,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Return them in ln(time) for k questions with the same gaps: (k, len(AIMS)).
 
         What lacks on several axes was not held out together, which would take too many fits: each
@@ -69,9 +71,9 @@ class Calibration:
             elif is_constant:
                 widths = np.array(conformal.constants)[None, :]
             else:
-                widths = conformal.half_widths(at, scales)
+                widths = conformal.half_widths(at, scales) * self._stretch(gap, configurations)
             squares += widths**2
-        result: NDArray[np.float64] = np.sqrt(squares)
+        result: Array = np.sqrt(squares)
         return result
 
     def own_half_widths(self, configuration: Configuration) -> Sequence[float]:
@@ -113,6 +115,20 @@ class Calibration:
             )
         )
         return self.conformals[gap]
+
+    def _stretch(self, gap: Gap | None, configurations: Sequence[Configuration]) -> Array:
+        """Return how many times wider intervals are for lying far beyond what was measured: (k, 1).
+
+        What could be held out lay a step or so beyond. If the doubts of all steps are alike and
+        independent, their variances add up.
+        """
+        import numpy as np
+
+        if gap is None or gap.axis not in NUMBERS:
+            return np.ones((len(configurations), 1))
+        steps = [self.neighbourhood.steps_beyond(plain(c), gap.axis) for c in configurations]
+        stretch: Array = np.sqrt(np.maximum(steps, 1.0))[:, None]
+        return stretch
 
     def _distance(self, gap: Gap | None, configuration: Configuration) -> float:
         """Return |ln| of the ratio to the nearest measured batch or world size.
