@@ -121,6 +121,9 @@ def _content(path: Path) -> bytes:
 
 
 def _import(read: Reading, source: _Source, *, as_json: bool) -> None:
+    if source.is_replacing and not read.measurements:
+        expected = "at least one row to replace the origin by; `farm origins --remove` removes it"
+        raise InvalidSpec("--replace", "a table without rows", expected)
     with store(settings()) as engine:
         if source.is_dry_run:
             with reading(engine) as session:

@@ -112,10 +112,23 @@ def misfits(
     if accuracy is not None and not 0 <= accuracy <= 1:
         found.append(Misfit("accuracy", accuracy, "a ratio from 0 to 1"))
     if not found and step_time_s is not None and time_per_epoch_s is not None:
-        is_short = steps_per_epoch is not None and steps_per_epoch <= _SHORT_EPOCH_STEPS
-        if step_time_s > time_per_epoch_s * (_SHORT_EPOCH_SLACK if is_short else 1.0):
-            expected = (
-                f"at most time_per_epoch_s, {time_per_epoch_s:g}: a step is part of its epoch"
-            )
-            found.append(Misfit("step_time_s", step_time_s, expected))
+        found += _too_long(step_time_s, steps_per_epoch, time_per_epoch_s=time_per_epoch_s)
     return found
+
+
+def _too_long(
+    step_time_s: float, step_count: int | None, *, time_per_epoch_s: float
+) -> list[Misfit]:
+    """A step is part of its epoch, and half of the steps take the median or longer."""
+    if step_count is None or step_count <= _SHORT_EPOCH_STEPS:
+        slack = 1.0 if step_count is None else _SHORT_EPOCH_SLACK
+        is_too_long = step_time_s > time_per_epoch_s * slack
+        expected = f"at most time_per_epoch_s, {time_per_epoch_s:g}: a step is part of its epoch"
+    else:
+        most_s = 2 * time_per_epoch_s / step_count
+        is_too_long = step_time_s > most_s
+        expected = (
+            f"at most 2 x time_per_epoch_s / steps_per_epoch, {most_s:.4g}: half of the steps take "
+            "the median or longer"
+        )
+    return [Misfit("step_time_s", step_time_s, expected)] if is_too_long else []

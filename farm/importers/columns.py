@@ -20,6 +20,11 @@ _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls t
 _NAME_CHARACTERS = 1000
 _FINGERPRINT_CHARACTERS = 64
 _STATUS_CHARACTERS = 32
+# What others call "ok"; taken as it is, it would be one more reason why there is no time.
+_SUCCESSES = frozenset(
+    {"success", "successful", "succeeded", "done", "complete", "completed", "finished", "passed"}
+    | {"pass", "okay", "good", "valid", "true", "yes", "none", "1", "0"}
+)
 # Python itself would take 1_000, other alphabets' digits, nan and inf.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
@@ -37,7 +42,10 @@ def name(max_characters: int = _NAME_CHARACTERS) -> Callable[[str, str], str]:
 
 
 def status(text: str, where: str) -> str:
-    return name(_STATUS_CHARACTERS)(text.lower(), where)
+    found = name(_STATUS_CHARACTERS)(text.lower(), where)
+    if found in _SUCCESSES:
+        raise InvalidSpec(where, text, "ok, or why there is no time, such as out_of_memory")
+    return found
 
 
 def number(text: str, where: str) -> float:

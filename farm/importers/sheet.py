@@ -16,6 +16,7 @@ from farm.errors import InvalidSpec
 
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
+_ARCHIVE = b"PK\x03\x04"  # as .xlsx and .ods begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ def read_sheet(
 
     `ignored`: columns that are not known, and may be there all the same.
 
+    A column without a name may be there as long as it is empty: spreadsheets write such.
+
     Raises:
         InvalidSpec: not such a table, or too large, a required column is missing, a column is not
             known, or a row has more or fewer cells than the header.
@@ -55,14 +58,22 @@ def read_sheet(
             raise InvalidSpec(f"row {number}", len(cells), expected)
         if len(rows) == MAX_ROWS:
             raise InvalidSpec(f"row {number}", "more", f"at most {MAX_ROWS} rows in one file")
-        texts = zip(columns, cells, strict=True)
-        rows.append(SheetRow(number, {name: text.strip() for name, text in texts if name}))
+        row = SheetRow(number, {})
+        for index, (name, text) in enumerate(zip(columns, cells, strict=True), start=1):
+            if name:
+                row.cells[name] = text.strip()
+            elif name is not None and text.strip():
+                expected = "nothing, since the column has no name"
+                raise InvalidSpec(row.where(str(index)), text, expected)
+        rows.append(row)
     return rows
 
 
 def _decode(content: bytes) -> str:
     if len(content) > MAX_BYTES:
         raise InvalidSpec("the table", f"{len(content)} bytes", f"at most {MAX_BYTES} bytes")
+    if content.startswith(_ARCHIVE):
+        raise InvalidSpec("the table", "a spreadsheet or archive", "text: save it as CSV in UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,19 +105,19 @@ def _columns(
     required: Collection[str],
     ignored: Collection[str],
 ) -> list[str | None]:
-    """Return the column of each cell, None for what is ignored."""
+    """Return the column of each cell: None for what is ignored, "" for one without a name."""
     names = [name.strip().lower() for name in header]
     _refuse_other_separators(names)
     left_out = {name.strip().lower() for name in ignored}
     for name in sorted(left_out.intersection(known)):
         raise InvalidSpec(f"column {name}", name, "a column that has no meaning here, to ignore it")
     for i, name in enumerate(names):
-        if name in left_out:
+        if name in left_out or not name:
             continue
         if name not in known:
             hint = did_you_mean(name, known)
             expected = f"one of {', '.join(known)}{hint}; or `--ignore` it"
-            raise InvalidSpec(f"column {name or i + 1}", header[i], expected)
+            raise InvalidSpec(f"column {name}", header[i], expected)
         if name in names[:i]:
             raise InvalidSpec(f"column {name}", "it twice", "each column once")
     for name in required:

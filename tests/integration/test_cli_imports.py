@@ -160,6 +160,7 @@ def test_what_is_exported_can_be_imported(
             strategy="mwms_ring",
             network="tc_netem",
             one_way_delay_s=3.97 / 1000,
+            jitter_s=0.3 / 1000,
             packet_loss_ratio=0.9 / 100,
             bandwidth_bytes_per_s=12_500_000.0,
             steps_per_epoch=45,
@@ -175,8 +176,17 @@ def test_what_is_exported_can_be_imported(
     columns = csv.DictReader(io.StringIO(file.read_text())).fieldnames or []
     same = {"pass": "training_pass", "one_way_delay_ms": "one_way_delay_s"}
     same |= {"bandwidth_mbit_per_s": "bandwidth_bytes_per_s"}
-    same |= {"packet_loss_percent": "packet_loss_ratio"}
+    same |= {"packet_loss_percent": "packet_loss_ratio", "jitter_ms": "jitter_s"}
     for ours, again in zip(stored(engine, "farm"), stored(engine, "again"), strict=True):
         for column in columns:
             field = same.get(column, column)
             assert getattr(again, field) == getattr(ours, field), column
+
+
+def test_nothing_replaces_nothing(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
+    arguments = ("import", "table", str(table), "--origin", "mine")
+    farm.text(*arguments)
+    table.write_text(f"{HEADER}\n")
+    refused = farm.refusal(*arguments, "--replace", status=2)
+    assert refused.startswith("farm: --replace: expected at least one row to replace the origin by")
+    assert len(stored(engine, "mine")) == 2
