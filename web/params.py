@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 import tomllib
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
@@ -20,6 +21,8 @@ MAX_PAGE_SIZE = 1000
 _LARGEST_ID = 2**63 - 1
 # The parser's time grows with the square of a dotted key's parts: 20 000 took 7 s.
 _MAX_DOTS_IN_LINE = 1000
+# float() also takes spaces, underscores and the digits of every script.
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _E = TypeVar("_E", bound=enum.Enum)
 
 
@@ -162,10 +165,7 @@ def number(
     text = args.get(name)
     if text is None:
         return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
+    value = float(text) if _NUMBER.fullmatch(text) else float("nan")
     # Written so that NaN, which is neither below nor above anything, does not pass.
     if not low <= value <= high:
         raise InvalidSpec(name, text, f"a number from {low:g} to {high:g}")

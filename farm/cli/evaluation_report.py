@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ def write_report(evaluation: Evaluation, folder: Path) -> list[Path]:
         raise InvalidSpec(
             "--report", str(folder), f"{error.name}: pip install 'benchfarm[plot]'"
         ) from None
+    # An origin is free text: no path, and nothing that would end a link.
+    stem = re.sub(r"[^\w.-]", "_", evaluation.origin).lstrip(".") or "origin"
     images = folder / "images"
     try:
         images.mkdir(parents=True, exist_ok=True)
@@ -66,11 +69,11 @@ def write_report(evaluation: Evaluation, folder: Path) -> list[Path]:
     links: dict[str, str] = {}
     paths = []
     for name, (content, alt) in draw(evaluation).items():
-        path = images / f"{evaluation.origin}-{name}.svg"
+        path = images / f"{stem}-{name}.svg"
         write_whole(path, content)
         paths.append(path)
         links[name] = f"![{alt}]({path.relative_to(folder)})"
-    page = folder / f"{evaluation.origin}.md"
+    page = folder / f"{stem}.md"
     write_whole(page, page_of(evaluation, links).encode())
     return [page, *paths]
 

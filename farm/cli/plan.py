@@ -11,8 +11,14 @@ import click
 from farm.cli.advice import prices_of
 from farm.cli.output import json_option, print_json
 from farm.cli.price_options import prices_option, region_option
+from farm.cli.ranges import Real
 from farm.cli.session import settings, store
-from farm.core.spec import MAX_ONE_WAY_DELAY_S, MAX_STEPS
+from farm.core.spec import (
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_ONE_WAY_DELAY_S,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+)
 from farm.core.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec, NotFound
 
@@ -43,7 +49,7 @@ def _grid_options(command: _F) -> _F:
 
 
 def _choice_options(command: _F) -> _F:
-    at_least_0 = click.FloatRange(min=0)
+    at_least_0 = Real(min=0)
     options = (
         click.option(
             "--next",
@@ -64,7 +70,13 @@ def _choice_options(command: _F) -> _F:
         click.option(
             "--warmup-steps", default=5, show_default=True, type=click.IntRange(0, MAX_STEPS)
         ),
-        click.option("--seed", default=0, show_default=True, help="Decides between equals."),
+        click.option(
+            "--seed",
+            default=0,
+            show_default=True,
+            type=click.IntRange(min=0),
+            help="Decides between equals.",
+        ),
     )
     return _with(options, command)
 
@@ -128,8 +140,8 @@ def _task(
         raise InvalidSpec("--one-way-delays-ms", delays_ms, f"numbers from 0 to {most_ms:g}")
     axes = Axes(
         strategies=choice["strategies"],
-        world_sizes=_counts(choice, "world_sizes"),
-        global_batch_sizes=_counts(choice, "global_batch_sizes"),
+        world_sizes=_counts(choice, "world_sizes", most=MAX_WORLD_SIZE),
+        global_batch_sizes=_counts(choice, "global_batch_sizes", most=MAX_GLOBAL_BATCH_SIZE),
         one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in delays_ms),
         instance_types=tuple(part.strip() for part in types.split(",")) if types else (),
     )
@@ -239,10 +251,11 @@ def _write(out: Path, text: str) -> None:
         ) from None
 
 
-def _counts(choice: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    counts = _numbers(choice, name, int, "whole numbers such as 1,2,4")
-    if any(count < 1 for count in counts):
-        raise InvalidSpec(f"--{name.replace('_', '-')}", counts, "whole numbers of at least 1")
+def _counts(choice: Mapping[str, Any], name: str, *, most: int) -> tuple[int, ...]:
+    expected = f"whole numbers from 1 to {most}, such as 1,2,4"
+    counts = _numbers(choice, name, int, expected)
+    if not all(1 <= count <= most for count in counts):
+        raise InvalidSpec(f"--{name.replace('_', '-')}", choice[name], expected)
     return counts
 
 

@@ -16,6 +16,7 @@ from farm.cli.advice import memory_of
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.cli.whole_file import write_whole
+from farm.core.fields import did_you_mean
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, RESULT, read_cells
 from farm.importers.sheet import MAX_BYTES, read_sheet
@@ -25,6 +26,7 @@ from farm.store.engine import reading
 
 RESULT_COLUMNS = ("step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis")
 _COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
+_RESULTS = {*RESULT, *RESULT_COLUMNS}  # known, and not mistaken for others
 _REQUIRED = ("world_size", "global_batch_size")
 
 
@@ -45,15 +47,15 @@ class _Queries:
 def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> None:
     """Predict the time of one step for each row of a CSV file, and write one row for each.
 
-    The columns are those of the measurement table, such as world_size and global_batch_size,
-    which are required, strategy or one_way_delay_ms; others are kept and not looked at. A column
-    or cell that is not there is what the origin's measurements have in common. Rows keep their
-    order and columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis:
-    measured, interpolated, extrapolated, or unknown and why. --json prints items instead.
+    QUERIES.csv may be - for standard input. The columns are those of the measurement table, such
+    as world_size and global_batch_size, which are required, strategy or one_way_delay_ms; others
+    are kept and not looked at. A column or cell that is not there is what the origin's
+    measurements have in common. Rows keep their order and columns, and get step_time_s, low_s and
+    high_s (90 %), low80_s, high80_s and basis: measured, interpolated, extrapolated, or unknown
+    and why. --json prints items instead.
     """
     asked = _read(queries)
-    unused = [name for name in asked.header if name.strip().lower() not in _COLUMNS]
-    if unused:
+    if unused := _unused(asked.header):
         click.echo(f"farm: kept and not looked at: {', '.join(unused)}", err=True)
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
@@ -77,8 +79,8 @@ def _read(path: Path) -> _Queries:
         InvalidSpec: it cannot be read, or a cell does not fit: names row and column.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with click.open_file(str(path), "rb") as file:
+            content: bytes = file.read(MAX_BYTES + 1)
     except OSError as error:
         expected = f"a readable file ({error.strerror or error})"
         raise InvalidSpec("QUERIES.csv", str(path), expected) from None
@@ -101,6 +103,17 @@ def _read(path: Path) -> _Queries:
     _, *rows = _lines(content)
     assert len(rows) == len(asked)
     return _Queries(header=header, rows=rows, asked=asked)
+
+
+def _unused(header: Sequence[str]) -> list[str]:
+    """Return the columns that ask nothing, with what may have been meant by them."""
+    names = [name.strip().lower() for name in header]
+    return [
+        (name.strip() or f"column {i + 1}")
+        + ("" if names[i] in _RESULTS else did_you_mean(names[i], _COLUMNS))
+        for i, name in enumerate(header)
+        if names[i] not in _COLUMNS
+    ]
 
 
 def _header(content: bytes) -> list[str]:

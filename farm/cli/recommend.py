@@ -11,6 +11,7 @@ import click
 from farm.cli import cells
 from farm.cli.advice import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
@@ -54,13 +55,10 @@ def _question_options(command: _F) -> _F:
         click.option(
             "--global-batch-size", required=True, type=click.IntRange(1, MAX_GLOBAL_BATCH_SIZE)
         ),
-        click.option(
-            "--one-way-delay-ms", default=0.0, show_default=True, type=click.FloatRange(0, 1e4)
-        ),
-        click.option("--bandwidth-mbit-per-s", type=click.FloatRange(1e-3, 1e6)),
-        click.option(
-            "--packet-loss-percent", default=0.0, show_default=True, type=click.FloatRange(0, 99)
-        ),
+        click.option("--one-way-delay-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
+        click.option("--jitter-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
+        click.option("--bandwidth-mbit-per-s", type=Real(1e-3, 1e6)),
+        click.option("--packet-loss-percent", default=0.0, show_default=True, type=Real(0, 99)),
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
         click.option(
@@ -69,21 +67,19 @@ def _question_options(command: _F) -> _F:
         click.option("--instance-types", help="Only these, with commas between them."),
         click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
         click.option("--epochs", type=click.IntRange(1, MAX_STEPS), help="To train; 1 by default."),
-        click.option(
-            "--target-accuracy", type=click.FloatRange(0, 1), help="Train until it is reached."
-        ),
+        click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
     )
     return _with(options, command)
 
 
 def _objective_options(command: _F) -> _F:
-    at_least_0 = click.FloatRange(min=0)
+    at_least_0 = Real(min=0)
     options = (
         click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
         click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
         click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
         click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
-        click.option("--min-accuracy", type=click.FloatRange(0, 1), help="From 0 to 1."),
+        click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
         click.option("--machines", type=click.IntRange(min=1), help="How many are at hand."),
     )
     return _with(options, command)
@@ -166,6 +162,7 @@ def _question(
     *,
     training_pass: str,
     one_way_delay_ms: float,
+    jitter_ms: float,
     bandwidth_mbit_per_s: float | None,
     packet_loss_percent: float,
     world_sizes: str | None,
@@ -180,6 +177,7 @@ def _question(
     return Question(
         training_pass=TrainingPass(training_pass),
         one_way_delay_s=one_way_delay_ms / 1000,
+        jitter_s=jitter_ms / 1000,
         bandwidth_bytes_per_s=None
         if bandwidth is None
         else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S,
@@ -219,7 +217,7 @@ def _option_cells(option: Option, *, on_front: bool) -> list[str]:
         cells.duration(option.time_per_epoch_s),
         _interval(option),
         cells.duration(option.time_s),
-        "-" if option.cost_usd is None else f"{option.cost_usd:.4f} USD",
+        "-" if option.cost_usd is None else f"{_cost(option.cost_usd)} USD",
         cells.percent(option.accuracy, decimals=1),
         str(option.repetition_count or "-"),
         option.basis,
@@ -233,6 +231,11 @@ def _interval(option: Option) -> str:
     if option.time_per_epoch_s is None:
         ends = (option.step_low_s, option.step_high_s)
     return "-" if None in ends else " to ".join(cells.duration(end) for end in ends)
+
+
+def _cost(usd: float) -> str:
+    """Write ten-thousandths, or three digits of what is less than a hundredth."""
+    return f"{usd:.4f}" if usd >= 0.01 or usd == 0 else f"{usd:.3g}"
 
 
 def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:

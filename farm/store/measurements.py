@@ -124,6 +124,7 @@ EXPORT_COLUMNS = (
     "server_count",
     "global_batch_size",
     "one_way_delay_ms",
+    "jitter_ms",
     "bandwidth_mbit_per_s",
     "packet_loss_percent",
     "step_time_s",
@@ -171,6 +172,7 @@ def _export(row: MeasurementRow) -> dict[str, object]:
     edge: dict[str, object] = {
         "pass": row.training_pass,
         "one_way_delay_ms": round(row.one_way_delay_s * 1000, 9),
+        "jitter_ms": round(row.jitter_s * 1000, 9),
         "bandwidth_mbit_per_s": (
             None if bandwidth is None else bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S
         ),

@@ -52,6 +52,20 @@ def test_every_split_is_scored(farm: FarmCommand, tmp_path: Path) -> None:
     assert "| physical | random |" in page
 
 
+def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
+    farm: FarmCommand, tmp_path: Path
+) -> None:
+    origin, report = "../../of <us>", tmp_path / "in" / "report"
+    farm.json("import", "table", str(tmp_path / "mine.csv"), "--origin", origin)
+    farm.json(
+        *("evaluate", "--origin", origin, "--predictor", "physical", "--no-few-shot"),
+        *("--split", "batch", "--report", str(report), "--jobs", "1"),
+    )
+    assert [path.name for path in report.glob("*.md")] == ["_.._of__us_.md"]
+    assert len(list((report / "images").iterdir())) == 3
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["report"]
+
+
 def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None:
     told = farm.json(
         *("evaluate", "--origin", "mine", "--predictor", "physical", "--split", "batch"),

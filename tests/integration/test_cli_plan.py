@@ -106,7 +106,14 @@ def test_an_imported_study_says_which_names_to_map(farm: FarmCommand) -> None:
 
 def test_what_does_not_fit_is_refused_by_name(farm: FarmCommand) -> None:
     assert "origin 'nowhere'" in farm.refusal("plan", "--origin", "nowhere", status=1)
-    refused = farm.refusal("plan", "--world-sizes", "two", status=2)
-    assert "--world-sizes: expected whole numbers such as 1,2,4, got 'two'" in refused
+    expected = "--world-sizes: expected whole numbers from 1 to 4096, such as 1,2,4, got"
+    for sizes in ("two", "0", "1,4097"):
+        assert f"{expected} '{sizes}'" in farm.refusal("plan", "--world-sizes", sizes, status=2)
+    refused = farm.refusal("plan", "--global-batch-sizes", 20 * "9", status=2)
+    assert "--global-batch-sizes: expected whole numbers from 1 to 100000000" in refused
     refused = farm.refusal("plan", "--one-way-delays-ms", "0,-1", status=2)
     assert "--one-way-delays-ms: expected numbers from 0 to 10000" in refused
+    assert "--until-regret" in farm.refusal("plan", "--until-regret", "nan", status=2)
+    assert "--seed" in farm.refusal("plan", "--seed", "-5", status=2)
+    assert "alpha: expected" in farm.refusal("plan", "--alpha", "0", status=2)
+    assert "alpha: expected" in farm.refusal("plan", "--alpha", "-1", status=2)

@@ -137,6 +137,22 @@ def test_the_table_names_its_price_and_what_is_not_sure() -> None:
     )
 
 
+@pytest.mark.usefixtures("home")
+def test_a_cost_of_less_than_a_cent_is_not_shown_as_nothing() -> None:
+    [line] = run(
+        *("recommend", "--origin", "anwar2021", "--global-batch-size", "192"),
+        *("--world-sizes", "1"),
+    ).stdout.splitlines()[2:3]
+    assert float(line[: line.index(" USD")].split()[-1]) > 0
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("option", ["bandwidth-mbit-per-s", "packet-loss-percent", "alpha"])
+def test_what_is_no_number_is_refused(option: str) -> None:
+    result = run("recommend", "--global-batch-size", "64", f"--{option}", "nan")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+
+
 def test_prices_of_a_file_replace_the_shipped_ones(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text("instance_type,region,usd_per_hour,date,source\nt2.large,x,3600,2026-03-01,y\n")
@@ -166,6 +182,17 @@ c,1,64000,50,out of memory
 d,2,192,0,
 e,1,6400,100,no network
 """
+
+
+@pytest.mark.usefixtures("home")
+def test_a_column_that_was_probably_meant_is_named() -> None:
+    queries = "world_size,global_batch_size,one_way_delay_s,step_time_s\n2,64000,0.02,1\n"
+    result = CliRunner().invoke(main, ["predict", "-", "--origin", "anwar2021"], input=queries)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "farm: kept and not looked at: one_way_delay_s (did you mean 'one_way_delay_ms'?), "
+        "step_time_s\n"
+    )
 
 
 @pytest.mark.usefixtures("home")

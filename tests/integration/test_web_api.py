@@ -272,9 +272,15 @@ def test_a_recommendation_rests_on_what_was_measured(client: FlaskClient, seeded
 def test_a_delay_is_asked_for_in_milliseconds(client: FlaskClient, engine: sa.Engine) -> None:
     with writing(engine) as session:
         factories.add_measurement(
-            session, "x", world_size=3, one_way_delay_s=0.02, time_per_epoch_s=1.0
+            session,
+            "x",
+            world_size=3,
+            one_way_delay_s=0.02,
+            jitter_s=0.005,
+            time_per_epoch_s=1.0,
         )
-    answer = client.get("/api/v1/recommendation?global_batch_size=32&one_way_delay_ms=20").json
+    asked = "global_batch_size=32&one_way_delay_ms=20&jitter_ms=5"
+    answer = client.get(f"/api/v1/recommendation?{asked}").json
     assert answer is not None
     assert answer["recommended"]["world_size"] == 3
 

@@ -235,3 +235,9 @@ def test_a_budget_needs_the_unit_that_the_costs_have() -> None:
 def test_cost_in_the_objective_needs_prices() -> None:
     with pytest.raises(InvalidSpec, match="beta: expected a price of instance type None"):
         planned(observed(*SOME), beta=1.0)
+
+
+def test_what_costs_nothing_cannot_be_planned_for_by_cost_alone() -> None:
+    known = observed(*(dataclasses.replace(c, instance_type="own") for c in SOME))
+    with pytest.raises(InvalidSpec, match="alpha: expected more than 0, since instance type 'own'"):
+        planned(known, alpha=0.0, beta=1.0, prices_usd_per_hour={"own": 0.0})

@@ -111,6 +111,7 @@ def test_where_everything_failed_there_is_nothing_to_recommend(session: Session)
     measured(session, "job 1", status="out_of_memory", step_time_s=None)
     answer = ask(session)
     assert answer.recommended is None
+    assert answer.reason == "every measurement of mlp on digits (origin farm) failed: out_of_memory"
     assert answer.warnings == ("single with world_size 1: out_of_memory in 1 of 1 measurements",)
 
 
@@ -122,10 +123,27 @@ def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
     answer = ask(session, one_way_delay_s=0.05)
     assert answer.recommended is not None
     assert answer.recommended.world_size == 1
-    assert any(
-        "no gang was measured at a one-way delay of 0.05 s" in w and "measured at 0.01 s" in w
-        for w in answer.warnings
+    [said] = [w for w in answer.warnings if "gang" in w]
+    assert said == (
+        "only one machine is compared, since no gang is measured as asked; gangs were measured at "
+        "one-way delays of 0.01 s"
     )
+
+
+def test_a_name_that_was_never_measured_is_told_with_those_that_were(session: Session) -> None:
+    measured(session, "job 1", world_size=2, instance_type="small")
+    choices: list[tuple[dict[str, Any], str, str]] = [
+        ({"strategies": ("other",)}, "strategy", "mwms_ring"),
+        ({"networks": ("other",)}, "network", "unnamed"),
+        ({"instance_types": ("other",)}, "instance_type", "small"),
+    ]
+    for asked, name, known in choices:
+        answer = ask(session, **asked)
+        assert answer.reason is not None
+        assert answer.reason.endswith(f"is not measured with {name} 'other', but with {known}")
+    measured(session, "job 2", instance_type="small")
+    [said] = [w for w in ask(session, strategies=("other",)).warnings if "strategy 'other'" in w]
+    assert said.startswith("only one machine is compared, since nothing is measured with")
 
 
 def test_a_workload_left_out_is_found_where_there_is_only_one(session: Session) -> None:
@@ -230,6 +248,24 @@ def test_what_is_within_the_doubt_of_the_best_is_said(session: Session) -> None:
         "which is better is not sure",
     )
     assert not any("overlaps" in w for w in remembering(session, one_way_delay_s=0.2).warnings)
+
+
+def test_where_cost_counts_the_sums_that_were_compared_are_shown(session: Session) -> None:
+    measured(session, "job 1", instance_type="small", step_time_s=0.32)
+    measured(session, "job 2", world_size=2, instance_type="small", step_time_s=0.12)
+    answer = recommend(
+        session,
+        question=Question(global_batch_size=32),
+        objective=Objective(alpha=0.0, beta=1.0),
+        prices=Prices(by_type={"small": SMALL}),
+        memory=Memory(Fits(FakeStepTimes.fit)),
+    )
+    [said] = [warning for warning in answer.warnings if "overlaps" in warning]
+    best, other = answer.options[:2]
+    assert best.score is not None
+    assert other.score is not None
+    assert f"({0.75 * best.score:.4g} to {1.25 * best.score:.4g} as alpha x" in said
+    assert f"({0.75 * other.score:.4g} to {1.25 * other.score:.4g} as alpha x" in said
 
 
 def test_a_prediction_that_is_recommended_is_no_measurement_and_that_is_said(

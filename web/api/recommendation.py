@@ -31,6 +31,7 @@ _QUESTION = (
     "pass",
     "global_batch_size",
     "one_way_delay_ms",
+    "jitter_ms",
     "bandwidth_mbit_per_s",
     "packet_loss_percent",
     "epochs",
@@ -48,8 +49,8 @@ def get_recommendation() -> ResponseReturnValue:
     """Rank configurations by alpha * time_s + beta * cost_usd, best first. Reads only.
 
     Query: `global_batch_size` is required; `origin` (default `farm`), `model`, `dataset`, `pass`,
-    `one_way_delay_ms`, `bandwidth_mbit_per_s` and `packet_loss_percent` say what is trained where,
-    `epochs` or `target_accuracy` (a ratio) for how long; `strategy`, `world_sizes`,
+    `one_way_delay_ms`, `jitter_ms`, `bandwidth_mbit_per_s` and `packet_loss_percent` say what is
+    trained where, `epochs` or `target_accuracy` (a ratio) for how long; `strategy`, `world_sizes`,
     `instance_types` and `network`, each a list with commas, narrow down what is considered;
     `alpha` in 1/s and `beta` in 1/USD weigh time and cost; `budget_usd`, `deadline_s`,
     `min_accuracy` (a ratio) and `machines` (at hand) are limits.
@@ -90,6 +91,7 @@ def _question(args: MultiDict[str, str]) -> Question:
         one_way_delay_s=(
             _at_least_0(args, "one_way_delay_ms", high=MAX_ONE_WAY_DELAY_S * 1000) / 1000
         ),
+        jitter_s=_at_least_0(args, "jitter_ms", high=MAX_ONE_WAY_DELAY_S * 1000) / 1000,
         bandwidth_bytes_per_s=(
             None if bandwidth is None else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S
         ),

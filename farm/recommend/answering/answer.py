@@ -63,16 +63,21 @@ def nothing_at_all(question: Question) -> str:
 
 def nothing_as_asked(question: Question, evidence: Sequence[Evidence]) -> str:
     """Say what of the workload is known instead of what was asked."""
+    if name := _unmeasured_name(question, evidence):
+        return f"{_workload(question)} is not measured with {name}"
     batches = sorted({e.global_batch_size for e in evidence if e.status == OK})
+    if not batches:
+        failed = ", ".join(sorted({e.status for e in evidence}))
+        return f"every measurement of {_workload(question)} failed: {failed}"
     if question.global_batch_size not in batches:
-        known = ", ".join(str(batch) for batch in batches) or "none"
+        known = ", ".join(map(str, batches))
         return (
             f"{_workload(question)} is not measured with global_batch_size "
             f"{question.global_batch_size}; measured: {known}"
         )
     return (
         f"{_workload(question)} with global_batch_size {question.global_batch_size} is not "
-        f"measured as asked; gangs were measured at {_measured_delays(question, evidence)}"
+        f"measured as asked{_elsewhere(question, evidence)}"
     )
 
 
@@ -101,10 +106,10 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
             f"deadline_s = {objective.deadline_s:g}"
         )
     if others:
-        yield from _overlap(best, others[0])
+        yield from _overlap(best, others[0], objective)
 
 
-def _overlap(best: Option, runner_up: Option) -> Iterable[str]:
+def _overlap(best: Option, runner_up: Option, objective: Objective) -> Iterable[str]:
     """Compare scores, of which the intervals are as wide as those of the times."""
     if best.score is None or runner_up.score is None:
         return
@@ -113,8 +118,9 @@ def _overlap(best: Option, runner_up: Option) -> Iterable[str]:
         return
     if best.score * ends[1] >= runner_up.score * runner_up_ends[0]:
         yield (
-            f"the 90 % interval of the recommended {_shown(best, ends)} overlaps that of the "
-            f"runner-up, {_shown(runner_up, runner_up_ends)}: which is better is not sure"
+            f"the 90 % interval of the recommended {_shown(best, ends, objective)} overlaps that "
+            f"of the runner-up, {_shown(runner_up, runner_up_ends, objective)}: which is better "
+            "is not sure"
         )
 
 
@@ -129,11 +135,15 @@ def _ends(option: Option) -> tuple[float, float] | None:
     return (low_s / time_s, high_s / time_s) if time_s and low_s and high_s else None
 
 
-def _shown(option: Option, ends: tuple[float, float]) -> str:
-    time_s, what = option.time_per_epoch_s, "an epoch"
-    if time_s is None:
-        time_s, what = option.step_time_s or 0.0, "a step"
-    return f"{name_of(option)} ({time_s * ends[0]:.4g} to {time_s * ends[1]:.4g} s {what})"
+def _shown(option: Option, ends: tuple[float, float], objective: Objective) -> str:
+    """Show what was compared: times, or sums where cost counts, which times need not go with."""
+    value, what = option.time_per_epoch_s, "s an epoch"
+    if objective.beta > 0:
+        value, what = option.score, "as alpha x time + beta x cost"
+    elif value is None:
+        value, what = option.step_time_s, "s a step"
+    low, high = ((value or 0.0) * end for end in ends)
+    return f"{name_of(option)} ({low:.4g} to {high:.4g} {what})"
 
 
 def _workload(question: Question) -> str:
@@ -142,14 +152,27 @@ def _workload(question: Question) -> str:
 
 
 def _no_gang(question: Question, evidence: Sequence[Evidence]) -> str:
-    return (
-        f"no gang was measured at a one-way delay of {question.one_way_delay_s:g} s with this "
-        f"global batch size, only one machine; gangs were measured at "
-        f"{_measured_delays(question, evidence)}"
-    )
+    name = _unmeasured_name(question, evidence)
+    why = f"nothing is measured with {name}" if name else "no gang is measured as asked"
+    return f"only one machine is compared, since {why}{_elsewhere(question, evidence)}"
 
 
-def _measured_delays(question: Question, evidence: Sequence[Evidence]) -> str:
+def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | None:
+    """Name the first choice of the question that was never measured, and what was."""
+    for field, asked in (
+        ("strategy", question.strategies),
+        ("network", question.networks),
+        ("instance_type", question.instance_types),
+    ):
+        known = {getattr(e, field) for e in evidence}
+        if asked and not known.intersection(asked):
+            names = ", ".join(sorted(name or "unnamed" for name in known))
+            return f"{field} {' or '.join(map(repr, asked))}, but with {names}"
+    return None
+
+
+def _elsewhere(question: Question, evidence: Sequence[Evidence]) -> str:
+    """Say at which delays gangs were measured with the global batch size, if at any."""
     delays_s = sorted(
         {
             e.one_way_delay_s
@@ -159,4 +182,7 @@ def _measured_delays(question: Question, evidence: Sequence[Evidence]) -> str:
             and e.global_batch_size == question.global_batch_size
         }
     )
-    return ", ".join(f"{delay_s:g} s" for delay_s in delays_s) or "no delay at all"
+    if not delays_s:
+        return "; no gang was measured with this global batch size"
+    listed = ", ".join(f"{delay_s:g} s" for delay_s in delays_s)
+    return f"; gangs were measured at one-way delays of {listed}"

@@ -13,6 +13,7 @@ from farm.core.spec import NetworkProfile
 from farm.core.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import Objective
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
 from farm.recommend.plans.measuring_cost import START_UP_S, USD, MeasuringCosts, measuring_costs
@@ -53,6 +54,10 @@ class Task:
     alpha: float = 1.0
     beta: float = 0.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        # What a recommendation would refuse to minimise cannot be planned for either.
+        Objective(alpha=self.alpha, beta=self.beta, budget_usd=self.budget_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,11 @@ def _factor(c: Configuration, task: Task) -> float:
     price = task.prices_usd_per_hour.get(c.instance_type or "")
     if price is None:
         raise InvalidSpec("beta", task.beta, f"a price of instance type {c.instance_type!r}, or 0")
-    return task.alpha + task.beta * price / 3600 * c.machine_count
+    factor = task.alpha + task.beta * price / 3600 * c.machine_count
+    if factor == 0:
+        expected = f"more than 0, since instance type {c.instance_type!r} costs nothing"
+        raise InvalidSpec("alpha", task.alpha, expected)
+    return factor
 
 
 def _unmeasured(task: Task, catalogue: Catalogue) -> list[Configuration]:
