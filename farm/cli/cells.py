@@ -79,10 +79,10 @@ def age(value: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """Return the factor and the name of the largest unit of which there is at least one."""
-    if seconds >= 1:
+    """Return the factor and the name of the largest unit of which there is, rounded, one."""
+    if seconds >= 0.9995:
         return 1.0, "s"
-    return (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
+    return (1e3, "ms") if seconds >= 0.9995e-3 else (1e6, "us")
 
 
 def _digits(value: float) -> str:

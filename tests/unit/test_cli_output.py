@@ -74,6 +74,8 @@ def test_json_is_one_document_with_instants_in_iso_form(capsys: pytest.CaptureFi
     ("seconds", "shown"),
     [
         (None, "-"),
+        (0.9999, "1.00 s"),
+        (0.99994e-3, "1.00 ms"),
         (0.0, "0 s"),
         (0.000_000_5, "0.50 us"),
         (0.000_812, "812 us"),
