@@ -1,20 +1,26 @@
-"""The schema and its history: bring a store up to date, or say that it is not."""
+"""The schema and its history: bring a store up to date, or say that it is not.
+
+Every command looks whether it is, and Alembic takes a quarter of a second to load. So it is loaded
+only to change something; a migration's file name begins with its revision, and they are in order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from farm.errors import Unreachable
 from farm.store.engine import POSTGRESQL, reading, redacted, writing
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
 # Any number that no other program takes for an advisory lock in the same database.
 _MIGRATION_LOCK = 7_301_846_115
 
@@ -27,6 +33,8 @@ def upgrade(engine: sa.Engine) -> None:
     Raises:
         Unreachable: the database does not answer, or a newer benchfarm has upgraded it.
     """
+    from alembic import command
+
     with _migrating(engine) as config:
         command.upgrade(config, "head")
 
@@ -37,6 +45,8 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
     Raises:
         Unreachable: as for `upgrade`.
     """
+    from alembic import command
+
     with _migrating(engine) as config:
         command.downgrade(config, revision)
 
@@ -47,46 +57,57 @@ def check_schema(engine: sa.Engine) -> None:
     Raises:
         Unreachable: it is older or newer, or the database does not answer.
     """
-    scripts = ScriptDirectory.from_config(_config())
     with reading(engine) as session:
         found = _revision(session.connection())
-    if found == scripts.get_current_head():
+    expected = revisions()[-1]
+    if found == expected:
         return
-    _refuse_newer(engine, scripts, found)
+    _refuse_newer(engine, found)
     raise Unreachable(
         f"database {redacted(engine.url)} has schema {found or 'none'}, "
-        f"expected {scripts.get_current_head()}: run `farm db upgrade`"
+        f"expected {expected}: run `farm db upgrade`"
     )
+
+
+def revisions() -> list[str]:
+    """Return the revisions that this version knows, the oldest first."""
+    files = (_MIGRATIONS / "versions").glob("[0-9]*_*.py")
+    return sorted(file.name.partition("_")[0] for file in files)
 
 
 @contextmanager
 def _migrating(engine: sa.Engine) -> Iterator[Config]:
-    config = _config()
+    config = alembic_config()
     with writing(engine) as session:
         connection = session.connection()
         if engine.dialect.name == POSTGRESQL:
             # SQLite's BEGIN IMMEDIATE has taken the write lock already.
             connection.exec_driver_sql("SET LOCAL lock_timeout = '600s'")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-        _refuse_newer(engine, ScriptDirectory.from_config(config), _revision(connection))
+        _refuse_newer(engine, _revision(connection))
         config.attributes["connection"] = connection
         yield config
 
 
-def _config() -> Config:
+def alembic_config() -> Config:
+    """Return where the migrations are."""
+    from alembic.config import Config
+
     config = Config()
-    folder = Path(__file__).parent / "migrations"
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
 
 
 def _revision(connection: sa.Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    if not sa.inspect(connection).has_table(_VERSION.name):
+        return None
+    found: str | None = connection.scalar(sa.select(_VERSION.c.version_num))
+    return found
 
 
-def _refuse_newer(engine: sa.Engine, scripts: ScriptDirectory, found: str | None) -> None:
-    if found is not None and found not in {step.revision for step in scripts.walk_revisions()}:
+def _refuse_newer(engine: sa.Engine, found: str | None) -> None:
+    if found is not None and found not in revisions():
         raise Unreachable(
             f"database {redacted(engine.url)} has schema {found}, which this benchfarm does not "
             "know: a newer one has upgraded it, so install that one here too"
