@@ -24,6 +24,8 @@ from farm.errors import InvalidSpec
 # Of free JSON; what we write ourselves has three or four.
 MAX_DEPTH = 32
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 T = TypeVar("T")
 _Reader = Callable[[object], object]
 
@@ -33,13 +35,15 @@ _SHOWN_CHARACTERS = 80
 
 def to_json(value: object) -> object:
     """Turn a dataclass, or anything it may hold, into plain JSON values."""
+    if type(value) in _PLAIN:  # most of what a list holds: it is asked some hundred times a message
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, tuple | list | frozenset):
         items = sorted(value) if isinstance(value, frozenset) else value
-        return [to_json(item) for item in items]
+        return [item if type(item) in _PLAIN else to_json(item) for item in items]
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ class Neighbourhood:
             if len(values) < 2 or value is None:
                 row.append(0.0)
             else:
-                row.append(_position(_warped(value, axis), [_warped(v, axis) for v in values]))
+                row.append(_position(_warped(value, axis), _all_warped(values, axis)))
         for own, known in zip(names(configuration), self.names, strict=True):
             if len(known) > 1:
                 # Half the squared distance of two that differ is 1 / 2 + 1 / 2 of the square.
@@ -100,6 +101,11 @@ def _warped(value: float, axis: Axis) -> float:
     if axis is Axis.BANDWIDTH:
         return -1 / value  # no limit: 0
     return value
+
+
+@functools.lru_cache(maxsize=256)  # the measured values, for every configuration that is located
+def _all_warped(values: tuple[float, ...], axis: Axis) -> tuple[float, ...]:
+    return tuple(_warped(v, axis) for v in values)
 
 
 def _position(value: float, known: Sequence[float]) -> float:
