@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import nnls
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.contracts import FittedPredictor
+from farm.recommend.predictors.least_squares import nonnegative
 
 Array = NDArray[np.float64]
 
@@ -198,7 +198,7 @@ def _coefficients(terms: Array, logs: Array, *, scale: Array) -> Array:
     equal_share = np.exp(np.median(logs)) / len(scale)
     system = np.vstack([rows, _RIDGE * np.eye(len(scale)) / equal_share])
     target = np.concatenate([np.ones(len(logs)), np.full(len(scale), _RIDGE)])
-    solution, _ = nnls(system, target)
+    solution = nonnegative(system, target)
     fitted: Array = np.maximum(solution, _LEAST_SHARE * equal_share) * scale
     return fitted
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _TUNING = 1.5  # standard deviations; Huber's k has the efficiency of 96 % on normal errors
 _ROUNDS, _SCALING_ROUNDS = 4, 3
 _LEAST_SPREAD = 0.01  # of relative errors: below it nobody is an outlier
+_MOST_STEPS = 100  # for each coefficient
 LEAST_RATIO = 1e-3  # of a fitted to a measured time, so that its logarithm exists
 
 
@@ -88,14 +89,34 @@ def median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
     return max(float(values[order][half]), LEAST_RATIO)
 
 
+def nonnegative(
+    system: NDArray[np.float64], target: NDArray[np.float64], *, most_steps: int | None = None
+) -> NDArray[np.float64]:
+    """Minimise |system c - target| over c >= 0; no column of the system is 0.
+
+    Each step of the method adds a coefficient to those above 0 or takes one away. Terms that are
+    alike, of very different sizes, take many more than SciPy's three for each coefficient; where
+    they go in circles an interior method answers after `most_steps`, less exactly.
+    """
+    import numpy as np
+    from scipy.optimize import lsq_linear, nnls
+
+    steps = most_steps or _MOST_STEPS * system.shape[1]
+    try:
+        found: NDArray[np.float64] = nnls(system, target, maxiter=steps)[0]
+    except RuntimeError:
+        sizes = np.linalg.norm(system, axis=0)
+        found = lsq_linear(system / sizes, target, bounds=(0, np.inf)).x / sizes
+    return found
+
+
 def _solve(rows: Rows, prior: Prior) -> NDArray[np.float64]:
     import numpy as np
-    from scipy.optimize import nnls
 
     coefficients = prior.target.copy()
     used = np.any(rows.terms > 0, axis=0)
     root = np.sqrt(rows.weights)
     system = np.vstack([rows.terms[:, used] * root[:, None], np.diag(prior.pull[used])])
     target = np.concatenate([root, (prior.pull * prior.target)[used]])
-    coefficients[used], _ = nnls(system, target)
+    coefficients[used] = nonnegative(system, target)
     return coefficients
