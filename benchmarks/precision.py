@@ -109,7 +109,7 @@ def _stopped(cell: SweepCell, looser: Precision) -> SweepCell:
 def figures_of(found: SweepCells) -> list[Figure]:
     """Return machine time and number of jobs, both against a fixed number of repetitions.
 
-    None where no cell got precise, so that there is nothing to compare with.
+    None at all where no cell got precise, so that there is nothing to compare with.
     """
     saved = found.saving
     if saved is None or found.precision is None:

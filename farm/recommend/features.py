@@ -80,9 +80,13 @@ def _shown(value: object) -> str:
     return "none" if value is None else repr(value)
 
 
+def rounded(value: float) -> float:
+    """Return it without its last bits, in which equal values from a file may differ."""
+    return float(f"{value:.9g}")
+
+
 def _rounded(value: float | None) -> float | None:
-    """Delays are converted from milliseconds, so equal ones may differ in their last bits."""
-    return None if value is None else float(f"{value:.9g}")
+    return None if value is None else rounded(value)
 
 
 def plain(configuration: Configuration) -> Configuration:

@@ -37,6 +37,19 @@ class Prediction:
     measurement_ids: tuple[int, ...] = ()
     unknown_because: str | None = None
 
+    @classmethod
+    def unknown(cls, because: str | None) -> Prediction:
+        """Return the prediction that says nothing but why."""
+        return cls(
+            step_time_s=None,
+            low_s=None,
+            high_s=None,
+            low80_s=None,
+            high80_s=None,
+            basis=Basis.UNKNOWN,
+            unknown_because=because,
+        )
+
 
 class Suspicion(Protocol):
     """A measurement that is hard to believe, and why."""

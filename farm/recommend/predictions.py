@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from farm.recommend.configuration import Configuration
 from farm.recommend.kept.memory import Memory
 from farm.recommend.observations import Loaded, load
-from farm.recommend.prediction import Basis, Prediction
+from farm.recommend.prediction import Prediction
 from farm.recommend.queries import Meant, meant
 from farm.recommend.service import Models, check_origin
 
@@ -53,7 +53,9 @@ def predict_queries(
         found = kinds.get(fingerprint, _Known()).meant(given)
         configuration, why = found.configuration, found.unknown_because
         if configuration is None or why is not None:
-            answered[index] = Answered(configuration=configuration, prediction=unknown(why))
+            answered[index] = Answered(
+                configuration=configuration, prediction=Prediction.unknown(why)
+            )
         else:
             kind = (fingerprint, configuration.model, configuration.dataset)
             asked.setdefault(kind, []).append((index, configuration))
@@ -98,19 +100,6 @@ def _early(configuration: Configuration) -> Configuration:
     return dataclasses.replace(configuration, framework=None, placement=None)
 
 
-def unknown(because: str | None) -> Prediction:
-    """Return the prediction that says nothing but why."""
-    return Prediction(
-        step_time_s=None,
-        low_s=None,
-        high_s=None,
-        low80_s=None,
-        high80_s=None,
-        basis=Basis.UNKNOWN,
-        unknown_because=because,
-    )
-
-
 def _predict(
     session: Session,
     configurations: Sequence[Configuration],
@@ -123,12 +112,12 @@ def _predict(
     knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
     if (model, dataset) not in knowledge.workloads:
         why = f"nothing is measured of {model or 'no model'} on {dataset or 'no data set'}"
-        return [unknown(why)] * len(configurations)
+        return [Prediction.unknown(why)] * len(configurations)
     models = Models(knowledge, memory, may_wait=True)
     fitted = models.of(fingerprint)
     if fitted is None:
         lacking = models.used[fingerprint].lacking_because if fingerprint in models.used else None
-        return [unknown(lacking or "no step time was measured on such hardware")] * len(
+        return [Prediction.unknown(lacking or "no step time was measured on such hardware")] * len(
             configurations
         )
     return fitted.predict(configurations)

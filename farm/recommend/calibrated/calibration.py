@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from farm.recommend.calibrated.conformal import Conformal, Errors
 from farm.recommend.calibrated.held_out import HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, Space, names
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
+from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -50,16 +50,17 @@ class Calibration:
         configurations: Sequence[Configuration],
         log_scales: Sequence[float],
         *,
+        places: Array,
         is_constant: bool = False,
     ) -> Array:
         """Return them in ln(time) for k questions with the same gaps: (k, len(AIMS)).
 
+        `places`: where the neighbourhood locates them.
         What lacks on several axes was not held out together, which would take too many fits: each
         axis counts as a doubt of its own, and their squares add up.
         """
         import numpy as np
 
-        at = self.neighbourhood.locate(configurations)
         scales = np.array(log_scales, dtype=float)
         squares = np.zeros((len(configurations), len(NO_EVIDENCE)))
         alone: list[Gap | None] = [None]
@@ -71,7 +72,7 @@ class Calibration:
             elif is_constant:
                 widths = np.array(conformal.constants)[None, :]
             else:
-                widths = conformal.half_widths(at, scales) * self._stretch(gap, configurations)
+                widths = conformal.half_widths(places, scales) * self._stretch(gap, configurations)
             squares += widths**2
         result: Array = np.sqrt(squares)
         return result
@@ -192,6 +193,6 @@ def varied(space: Space) -> list[Axis]:
         values = {v for c in space.configurations if (v := space.value(c, axis)) is not None}
         if len(values) > 1:
             found.append(axis)
-    if len({names(c) for c in space.configurations if not c.is_one_machine}) > 1:
+    if len({named(c) for c in space.configurations if not c.is_one_machine}) > 1:
         found.append(Axis.NAMES)
     return found

@@ -8,14 +8,14 @@ size, too, was left out of the training altogether.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from farm.recommend.calibrated.novelty import Axis, Gap, Space, names
+from farm.recommend.calibrated.novelty import Axis, Gap, Space
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
+from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ def _axes(gaps: Iterable[Gap]) -> set[Axis]:
     return {gap.axis for gap in gaps}
 
 
+Refit = Callable[[Sequence[Observation]], FittedPredictor]
+
+
 @runtime_checkable
 class Refitting(Protocol):
     """A fitted predictor that can be fitted to a part of its observations in much less time.
@@ -96,6 +99,11 @@ class Refitting(Protocol):
     """
 
     def refit(self, observations: Sequence[Observation]) -> FittedPredictor: ...
+
+
+def refit_of(fitted: FittedPredictor | None, predictor: Predictor) -> Refit:
+    """Return the quickest way to fit to a part of what `fitted` was fitted to, if there is one."""
+    return fitted.refit if isinstance(fitted, Refitting) else predictor.fit
 
 
 def hold_out(
@@ -112,7 +120,7 @@ def hold_out(
     """
     import numpy as np
 
-    refit = fitted.refit if isinstance(fitted, Refitting) else predictor.fit
+    refit = refit_of(fitted, predictor)
     configurations = [plain(o.configuration) for o in observations]
     whole = Space.of(configurations)
     number_of: dict[Hashable, int] = {}
@@ -184,7 +192,7 @@ def _group(axis: Axis | None, space: Space) -> Group:
     if axis is None:
         return lambda c: c
     if axis is Axis.NAMES:
-        return lambda c: None if c.is_one_machine else names(c)
+        return lambda c: None if c.is_one_machine else named(c)
     return lambda c: space.value(c, axis)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Space, names
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Space
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import plain
+from farm.recommend.features import named, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, space: Space) -> Neighbourhood:
-        known = [names(c) for c in space.configurations]
+        known = [named(c) for c in space.configurations]
         return cls(
             space=space,
             values=tuple(
@@ -87,7 +87,7 @@ class Neighbourhood:
                 row.append(0.0)
             else:
                 row.append(_position(_warped(value, axis), _all_warped(values, axis)))
-        for own, known in zip(names(configuration), self.names, strict=True):
+        for own, known in zip(named(configuration), self.names, strict=True):
             if len(known) > 1:
                 # Half the squared distance of two that differ is 1 / 2 + 1 / 2 of the square.
                 row += [_NAME_DISTANCE / math.sqrt(2) * (own == name) for name in known]

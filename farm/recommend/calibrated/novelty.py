@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import NAMES, plain
+from farm.recommend.features import NAMES, named, plain, rounded
 
 
 class Axis(enum.Enum):
@@ -83,7 +83,7 @@ class Space:
         is_weak = keeps_replica_batch(ours)
         curves: dict[bool, dict[tuple[object, ...], list[Configuration]]] = {True: {}, False: {}}
         for c in ours:
-            curves[c.is_one_machine].setdefault(names(c), []).append(c)
+            curves[c.is_one_machine].setdefault(named(c), []).append(c)
         return cls(
             configurations=ours,
             is_weak=is_weak,
@@ -109,7 +109,7 @@ class Space:
         if asked.is_one_machine and not self._curves[True]:
             return frozenset({Gap(Axis.ALONE, Side.BELOW, is_everywhere=True)})
         curves = self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
-        own = names(asked)
+        own = named(asked)
         gaps = set()
         if own not in curves:
             gaps.add(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
@@ -175,12 +175,7 @@ def _value(configuration: Configuration, axis: Axis, *, is_weak: bool) -> float 
             raise AssertionError(f"{axis.value}: not a number")
     if number is None:
         return math.inf
-    return _rounded(number) if number else 0.0
-
-
-def names(configuration: Configuration) -> tuple[object, ...]:
-    """Return what is free text or a name: configurations that agree in it form one curve."""
-    return tuple(getattr(configuration, name) for name in NAMES)
+    return rounded(number) if number else 0.0
 
 
 def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:
@@ -190,7 +185,7 @@ def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:
     gangs, the global one in doubt.
     """
     gangs = [c for c in configurations if not c.is_one_machine]
-    replica = {_rounded(c.per_replica_batch_size) for c in gangs}
+    replica = {rounded(c.per_replica_batch_size) for c in gangs}
     return len(replica) < len({c.global_batch_size for c in gangs})
 
 
@@ -201,8 +196,3 @@ def _are_related(alone: tuple[object, ...], gang: tuple[object, ...]) -> bool:
         for name, a, b in zip(NAMES, alone, gang, strict=True)
         if name not in ("placement", "strategy", "network")
     )
-
-
-def _rounded(number: float) -> float:
-    """Return the number without its last bits, in which equal values from a file may differ."""
-    return float(f"{number:.9g}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.conformal import AIMS
-from farm.recommend.calibrated.held_out import Refitting
+from farm.recommend.calibrated.held_out import refit_of
 from farm.recommend.calibrated.novelty import Gap
 from farm.recommend.calibrated.repetitions import Repetitions, weighted_median_s
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
@@ -46,10 +46,9 @@ def fit_step_time_model(
     calibration = calibrate(observations, chosen, fitted=fitted, asked=asked)
     suspicions = find_suspicious(observations, calibration.held_out)
     weighted = believed(observations, suspicions)
-    refit = fitted.refit if isinstance(fitted, Refitting) else chosen.fit
     model = CalibratedModel(
         predictor_name=chosen.name,
-        fitted=refit(weighted) if suspicions else fitted,
+        fitted=refit_of(fitted, chosen)(weighted) if suspicions else fitted,
         calibration=calibration,
         repetitions=Repetitions.of(weighted),
         suspicions=tuple(suspicions),
@@ -84,25 +83,27 @@ class CalibratedModel:
             if plain(configuration) in self.repetitions.observations:
                 answers[i] = self._measured(configuration, estimate)
             elif estimate.step_time_s is None:
-                answers[i] = _unknown(estimate.unknown_because)
+                answers[i] = Prediction.unknown(estimate.unknown_because)
             else:
                 groups.setdefault(self.calibration.space.gaps(configuration), []).append(i)
         for gaps, positions in groups.items():
             asked = [configurations[i] for i in positions]
+            places = self.calibration.neighbourhood.locate(asked)
+            log_scales = [estimates[i].log_scale for i in positions]
             widths = self.calibration.half_widths(
-                gaps, asked, [estimates[i].log_scale for i in positions], is_constant=is_constant
+                gaps, asked, log_scales, places=places, is_constant=is_constant
             )
-            for i, width, ids in zip(positions, widths, self._nearest(asked), strict=True):
+            for i, width, ids in zip(positions, widths, self._nearest(places), strict=True):
                 answers[i] = _between(estimates[i], gaps, width, ids)
         return [answers[i] for i in range(len(configurations))]
 
-    def _nearest(self, configurations: Sequence[Configuration]) -> list[tuple[int, ...]]:
-        """Return the ids of the measurements nearest to each, counted in measured values."""
+    def _nearest(self, places: NDArray[np.float64]) -> list[tuple[int, ...]]:
+        """Return the ids of the measurements nearest to each place, counted in measured values."""
         import numpy as np
 
         known = self.calibration
         found = []
-        for place in known.neighbourhood.locate(configurations):
+        for place in places:
             distances = np.sum((known.places - place) ** 2, axis=1)
             order = np.argsort(distances, kind="stable")[:_NEAREST_COUNT]
             found.append(tuple(sorted(known.observations[i].measurement_id for i in order)))
@@ -138,18 +139,6 @@ class CalibratedModel:
             basis=Basis.MEASURED,
             measurement_ids=tuple(o.measurement_id for o in group),
         )
-
-
-def _unknown(because: str | None) -> Prediction:
-    return Prediction(
-        step_time_s=None,
-        low_s=None,
-        high_s=None,
-        low80_s=None,
-        high80_s=None,
-        basis=Basis.UNKNOWN,
-        unknown_because=because,
-    )
 
 
 def _between(

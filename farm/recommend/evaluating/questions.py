@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from farm.recommend.calibrated.novelty import Axis, Space, names
+from farm.recommend.calibrated.novelty import Axis, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.choices import choices
 from farm.recommend.evaluating.few_shot import Factor
+from farm.recommend.features import named
 
 # At the same per-replica batch size more machines always train on more examples a second. What
 # is minimised there is the time per example x (1 + machines / 16), which has a least value.
@@ -27,7 +28,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
     for c in space.configurations:
         if not c.is_one_machine:
             network = (c.one_way_delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio, c.jitter_s)
-            key = (names(c), network, space.value(c, Axis.BATCH))
+            key = (named(c), network, space.value(c, Axis.BATCH))
             gangs.setdefault(key, []).append(c)
     found = []
     for curve in gangs.values():
@@ -42,7 +43,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
 def _begins(space: Space, alone: Configuration, gang: Configuration) -> bool:
     """Whether one machine is the beginning of a gang's curve: the same but for the network."""
     same_batch = space.value(alone, Axis.BATCH) == space.value(gang, Axis.BATCH)
-    return same_batch and names(alone)[:-1] == names(gang)[:-1]
+    return same_batch and named(alone)[:-1] == named(gang)[:-1]
 
 
 def factor(configurations: Sequence[Configuration], *, machine_price: float) -> Factor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.features import CONDITIONS
+from farm.recommend.features import CONDITIONS, rounded
 from farm.recommend.predictors.cells import Cells
 from farm.recommend.predictors.columns import Columns, Names
 from farm.recommend.predictors.numbering import Numbering
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _BEYOND = 0.1  # the weight of an axis whose measurements are all on one side
 _UNMEASURED = -1  # names
-_DIGITS = 9  # delays were converted from milliseconds, so equal ones may differ in their last bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +184,9 @@ def _conditions(columns: Columns) -> NDArray[np.float64]:
     import numpy as np
 
     found = np.empty((len(columns), len(CONDITIONS)))
-    for rounded, name in zip(found.T, CONDITIONS, strict=True):
+    for amounts, name in zip(found.T, CONDITIONS, strict=True):
         values, which = np.unique(columns.condition(name), return_inverse=True)
-        rounded[:] = np.array([float(f"{v:.{_DIGITS}g}") for v in values])[which]
+        amounts[:] = np.array([rounded(v) for v in values])[which]
     return found
 
 
