@@ -8,10 +8,10 @@ import logging
 from sqlalchemy import Engine
 
 from farm.core.agents import Heartbeat
-from farm.core.codec import storable
 from farm.core.commands import BeatConfirmed, Confirm
 from farm.core.messages import unseal
 from farm.core.reports import ReportBatch
+from farm.core.storable import storable
 from farm.store.engine import writing
 from farm.store.heartbeats import BeatEffect, record_heartbeat
 from farm.store.reports import Stored, store_batch

@@ -21,16 +21,18 @@ from typing import TypeVar, cast
 
 from farm.errors import InvalidSpec
 
-# Of free JSON; what we write ourselves has three or four.
-MAX_DEPTH = 32
-
+MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+
+# Metadata of a field: a table that is not looked into. Who does must read it with `from_json`.
+UNREAD: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
 
 T = TypeVar("T")
 _Reader = Callable[[object], object]
 
 # Of a key, in the path that an error names: a long one would be copied with every item below it.
 _SHOWN_CHARACTERS = 80
+_NO_NUMBER = (object, 0.0, 0.0)  # JSON has no bare object
 
 
 def to_json(value: object) -> object:
@@ -70,21 +72,6 @@ def canonical_json(value: object) -> str:
 def content_hash(value: object) -> str:
     """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
-
-
-def storable(value: object) -> object:
-    """Replace in free JSON what no database stores in a text: NUL, and half a surrogate pair.
-
-    The log of a crashed program may hold any, and Python writes a file name that is not UTF-8 in
-    such halves; losing the character is better than the report.
-    """
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {str(storable(key)): storable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [storable(item) for item in value]
-    return value
 
 
 class _Misfit(Exception):
@@ -180,30 +167,58 @@ def _enum_reader(kind: type[enum.Enum]) -> _Reader:
 def _dataclass_reader(kind: type) -> _Reader:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
-    readers = {field.name: _reader(hints[field.name]) for field in fields}
+    readers = {
+        field.name: _read_table
+        if UNREAD.items() <= field.metadata.items()
+        else _reader(hints[field.name])
+        for field in fields
+    }
     required = tuple(
         field.name
         for field in fields
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     )
 
+    def unknown(data: object) -> object:
+        raise _Misfit(data, f"one of the fields {', '.join(readers)}")
+
+    # Series hold little but numbers, and a call for each of them is most of what a sample costs.
+    numbers = {name: found for name in readers if (found := _range_of(hints[name])) is not None}
+
     def read(data: object) -> object:
         if not isinstance(data, dict):
             raise _Misfit(data, "a table")
         values: dict[str, object] = {}
-        for key, item in data.items():
-            if key not in readers:
-                raise _Misfit(item, f"one of the fields {', '.join(readers)}", _step(key))
-            try:
-                values[key] = readers[key](item)
-            except _Misfit as misfit:
-                raise misfit.below(_step(key)) from None
+        key = ""
+        try:
+            for key, item in data.items():
+                number, low, high = numbers.get(key, _NO_NUMBER)
+                if type(item) is number and low < item < high:  # type: ignore[operator] # a number
+                    values[key] = item
+                else:
+                    values[key] = readers.get(key, unknown)(item)
+        except _Misfit as misfit:
+            raise misfit.below(_step(key)) from None
         for name in required:
             if name not in values:
                 raise _Misfit(None, "a value: this field is required", _step(name))
         return kind(**values)
 
     return read
+
+
+def _range_of(kind: object) -> tuple[type, float, float] | None:
+    """Return which numbers a field takes as they are: their type, and between which bounds."""
+    for number, low, high in ((float, -math.inf, math.inf), (int, -(2**63) - 1, 2**63)):
+        if kind in (number, number | None):
+            return number, low, high
+    return None
+
+
+def _read_table(data: object) -> object:
+    if isinstance(data, dict):
+        return data
+    raise _Misfit(data, "a table")
 
 
 def _read_free(data: object, depth: int = 0) -> object:

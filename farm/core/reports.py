@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from farm.core.agents import check_agent_id
-from farm.core.codec import from_json
+from farm.core.codec import UNREAD, from_json
 from farm.core.commands import RankAddress
 from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
 from farm.errors import InvalidSpec
@@ -160,7 +160,7 @@ class Report:
     token: int
     rank: int
     kind: str  # a key of REPORTS
-    body: dict[str, object]
+    body: dict[str, object] = field(metadata=UNREAD)  # `decoded` reads it, and once is enough
 
     def __post_init__(self) -> None:
         # The store keeps what is refused, too, and counts ranks in 32 bits.

@@ -16,8 +16,9 @@ import enum
 import json
 from dataclasses import dataclass, field
 
-from farm.core.codec import from_json, storable, to_json
+from farm.core.codec import from_json, to_json
 from farm.core.spec import JobSpec
+from farm.core.storable import storable
 from farm.errors import InvalidSpec
 
 

@@ -15,13 +15,13 @@ from sqlalchemy.orm import Session
 
 from farm import registry
 from farm.core.barriers import Limits
-from farm.core.codec import storable
 from farm.core.commands import Command, StopAttempt
 from farm.core.gang import command_for
 from farm.core.lifecycle import AttemptState
 from farm.core.rendezvous import Advance, Decision, End, Resend, Wait, decide, voided
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import place
+from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView
 from farm.errors import InvalidSpec, LeaseConflict

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
-from farm.core.codec import storable
+from farm.core.codec import from_json
 from farm.core.lifecycle import RankPhase
 from farm.core.reports import (
     REPORT_NAMES,
@@ -30,6 +30,7 @@ from farm.core.reports import (
     Shaped,
     StepTimes,
 )
+from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.attempts import reached
@@ -130,8 +131,10 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
     samples: dict[tuple[int, int], list[Sample]] = {}
     late_count = 0
     moves = False
-    for report in map(_storable, fresh):
+    for sent in fresh:
+        report = sent
         try:
+            report = _storable(sent)
             body = report.decoded()
             reason = _refusal(targets.get(report.token), batch.agent_id, report)
         except InvalidSpec as error:
@@ -155,10 +158,19 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
 
 
 def _storable(report: Report) -> Report:
-    """Return the report as every database takes it. Series, the bulk of all, hold no texts."""
+    """Return the report as every database takes it. Series, the bulk of all, hold no texts.
+
+    Raises:
+        InvalidSpec: a body that no JSON text should hold.
+    """
     if report.kind in _SERIES:
         return report
-    return dataclasses.replace(report, body=cast(dict[str, object], storable(report.body)))
+    return dataclasses.replace(report, body=_checked(report.body))
+
+
+def _checked(body: dict[str, object]) -> dict[str, object]:
+    free = from_json(dict[str, object], body, where="body")
+    return cast(dict[str, object], storable(free))
 
 
 def _confirmed(session: Session, batch: ReportBatch, *, before: int, now: dt.datetime) -> int:
@@ -232,6 +244,10 @@ def _apply(session: Session, report: Report, body: ReportBody, *, now: dt.dateti
 
 
 def _late(batch: ReportBatch, report: Report, *, reason: str, now: dt.datetime) -> LateReport:
+    try:
+        body = _checked(report.body)
+    except InvalidSpec:
+        body = {}  # no database would take it; the reason says what was wrong with it
     return LateReport(
         agent_id=batch.agent_id,
         generation=batch.generation,
@@ -239,7 +255,7 @@ def _late(batch: ReportBatch, report: Report, *, reason: str, now: dt.datetime) 
         token=report.token,
         rank=report.rank,
         kind=report.kind[:32],
-        body=report.body,
+        body=body,
         received_at=now,
         reason=reason,
     )

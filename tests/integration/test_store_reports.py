@@ -127,6 +127,18 @@ def test_a_report_that_cannot_be_read_is_kept_aside_and_blocks_nothing(
     assert (stored.confirmed, stored.admitted_count, stored.late_count) == (3, 1, 2)
 
 
+@pytest.mark.parametrize("value", [float("nan"), "a\0b", "caf\udce9"])
+def test_what_no_database_takes_is_refused_with_its_report_alone(
+    engine: sa.Engine, token: int, value: object
+) -> None:
+    body: dict[str, object] = {"samples": [{"tick": 1, "cpu_ratio": value}]}
+    broken = Report(number=1, token=token, rank=0, kind="samples", body=body)
+    stored = store(engine, [broken, report(2, samples(2), token=token)])
+    assert (stored.confirmed, stored.admitted_count, stored.late_count) == (2, 1, 1)
+    with reading(engine) as session:
+        assert "cpu_ratio" in session.scalars(select(LateReport)).one().reason
+
+
 def test_a_nul_in_a_log_costs_the_character_and_not_the_report(
     engine: sa.Engine, token: int
 ) -> None:

@@ -8,7 +8,7 @@ from farm.core.agents import Heartbeat
 from farm.core.codec import canonical_json, from_json
 from farm.core.commands import COMMANDS
 from farm.core.messages import unseal
-from farm.core.reports import REPORTS, Report, ReportBatch, Sample, Samples
+from farm.core.reports import REPORTS, ReportBatch, Sample, Samples
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import TrainerResult, read_event
 from farm.errors import InvalidSpec
@@ -86,9 +86,8 @@ def test_samples_survive_json_to_the_last_bit(samples: Samples) -> None:
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_whatever_free_json_is_taken_can_be_written_again(body: dict[str, object]) -> None:
-    data = {"number": 1, "token": 1, "rank": 0, "kind": "ended", "body": body}
-    if not is_refused(Report, data):
-        assert json.loads(canonical_json(from_json(Report, data)))["body"] == body
+    if not is_refused(dict[str, object], body):
+        assert json.loads(canonical_json(from_json(dict[str, object], body))) == body
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**30])

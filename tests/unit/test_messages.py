@@ -183,6 +183,15 @@ def test_a_numbered_report_carries_its_body_through_a_batch(body: ReportBody) ->
     assert received.reports[0].decoded() == body
 
 
+def test_a_batch_arrives_with_a_report_whose_body_does_not_fit() -> None:
+    report = Report(number=1, token=7, rank=0, kind="samples", body={"samples": 3})
+    batch = ReportBatch(agent_id="a1", generation="g1", reports=(report,))
+    assert unseal(ReportBatch, over_the_wire(batch)) == batch
+    envelope = {**over_the_wire(batch), "message": {**to_json(batch), "reports": [{"body": 3}]}}  # type: ignore[dict-item] # a table
+    with pytest.raises(InvalidSpec, match=r"^reports\[0\]\.body: expected a table"):
+        unseal(ReportBatch, envelope)
+
+
 def test_a_message_of_another_version_is_refused() -> None:
     envelope = over_the_wire(COMMAND_EXAMPLES[0])
     envelope["version"] = WIRE_VERSION + 1
