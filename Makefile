@@ -21,10 +21,14 @@ help:
 demo: $(VENV)/installed-run
 	@exec $(BIN)/farm demo $(ARGS)
 
-# Pure tests share the cores; what starts processes and measures time has them to itself.
+# Tests of the store and the pages need a database alone, and share the cores with the pure ones.
+# What starts processes and measures time has them to itself.
+SHARING := tests/integration/test_store_*.py tests/integration/test_web_*.py
 test: $(VENV)/installed-dev
-	$(BIN)/pytest tests/unit tests/property -n 2 -m "not root and not browser"
-	$(BIN)/pytest tests/integration tests/e2e -m "not root and not browser"
+	$(BIN)/pytest tests/unit tests/property $(wildcard $(SHARING)) -n 2 --dist loadfile \
+	    -m "not root and not browser"
+	$(BIN)/pytest tests/integration tests/e2e $(SHARING:%=--ignore-glob=%) \
+	    -m "not root and not browser"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
