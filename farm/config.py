@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -34,7 +34,7 @@ SERVER_SETTINGS = (
     Setting(
         name="FARM_API_TOKEN",
         default=None,
-        meaning="what a request that changes something must present; required beyond loopback",
+        meaning="a token with every scope, beside those of `farm token`",
     ),
     Setting(
         name="FARM_HOME",
@@ -59,6 +59,18 @@ SERVER_SETTINGS = (
         default="8080",
         meaning="its port",
         parse=whole_number(1, 65535),
+    ),
+    Setting(
+        name="FARM_OPEN_READING",
+        default="0",
+        meaning="1: reading needs no token, whoever reaches the web server",
+        parse=whole_number(0, 1),
+    ),
+    Setting(
+        name="FARM_PROXY_COUNT",
+        default="0",
+        meaning="proxies before the web server that tell it who asks, and by http or https",
+        parse=whole_number(0, 10),
     ),
     Setting(
         name="FARM_LEASE_S",
@@ -115,14 +127,17 @@ SERVER_SETTINGS = (
 class Settings:
     """Checked values of `SERVER_SETTINGS`."""
 
-    database_url: str
-    broker_url: str
-    api_token: str | None
+    # None of these is shown where settings are: each is a secret, or holds a password.
+    database_url: str = field(repr=False)
+    broker_url: str = field(repr=False)
+    api_token: str | None = field(repr=False)
     home: Path
     data_dir: str | None
     prices: Path | None
     web_host: str
     web_port: int
+    open_reading: int
+    proxy_count: int
     lease_s: float
     reserve_after_s: float
     max_attempts: int
@@ -152,6 +167,8 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         prices=Path(prices) if (prices := cast(str | None, values["FARM_PRICES"])) else None,
         web_host=cast(str, values["FARM_WEB_HOST"]),
         web_port=cast(int, values["FARM_WEB_PORT"]),
+        open_reading=cast(int, values["FARM_OPEN_READING"]),
+        proxy_count=cast(int, values["FARM_PROXY_COUNT"]),
         lease_s=cast(float, values["FARM_LEASE_S"]),
         reserve_after_s=cast(float, values["FARM_RESERVE_AFTER_S"]),
         max_attempts=cast(int, values["FARM_MAX_ATTEMPTS"]),

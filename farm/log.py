@@ -13,8 +13,8 @@ from typing import Any
 
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# These report every reconnection and every message at INFO.
-_CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug")
+# These report every reconnection, message or refusal at INFO.
+_CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
 
 
 class _LineFormatter(logging.Formatter):

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
+from werkzeug.test import TestResponse
 
 from farm.config import Settings, load_settings
 from farm.core.agents import AgentState
+from farm.core.api_tokens import SECRET_BYTES, Scope, make_token, token_hash
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.reports import RankEnded, Sample, StepTimes
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind, TrainerResult
+from farm.store.api_tokens import add_token
 from farm.store.engine import writing
 from farm.store.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests import factories
+from tests.described_client import DescribedClient
 from web.app import create_app
 
 TOKEN = "a token of this test"  # the farm's, where a test sets one
@@ -47,14 +52,55 @@ def web_settings(**environ: str) -> Settings:
 
 
 def client_of(engine: sa.Engine, **environ: str) -> FlaskClient:
-    """A client of an application on that store."""
-    return create_app(web_settings(**environ), engine=engine).test_client()
+    """A client of an application on that store; it holds the API to its document."""
+    app = create_app(web_settings(**environ), engine=engine)
+    app.test_client_class = DescribedClient
+    return app.test_client()
 
 
-def csrf_of(client: FlaskClient, path: str = "/") -> str:
+def csrf_of(client: FlaskClient, path: str = "/sweeps/new") -> str:
     """Open a page and return the token that its forms send back."""
     page = client.get(path).get_data(as_text=True)
     return page.split('name="csrf_token" value="', 1)[1].split('"', 1)[0]
+
+
+def make_api_token(
+    engine: sa.Engine,
+    name: str = "ci",
+    *,
+    scope: Scope = Scope.ADMIN,
+    expires_at: dt.datetime | None = None,
+) -> str:
+    """Add a token to the store, and return what its owner presents."""
+    token = make_token(secrets.token_bytes(SECRET_BYTES))
+    with writing(engine) as session:
+        add_token(
+            session,
+            name=name,
+            scope=scope,
+            secret_hash=token_hash(token),
+            now=dt.datetime.now(dt.UTC),
+            expires_at=expires_at,
+        )
+    return token
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that presents a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def sign_in(client: FlaskClient, token: str, **fields: str) -> TestResponse:
+    """Send the form of the sign-in page."""
+    data = {"token": token, "csrf_token": csrf_of(client, "/login"), **fields}
+    return client.post("/login", data=data)
+
+
+def without_limits(client: FlaskClient) -> FlaskClient:
+    """Let a client ask as often as it likes, for tests that are about something else."""
+    for limiter in client.application.extensions["limiter"]:
+        limiter.enabled = False
+    return client
 
 
 @dataclass(frozen=True, slots=True)

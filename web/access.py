@@ -1,37 +1,55 @@
-"""Who may ask, and who may change something.
+"""Who may ask for what, and what other people's web pages cannot do.
 
-Reading is open to everyone who reaches the server. A change needs the token, as a bearer or
-through a signed-in session with its CSRF token. Without a token the server listens on loopback
-only, where the danger is other people's web pages in the user's own browser: they must not post
-(origin, content type, CSRF token) nor read through a name they control (Host).
+What a route needs its view says (`web.scopes`); who asks, and with which scope, `web.callers`
+finds out. A request comes with its token as a bearer, or from a browser that was signed in with
+one, whose changes need the session's CSRF token as well. Reading needs a token too, unless
+FARM_OPEN_READING says otherwise.
+
+An open farm asks nobody. There the danger is other people's web pages in the user's own browser:
+they must not post (origin, content type, CSRF token), nor read through a name they control (Host),
+nor keep the server busy by loading what costs much (fetch metadata).
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
+import logging
 import secrets
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from flask import Flask, Response, redirect, request, session, url_for
+from flask import Flask, Response, current_app, g, redirect, request, session, url_for
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from farm.core.api_tokens import Scope
+from web import limits
 from web.backend import backend
-from web.errors import Refused
+from web.callers import Caller, caller, is_loopback, known_caller
+from web.errors import Refused, is_for_programs
+from web.scopes import SAFE_METHODS, needed_scope
 
-MAX_BODY_BYTES = 1 << 20
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 1 << 20  # unless an endpoint `takes_up_to` more
+_LIMIT = "max_body_bytes"
+_View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CSRF = "csrf"  # in a session
+# Where `web.shared_looks` puts the token of each viewer: a word that no page contains by itself.
+PLACE_OF_TOKEN = secrets.token_urlsafe(24)
+_LONGEST_WAY_BACK = 1000  # escaped once more, it must fit into a request line of 4094 bytes
 # A form of another site cannot send these without asking first, which is never granted.
 _GUARDED_TYPES = frozenset({"application/json", "application/toml"})
+CONTENT_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
 _HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
-        "object-src 'none'"
-    ),
+    "Content-Security-Policy": CONTENT_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -44,64 +62,106 @@ _HEADERS = {
 
 def install(app: Flask) -> None:
     """Check every request before its endpoint runs, and harden every response."""
-    app.before_request(_check)
+    app.before_request(_recognise)
+    # Between the two: limits need to know who asks, and nobody may guess beyond them.
+    limits.install(app)
+    app.before_request(_admit)
     app.after_request(_harden)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address means this machine itself."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_signed_in() -> bool:
-    """Tell whether this browser may change something: always where no token is set."""
-    return backend().settings.api_token is None or session.get("signed_in") is True
-
-
-def sign_in(token: str) -> bool:
-    """Sign this browser's session in if the token is right. Mutates the session."""
-    expected = backend().settings.api_token
-    if expected is None or not _same(token, expected):
-        return False
-    session.clear()
-    session["signed_in"] = True
-    return True
 
 
 def csrf_token() -> str:
     """Return the session's secret that every form must send back, made on first use."""
-    token: str = session.setdefault("csrf", secrets.token_urlsafe(24))
+    if g.get("has_place_of_token", False):
+        return PLACE_OF_TOKEN
+    token: str = session.setdefault(_CSRF, secrets.token_urlsafe(24))
     return token
 
 
-def _check() -> ResponseReturnValue | None:
-    _check_host()
-    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
+def shown_access() -> dict[str, bool]:
+    """Return what pages show or leave out by who looks at them. Error pages may not know."""
+    who = known_caller()
+    return {
+        "is_signed_in": who is not None and who.scope is not None,
+        "may_submit": who is not None and who.may(Scope.SUBMIT),
+        "may_administer": who is not None and who.may(Scope.ADMIN),
+        "needs_token": who is not None and not who.is_farm_open,
+    }
+
+
+def own_address(text: str) -> str | None:
+    """Return a path of this server, where to go after signing in; None for anything else.
+
+    Browsers read backslashes as slashes, and two slashes as the start of another site's name.
+    """
+    is_path = text.startswith("/") and not text.startswith("//")
+    return text if is_path and text.isprintable() and "\\" not in text else None
+
+
+def takes_up_to(limit_bytes: int) -> Callable[[_View], _View]:
+    """Let an endpoint take larger bodies than the others. To stand below its route."""
+
+    def mark(view: _View) -> _View:
+        vars(view)[_LIMIT] = limit_bytes
+        return view
+
+    return mark
+
+
+def _recognise() -> None:
+    view = current_app.view_functions.get(request.endpoint or "")
+    limit_bytes = getattr(view, _LIMIT, MAX_BODY_BYTES)
+    request.max_content_length = limit_bytes
+    if request.content_length is not None and request.content_length > limit_bytes:
         raise RequestEntityTooLarge
     # An unknown address is answered as such, whoever asks.
-    if request.routing_exception is not None or request.method in _SAFE_METHODS:
+    if request.routing_exception is None and needed_scope() is not None and caller().is_farm_open:
+        _check_host()
+
+
+def _admit() -> ResponseReturnValue | None:
+    if request.routing_exception is not None:
         return None
+    needed = needed_scope()
+    # Even where reading is open: else an answer would tell, uncounted, whether a guess was right.
+    if needed is not None and caller().is_wrong:
+        raise _unauthorised(caller())
+    if request.method in SAFE_METHODS:
+        if needed is None:
+            return None
+        _check_embedding()
+        return None if _may_read(needed) else _turn_away(needed)
     if request.path.startswith("/api/"):
-        _check_api()
+        _check_api(needed or Scope.READ)
         return None
-    return _check_form()
+    return _check_form(needed)
+
+
+def _may_read(needed: Scope) -> bool:
+    if needed is Scope.READ and backend().settings.open_reading == 1:
+        return True
+    return caller().may(needed)
+
+
+def _turn_away(needed: Scope) -> ResponseReturnValue:
+    who = caller()
+    if who.scope is not None:
+        raise _forbidden(who, needed)
+    if is_for_programs(request.path):
+        raise _unauthorised(who)
+    query = request.query_string.decode(errors="replace")
+    back = f"{request.path}?{query}" if query else request.path
+    is_worth_it = back != "/" and len(back) <= _LONGEST_WAY_BACK
+    to = url_for("login.get_login", next=back if is_worth_it else None)
+    return redirect(to, HTTPStatus.SEE_OTHER)
 
 
 def _check_host() -> None:
-    settings = backend().settings
-    if settings.api_token is not None:
-        return
     host = _host_of(f"//{request.headers.get('Host', '')}")
-    if not (is_loopback(host) or host == settings.web_host.strip("[]").lower()):
+    if not (is_loopback(host) or host == backend().settings.web_host.strip("[]").lower()):
         raise Refused(
             HTTPStatus.MISDIRECTED_REQUEST,
             f"Host: expected a loopback name such as localhost, got {host[:80]!r}; "
-            "to serve under other names set FARM_API_TOKEN",
+            "to serve under other names make a token: `farm token create NAME --scope admin`",
         )
 
 
@@ -112,37 +172,41 @@ def _host_of(address: str) -> str:
         return ""  # such as a bracket that is never closed
 
 
-def _check_api() -> None:
-    expected = backend().settings.api_token
-    scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
-    if expected is not None and scheme.lower() == "bearer":
-        if _same(presented.strip(), expected):
-            return
-        raise _unauthorised("Authorization: the token is wrong")
-    _check_origin()
-    if expected is not None:
-        if not is_signed_in():
-            raise _unauthorised("Authorization: expected 'Bearer' and the token FARM_API_TOKEN")
-        if not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
+def _check_api(needed: Scope) -> None:
+    who = caller()
+    if not who.is_bearer:
+        _check_origin()
+        if who.scope is None:
+            raise _unauthorised(who)
+        if who.is_farm_open:
+            _check_type()
+        elif not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
             raise Refused(
                 HTTPStatus.FORBIDDEN, f"{CSRF_HEADER}: expected the token of this sign-in"
             )
-    elif request.mimetype not in _GUARDED_TYPES:
+    if not who.may(needed):
+        raise _forbidden(who, needed)
+
+
+def _check_type() -> None:
+    if request.mimetype not in _GUARDED_TYPES:
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type: expected application/json, got {request.mimetype[:80]!r}",
         )
 
 
-def _check_form() -> ResponseReturnValue | None:
+def _check_form(needed: Scope | None) -> ResponseReturnValue | None:
     _check_origin()
-    if not is_signed_in() and request.endpoint != "login.post_login":
+    if needed is not None and caller().scope is None:
         return redirect(url_for("login.get_login"), HTTPStatus.SEE_OTHER)
     if not _same(request.form.get(CSRF_FIELD, ""), csrf_token()):
         raise Refused(
             HTTPStatus.FORBIDDEN,
             "this form is too old, or its cookie is missing: load the page again, then repeat it",
         )
+    if needed is not None and not caller().may(needed):
+        raise _forbidden(caller(), needed)
     return None
 
 
@@ -151,23 +215,55 @@ def _check_origin() -> None:
     origin = request.headers.get("Origin")
     own = request.headers.get("Host", "").lower()
     is_foreign = origin is not None and origin.lower().partition("://")[2] != own
-    if is_foreign or request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+    if is_foreign or _is_from_elsewhere():
         raise Refused(HTTPStatus.FORBIDDEN, "the request comes from another site's page")
 
 
-def _unauthorised(detail: str) -> Refused:
+def _check_embedding() -> None:
+    """Let other sites lead to a page, and load nothing of it into theirs."""
+    modes = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
+    if _is_from_elsewhere() and modes != ("navigate", "document"):
+        raise Refused(HTTPStatus.FORBIDDEN, "another site's page must not load this")
+
+
+def _is_from_elsewhere() -> bool:
+    return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+
+
+def _unauthorised(who: Caller) -> Refused:
+    """Say that a token is needed, or that this one is wrong, which is counted."""
+    challenge = 'Bearer realm="benchfarm"'
+    detail = "Authorization: expected 'Bearer' and a token of this farm (`farm token create`)"
+    if who.is_wrong:
+        limits.note_failure()
+        logger.warning("wrong token presented", extra={"address": request.remote_addr})
+        challenge += ', error="invalid_token"'
+        detail = "Authorization: the token is wrong, expired or revoked"
+    return Refused(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
+
+
+def _forbidden(who: Caller, needed: Scope) -> Refused:
+    has = "no scope" if who.scope is None else f"the scope {who.scope.value}"
     return Refused(
-        HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer realm="benchfarm"'}
+        HTTPStatus.FORBIDDEN,
+        f"this needs a token with the scope {needed.value}, and {who.token} has {has}",
+        headers={
+            "WWW-Authenticate": 'Bearer realm="benchfarm", error="insufficient_scope", '
+            f'scope="{needed.value}"'
+        },
     )
 
 
 def _same(presented: str, expected: str) -> bool:
     """Compare in a time that does not tell how much of it was right."""
-    return hmac.compare_digest(presented.encode(errors="replace"), expected.encode())
+    return hmac.compare_digest(presented.encode(errors="backslashreplace"), expected.encode())
 
 
 def _harden(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
-    response.headers.setdefault("Cache-Control", "no-cache")
+    # For one reader: by no cache that several share, and asked for anew each time.
+    response.headers.setdefault("Cache-Control", "private, no-cache")
+    if response.cache_control.private:
+        response.vary.update(("Authorization", "Cookie"))
     return response

@@ -1,31 +1,39 @@
 """What follows from a sweep's measurements: one answer for each workload, batch size and network.
 
 Kept until the store has other measurements, since pages ask again every two seconds and each
-answer reads every measurement of its workload. Only what was measured is compared: a page that
-follows a sweep must not fit predictions with every result, on what may be the machine it measures.
+answer reads every measurement of its workload. Where there are many, a thread answers, and what was
+found before is shown meanwhile. Only what was measured is compared: a page that follows a sweep
+must not fit predictions with every result, on what may be the machine it measures.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.measurement import OK
-from farm.core.scaling import Baselines, baselines
 from farm.core.spec import TrainingPass
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.kept.memory import Memory
 from farm.recommend.service import recommend
+from farm.store.cell_rows import measured_conditions
 from farm.store.dashboard import measurement_stamp
-from farm.store.measurements import Filter, list_measurements
-from farm.store.result_tables import MeasurementRow
+from farm.store.engine import reading
+
+logger = logging.getLogger(__name__)
 
 MAX_ANSWERS = 8
-_MOST_MEASUREMENTS = 20_000
+MANY_MEASUREMENTS = 500  # answers to fewer are made within the request
 _SWEEPS_KEPT = 32
+_REST_S = 15.0  # between two answers that take long
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,45 +57,84 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """`single`: how fast one machine was, for the efficiency of gangs."""
-
+class _Kept:
+    stamp: Hashable
     advice: Sequence[Advice]
-    single: Baselines
+    made_at_s: float  # of the monotonic clock
 
 
-class FindingsCache:
-    """The findings of the sweeps that were looked at last. Threads share it."""
+class AdviceCache:
+    """The advice of the sweeps that were looked at last. Threads share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: sa.Engine, memory: Memory, *, many: int = MANY_MEASUREMENTS) -> None:
+        self._engine = engine
+        self._memory = memory
+        self._many = many
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, tuple[Hashable, Findings]] = OrderedDict()
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._is_working = False
 
-    def of_sweep(self, session: Session, sweep_id: int) -> Findings:
-        """Return what follows from the measurements that the session sees."""
+    def of_sweep(self, session: Session, sweep_id: int) -> Sequence[Advice] | None:
+        """Return what follows from the measurements that the session sees, or saw before.
+
+        None: that is being worked out, ask again.
+        """
         stamp = measurement_stamp(session)
         with self._lock:
             known = self._kept.get(sweep_id)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MOST_MEASUREMENTS)
-        findings = Findings(advise(session, rows), baselines(rows))
+        if known is not None and known.stamp == stamp:
+            return known.advice
+        if _count(stamp) <= self._many:
+            return self._make(session, sweep_id, stamp)
+        if known is None or time.monotonic() - known.made_at_s >= _REST_S:
+            self._start(sweep_id)
+        return known.advice if known is not None else None
+
+    def _make(self, session: Session, sweep_id: int, stamp: Hashable) -> Sequence[Advice]:
+        advice = advise(session, measured_conditions(session, sweep_id), self._memory)
+        self._keep(sweep_id, _Kept(stamp, advice, time.monotonic()))
+        return advice
+
+    def _keep(self, sweep_id: int, made: _Kept) -> None:
         with self._lock:
-            self._kept[sweep_id] = (stamp, findings)
+            self._kept[sweep_id] = made
             self._kept.move_to_end(sweep_id)
             while len(self._kept) > _SWEEPS_KEPT:
                 self._kept.popitem(last=False)
-        return findings
+
+    def _start(self, sweep_id: int) -> None:
+        with self._lock:
+            if self._is_working:
+                return  # one at a time: whoever asks again comes next
+            self._is_working = True
+        threading.Thread(target=self._work, args=(sweep_id,), name="advice", daemon=True).start()
+
+    def _work(self, sweep_id: int) -> None:
+        try:
+            with reading(self._engine) as session:
+                self._make(session, sweep_id, measurement_stamp(session))
+        except Exception:
+            logger.exception("the advice of a sweep could not be made", extra={"sweep": sweep_id})
+            self._keep(sweep_id, _Kept(None, (), time.monotonic()))  # not again with every look
+        finally:
+            with self._lock:
+                self._is_working = False
 
 
-def advise(session: Session, measurements: Sequence[MeasurementRow]) -> list[Advice]:
+def advise(session: Session, conditions: Sequence[Any], memory: Memory) -> list[Advice]:
     """Answer for the conditions of the sweep's measurements, at most `MAX_ANSWERS` of them.
 
     The answers rest on everything that the farm has measured, other sweeps included.
     """
     advice = []
-    for question in _questions(measurements)[:MAX_ANSWERS]:
-        answer = recommend(session, question=question, objective=Objective())
+    for question in _questions(conditions)[:MAX_ANSWERS]:
+        answer = recommend(
+            session,
+            question=question,
+            objective=Objective(),
+            memory=memory,
+            is_predicting=False,
+        )
         best = answer.recommended
         others = [
             option
@@ -98,22 +145,19 @@ def advise(session: Session, measurements: Sequence[MeasurementRow]) -> list[Adv
     return advice
 
 
-def _questions(measurements: Sequence[MeasurementRow]) -> list[Question]:
+def _questions(conditions: Sequence[Any]) -> list[Question]:
     """Return each condition once. One machine fits every network, so gangs set the networks."""
-    usable = [row for row in measurements if row.status == OK and row.model and row.dataset]
-    asked: dict[Question, None] = {}
-    of_gangs = {_work(row) for row in usable if row.world_size > 1}
-    for row in usable:
-        if row.world_size > 1 or _work(row) not in of_gangs:
-            asked.setdefault(_question(row))
+    usable = [row for row in conditions if row.model and row.dataset]
+    of_gangs = {_work(row) for row in usable if row.is_gang}
+    asked = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
     return sorted(asked, key=_order)
 
 
-def _work(row: MeasurementRow) -> tuple[str | None, str | None, str, int]:
+def _work(row: Any) -> tuple[str | None, str | None, str, int]:
     return row.model, row.dataset, row.training_pass, row.global_batch_size
 
 
-def _question(row: MeasurementRow) -> Question:
+def _question(row: Any) -> Question:
     return Question(
         origin=row.origin,
         model=row.model,
@@ -127,7 +171,7 @@ def _question(row: MeasurementRow) -> Question:
     )
 
 
-def _order(question: Question) -> tuple[str, str, str, int, float, float]:
+def _order(question: Question) -> tuple[str, str, str, int, float, float, float, float]:
     return (
         question.model or "",
         question.dataset or "",
@@ -135,4 +179,13 @@ def _order(question: Question) -> tuple[str, str, str, int, float, float]:
         question.global_batch_size,
         question.one_way_delay_s,
         question.packet_loss_ratio,
+        question.bandwidth_bytes_per_s or math.inf,
+        question.jitter_s,
     )
+
+
+def _count(stamp: Hashable) -> int:
+    """Return how many measurements the store has, which its stamp begins with."""
+    assert isinstance(stamp, tuple)
+    count: int = stamp[0]
+    return count

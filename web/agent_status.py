@@ -1,12 +1,20 @@
-"""One word for how an agent is, from what it said last and when."""
+"""How an agent is: in one word, from what it said last and when, and what stands beside that."""
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from farm.core.agents import AgentState
+from farm.store.dashboard import ServedRank
 from farm.store.tables import Agent
+from web.display import MISSING, duration
+
+# Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
+_CLOCK_TOLERANCE_S = 1.0
+_MINUS = "\u2212"
 
 
 class AgentStatus(enum.Enum):
@@ -17,6 +25,42 @@ class AgentStatus(enum.Enum):
     DRAINED = "drained"  # idle, but takes nothing new
     LEAVING = "leaving"
     LOST = "lost"  # no heartbeat for a lease
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """An agent as pages show it. `served`: what it is leased for, None for nothing."""
+
+    agent: Agent
+    status: AgentStatus
+    served: ServedRank | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its heartbeats arrive."""
+        return self.status is not AgentStatus.LOST
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it takes no rank until somebody mends that; None where it is gone anyway."""
+        found: str | None = self.agent.facts.get("trouble")
+        return found if self.is_live else None
+
+    @property
+    def capabilities(self) -> Sequence[str]:
+        """What it can do beyond training, as it says itself."""
+        found: Sequence[str] = self.agent.facts["capabilities"]
+        return found
+
+    @property
+    def clock(self) -> str:
+        """How far its clock is ahead of the server's, or behind it."""
+        return clock_text(self.agent.clock_offset_s)
+
+    @property
+    def is_clock_off(self) -> bool:
+        """Whether that is so far that its log cannot be read beside the server's."""
+        return abs(self.agent.clock_offset_s or 0.0) > _CLOCK_TOLERANCE_S
 
 
 def is_live(agent: Agent, *, now: dt.datetime, lease_s: float) -> bool:
@@ -38,3 +82,11 @@ def agent_status(agent: Agent, *, now: dt.datetime, lease_s: float) -> AgentStat
     if agent.unclean_token is not None or agent.state is AgentState.BUSY:
         return AgentStatus.CLEANING_UP
     return AgentStatus.DRAINED if agent.is_drained else AgentStatus.IDLE
+
+
+def clock_text(offset_s: float | None) -> str:
+    """Write how far a clock is ahead, or, with a minus, behind."""
+    if offset_s is None:
+        return MISSING
+    sign = "+" if offset_s > 0 else _MINUS if offset_s < 0 else ""
+    return f"{sign}{duration(abs(offset_s))}"

@@ -6,19 +6,20 @@ import secrets
 from datetime import timedelta
 
 import sqlalchemy as sa
-from flask import Flask
+from apiflask import APIFlask
+from flask import Flask, request
+from flask.sessions import SecureCookieSessionInterface
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.config import Settings
-from farm.recommend.kept.memory import Memory
-from farm.recommend.prices import load_prices
 from farm.store.engine import make_engine
-from web import access, backend, display, errors
-from web.api import RESOURCES
+from web import access, backend, display, errors, plotly, shared_looks
+from web.api import RESOURCES, openapi
 from web.pages import PAGES
 
 
-def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> Flask:
+def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFlask:
     """Build the application; nothing is connected yet.
 
     The caller disposes of an engine it hands in; one made here lives as long as the process.
@@ -26,42 +27,60 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> Flask:
     Raises:
         InvalidSpec: FARM_DATABASE_URL is no database URL, or FARM_PRICES no price table.
     """
-    app = Flask("web")
+    app = APIFlask(
+        "web",
+        title="Benchfarm",
+        version=farm.__version__,
+        # The document and its page are ours: with an ETag, and without a script of others.
+        enable_openapi=False,
+        json_errors=False,
+    )
     app.config.update(
         # Random for each process: a restart signs everybody out, and nothing has to be kept.
         SECRET_KEY=secrets.token_bytes(32),
         # Cookies know no ports, and two farms on one machine must not share a session.
         SESSION_COOKIE_NAME=f"benchfarm_{settings.web_port}",
         SESSION_COOKIE_HTTPONLY=True,
-        SESSION_COOKIE_SAMESITE="Strict",
+        # Not Strict: who follows a link from elsewhere to a page would have to sign in anew. What
+        # changes something needs the CSRF token, and is refused when it comes from elsewhere.
+        SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=timedelta(hours=12),
         MAX_CONTENT_LENGTH=access.MAX_BODY_BYTES,
         MAX_FORM_MEMORY_SIZE=access.MAX_BODY_BYTES,
         MAX_FORM_PARTS=20,
     )
+    app.session_interface = _Sessions()
+    if settings.proxy_count:
+        # Not X-Forwarded-Host: a proxy that does not set it hands on what anybody claims.
+        count = settings.proxy_count
+        behind_proxies = ProxyFix(app.wsgi_app, x_for=count, x_proto=count)
+        app.wsgi_app = behind_proxies  # type: ignore[method-assign] # as Flask takes middleware
     app.json.sort_keys = False  # type: ignore[attr-defined] # the default provider has it
-    behind = backend.Backend(
-        settings=settings,
-        engine=engine or make_engine(settings.database_url),
-        memory=Memory.of_server(settings.home),
-        prices=load_prices(settings.prices),
-    )
+    behind = backend.make_backend(settings, engine or make_engine(settings.database_url))
     backend.install(app, behind)
     errors.install(app)
+    openapi.install(app)
     access.install(app)
+    shared_looks.install(app)
     display.install(app)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(access.csrf_token)
     app.context_processor(_of_every_page)
-    for blueprint in (*PAGES, *RESOURCES):
+    for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)
     return app
 
 
+class _Sessions(SecureCookieSessionInterface):
+    """Signed cookies that go over TLS alone wherever they came over it."""
+
+    def get_cookie_secure(self, app: Flask) -> bool:
+        return request.is_secure
+
+
 def _of_every_page() -> dict[str, object]:
     return {
-        "is_signed_in": access.is_signed_in(),
-        "needs_token": backend.backend().settings.api_token is not None,
+        **access.shown_access(),
         "now": backend.now(),
         "version": farm.__version__,
     }

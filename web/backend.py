@@ -7,6 +7,8 @@ rings a bell that may be lost: the scheduler looks by itself now and then.
 from __future__ import annotations
 
 import datetime as dt
+import time
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -18,12 +20,20 @@ from werkzeug.wrappers import Response
 
 from farm.config import Settings
 from farm.recommend.kept.memory import Memory
-from farm.recommend.prices import Prices
+from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
+from farm.store.stamps import job_stamps, sweep_stamps
 from farm.wire import Wake
-from web.advice import FindingsCache
+from web.advice import AdviceCache
+from web.background import Background
+from web.changes import Changes, Kind, Look, Subject
+from web.drafts import Drafts, Sent
+from web.drawings import Drawings
+from web.kept_tables import KeptTables
+from web.uploads import Uploads
 
 _KEY = "benchfarm"
+_BUSY_S = 2.0  # how often a job that runs counts as changed
 _R = TypeVar("_R", bound=Response)
 
 
@@ -33,7 +43,33 @@ class Backend:
     engine: sa.Engine
     memory: Memory
     prices: Prices
-    findings: FindingsCache = field(default_factory=FindingsCache)
+    changes: Changes
+    advice: AdviceCache
+    tables: KeptTables = field(default_factory=KeptTables)
+    background: Background = field(default_factory=Background)
+    uploads: Uploads = field(default_factory=Uploads)
+    drafts: Drafts = field(default_factory=Drafts)
+    sent: Sent = field(default_factory=Sent)
+    drawings: Drawings = field(default_factory=Drawings)
+    # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
+    expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))
+
+
+def make_backend(settings: Settings, engine: sa.Engine) -> Backend:
+    """Build what the requests of one process share.
+
+    Raises:
+        InvalidSpec: FARM_PRICES is no price table.
+    """
+    memory = Memory.of_server(settings.home)
+    return Backend(
+        settings=settings,
+        engine=engine,
+        memory=memory,
+        prices=load_prices(settings.prices),
+        changes=Changes(_look(engine)),
+        advice=AdviceCache(engine, memory),
+    )
 
 
 def install(app: Flask, backend: Backend) -> None:
@@ -69,3 +105,20 @@ def ring_after(response: _R) -> _R:
 def now() -> dt.datetime:
     """Read the clock: the one place where requests do."""
     return dt.datetime.now(dt.UTC)
+
+
+def _look(engine: sa.Engine) -> Look:
+    """Return what looks at the watched sweeps and jobs of a store."""
+
+    def look(subjects: frozenset[Subject]) -> dict[Subject, Hashable]:
+        ids = {kind: {s.row_id for s in subjects if s.kind is kind} for kind in Kind}
+        beat = int(time.monotonic() / _BUSY_S)
+        with reading(engine) as session:
+            sweeps = sweep_stamps(session, ids[Kind.SWEEP])
+            jobs = job_stamps(session, ids[Kind.JOB], beat=beat)
+        return {
+            **{Subject(Kind.SWEEP, row_id): stamp for row_id, stamp in sweeps.items()},
+            **{Subject(Kind.JOB, row_id): stamp for row_id, stamp in jobs.items()},
+        }
+
+    return look

@@ -29,6 +29,7 @@ def install(app: Flask) -> None:
         percent,
         count,
         decimal,
+        dollars,
         clock,
         ago,
         shares,
@@ -114,6 +115,13 @@ def count(value: float | None) -> str:
 def decimal(value: float | None) -> str:
     """Write a number with three significant digits."""
     return MISSING if value is None else _three_digits(value)
+
+
+def dollars(usd: float | None) -> str:
+    """Write an amount of money, of which the cheapest training costs less than a cent."""
+    if usd is None:
+        return MISSING
+    return f"{count(usd) if usd >= 999.5 else f'{usd:.3g}'} USD"
 
 
 def clock(instant: dt.datetime | None) -> str:

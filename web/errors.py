@@ -20,11 +20,12 @@ from farm.errors import (
     NotFound,
     Unreachable,
 )
+from web.scopes import SAFE_METHODS
 
 logger = logging.getLogger(__name__)
 
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROGRAM_PATHS = ("/api/", "/health/", "/metrics")
+_DOCS_PATH = "/api/v1/docs"  # the page about them
 
 
 class Refused(FarmError):
@@ -45,6 +46,11 @@ def install(app: Flask) -> None:
     app.register_error_handler(Exception, _bug)
 
 
+def is_for_programs(path: str) -> bool:
+    """Tell whether programs ask for this address, rather than people."""
+    return path.startswith(_PROGRAM_PATHS) and not path.startswith(_DOCS_PATH)
+
+
 def status_of(error: FarmError) -> HTTPStatus:
     """Return the status that tells a client what it can do about the error.
 
@@ -53,7 +59,7 @@ def status_of(error: FarmError) -> HTTPStatus:
     match error:
         case Refused():
             return error.status
-        case InvalidSpec() if request.method in _SAFE_METHODS:
+        case InvalidSpec() if request.method in SAFE_METHODS:
             return HTTPStatus.BAD_REQUEST
         case InvalidSpec():
             return HTTPStatus.UNPROCESSABLE_ENTITY
@@ -95,7 +101,7 @@ def _answer(
     field: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    if request.path.startswith(_PROGRAM_PATHS):
+    if is_for_programs(request.path):
         return problem(status, detail, field=field, headers=headers)
     page = render_template("error.html", status=status, detail=detail)
     response = Response(page, status.value, content_type="text/html; charset=utf-8")
@@ -105,7 +111,7 @@ def _answer(
 
 def _farm_error(error: FarmError) -> Response:
     status = status_of(error)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refused):
         logger.error("request failed: %s", error)
     headers = error.headers if isinstance(error, Refused) else None
     field = error.field if isinstance(error, InvalidSpec) else None
@@ -135,7 +141,8 @@ def _in_our_words(status: HTTPStatus, error: HTTPException) -> str:
             allowed = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
             return f"{shown}: {request.method} is not possible here, expected {allowed}"
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            return "the body is larger than the limit of 1 MiB"
+            limit_bytes = request.max_content_length or 0
+            return f"the body is larger than the limit of {limit_bytes / 2**20:g} MiB"
         case _:
             return error.description or status.phrase
 

@@ -18,9 +18,13 @@ from web.errors import Refused
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
-_LARGEST_ID = 2**63 - 1
+LARGEST_ID = 2**63 - 1
 # The parser's time grows with the square of a dotted key's parts: 20 000 took 7 s.
 _MAX_DOTS_IN_LINE = 1000
+MAX_NAME_CHARACTERS = 200
+# Of no name: controls and ends of lines. Written so that JSON Schema takes it too.
+UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+_NAME = re.compile(f"[^{UNPRINTABLE}]{{1,{MAX_NAME_CHARACTERS}}}")
 # float() also takes spaces, underscores and the digits of every script.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _E = TypeVar("_E", bound=enum.Enum)
@@ -90,7 +94,8 @@ def query(*allowed: str) -> MultiDict[str, str]:
     """
     for name, values in request.args.lists():
         if name not in allowed:
-            raise InvalidSpec(name, values[0], f"no parameter but {', '.join(allowed)}")
+            shown = ", ".join(allowed) or "none at all"
+            raise InvalidSpec(name, values[0], f"no parameter but {shown}")
         if len(values) > 1:
             raise InvalidSpec(name, values, "a parameter given once")
     return request.args
@@ -153,8 +158,9 @@ def choice(args: MultiDict[str, str], name: str, kind: type[_E]) -> _E | None:
 def short_text(args: MultiDict[str, str], name: str) -> str | None:
     """Read a parameter that names something; None where it is absent."""
     text = args.get(name)
-    if text is not None and (not text or len(text) > 200 or not text.isprintable()):
-        raise InvalidSpec(name, text, "a text of 1 to 200 printable characters")
+    if text is not None and not _NAME.fullmatch(text):
+        expected = f"a text of 1 to {MAX_NAME_CHARACTERS} printable characters"
+        raise InvalidSpec(name, text, expected)
     return text
 
 
@@ -188,7 +194,7 @@ def texts(args: MultiDict[str, str], name: str) -> tuple[str, ...]:
     text = short_text(args, name)
     if text is None:
         return ()
-    items = tuple(item.strip() for item in text.split(","))
+    items = tuple(item.strip(" ") for item in text.split(","))
     if not all(items):
         raise InvalidSpec(name, text, "names with commas between them")
     return items
@@ -206,11 +212,14 @@ def wholes(args: MultiDict[str, str], name: str, *, high: int) -> tuple[int, ...
 
 
 def _natural(text: str, *, low: int = 1) -> int | None:
-    # int() also takes signs, spaces, underscores and the digits of every script.
+    # int() also takes signs, spaces, underscores and the digits of every script. One number, one
+    # text: a zero in front would make two addresses of one row.
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         return None
+    if text.startswith("0") and text != "0":
+        return None
     value = int(text)
-    return value if low <= value <= _LARGEST_ID else None
+    return value if low <= value <= LARGEST_ID else None
 
 
 def _body_text() -> str:

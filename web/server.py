@@ -6,23 +6,27 @@ are signed with a secret of that process.
 
 from __future__ import annotations
 
+import datetime as dt
 import socket
 import struct
 from typing import Any
 
+import sqlalchemy as sa
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it has none
 
 from farm.config import Settings
 from farm.errors import InvalidSpec
 from farm.recommend.prices import load_prices
-from farm.store.engine import make_engine
+from farm.store.api_tokens import has_active_token
+from farm.store.engine import make_engine, reading
 from farm.store.schema import check_schema
-from web.access import is_loopback
 from web.app import create_app
+from web.callers import is_beyond_loopback
 
-# Each waiting client holds a thread; a proxy in front takes that from us in production.
-_THREADS = 64
+# Each stream of events holds a thread, 40 at most, and so does each client that waits; a proxy in
+# front takes the latter from us in production.
+_THREADS = 96
 _CLIENT_TIMEOUT_S = 15
 _STOP_TIMEOUT_S = 5
 
@@ -35,16 +39,11 @@ def run(settings: Settings) -> None:
             or FARM_PRICES is no price table.
         Unreachable: the database does not answer, or its schema is not this version's.
     """
-    if settings.api_token is None and not is_loopback(settings.web_host):
-        raise InvalidSpec(
-            "FARM_WEB_HOST",
-            settings.web_host,
-            "a loopback address such as 127.0.0.1, or a token in FARM_API_TOKEN",
-        )
     load_prices(settings.prices)  # a table that does not fit is said here and not by a worker
     engine = make_engine(settings.database_url)
     try:
         check_schema(engine)
+        _require_token(settings, engine)
     finally:
         # The worker is forked from here and must not inherit a connection.
         engine.dispose()
@@ -54,6 +53,20 @@ def run(settings: Settings) -> None:
         # Gunicorn ends every stop this way, the ordered one too.
         if end.code:
             raise
+
+
+def _require_token(settings: Settings, engine: sa.Engine) -> None:
+    """Refuse a farm that others can reach and nobody can sign in to."""
+    if settings.api_token is not None or not is_beyond_loopback(settings):
+        return
+    with reading(engine) as session:
+        if has_active_token(session, now=dt.datetime.now(dt.UTC)):
+            return
+    token = "a token: make one with `farm token create NAME --scope admin`, or set FARM_API_TOKEN"
+    if settings.proxy_count > 0:
+        raise InvalidSpec("FARM_PROXY_COUNT", settings.proxy_count, f"0, or {token}")
+    expected = f"a loopback address such as 127.0.0.1, or {token}"
+    raise InvalidSpec("FARM_WEB_HOST", settings.web_host, expected)
 
 
 class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
@@ -74,6 +87,8 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "timeout": 60,
             "graceful_timeout": _STOP_TIMEOUT_S,
             "loglevel": "warning",
+            # FARM_PROXY_COUNT alone decides; else any program here could claim to be a proxy.
+            "forwarded_allow_ips": "",
             "proc_name": "farm-web",
             "control_socket_disable": True,
             "when_ready": lambda _: print(f"dashboard at {address(self._settings)}", flush=True),

@@ -8,14 +8,14 @@ from collections import deque
 from pathlib import Path
 
 from farm.core.codec import to_json
-from farm.core.reports import REPORT_NAMES, RankEnded, ReportBody, Samples, StepTimes
+from farm.core.reports import REPORT_NAMES, LogPart, RankEnded, ReportBody, Samples, StepTimes
 from farm.core.trainer_lines import Epoch, Failure
 from worker_agent.spool import Spool
 
 logger = logging.getLogger(__name__)
 
 # What comes all the time while a rank trains. Nobody decides anything by it before the rank's end.
-_SERIES = (Samples, StepTimes, Epoch)
+_SERIES = (Samples, StepTimes, Epoch, LogPart)
 
 
 class Journal:

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,12 +25,13 @@ from farm.core.trainer_lines import (
 from farm.errors import InvalidSpec, TrainerFailed
 from worker_agent.child import Child
 from worker_agent.leftovers import MARK
+from worker_agent.logs import TrainerLog
 from worker_agent.template import TemplateProcess
 
 logger = logging.getLogger(__name__)
 
 _LINE_LIMIT = 4 * 1024 * 1024
-_TAIL_BYTES = 8 * 1024
+_READ_BYTES = 64 * 1024  # as much as a pipe holds
 _NOT_STARTED = 127  # as a shell says it
 # The go line of a large gang is longer than a pipe's default of 64 KiB, and nothing must wait
 # for a trainer to read.
@@ -90,9 +90,7 @@ class TrainerProcess:
         self._on_event = on_event
         self._on_exit = on_exit
         self._template = template
-        self._tail_lock = threading.Lock()  # both readers add to the tail
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self.log = TrainerLog()
         self._start_lock = threading.Lock()  # nothing is started once it has been killed
         self._is_killed = False
         self._is_settled = threading.Event()  # it has started, or never will
@@ -134,9 +132,7 @@ class TrainerProcess:
     @property
     def log_tail(self) -> str:
         """The end of what it printed."""
-        with self._tail_lock:
-            tail = b"".join(self._tail)
-        return tail[-_TAIL_BYTES:].decode(errors="replace")
+        return self.log.tail
 
     def write(self, line: Assignment | GoLine) -> None:
         """Hand it a line. One that has died does not mind: its exit is reported anyway.
@@ -235,6 +231,9 @@ class TrainerProcess:
         self._is_settled.wait()
         with io.BufferedReader(self._stdout) as lines:
             while line := lines.readline(_LINE_LIMIT):
+                if has_warned and not line.startswith(b"{"):
+                    self.log.add(line)  # an error for each of a million lines would take a core
+                    continue
                 try:
                     event = read_event(line.decode(errors="replace"))
                 except InvalidSpec as error:
@@ -243,22 +242,14 @@ class TrainerProcess:
                     if not has_warned:
                         logger.warning("trainer wrote a line that is no event: %s", error)
                     has_warned = True
-                    self._keep(line)
+                    self.log.add(line)
                     continue
                 self._on_event(event)
 
     def _read_log(self) -> None:
         with self._stderr as stream:
-            while chunk := stream.read(4096):
-                self._keep(chunk)
-
-    def _keep(self, chunk: bytes) -> None:
-        chunk = chunk[-_TAIL_BYTES:]
-        with self._tail_lock:
-            self._tail.append(chunk)
-            self._tail_bytes += len(chunk)
-            while self._tail_bytes - len(self._tail[0]) >= _TAIL_BYTES:
-                self._tail_bytes -= len(self._tail.popleft())
+            while chunk := stream.read(_READ_BYTES):
+                self.log.add(chunk)
 
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:

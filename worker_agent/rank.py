@@ -24,6 +24,7 @@ from farm.core.trainer_lines import (
 from farm.errors import InvalidSpec, TrainerFailed
 from worker_agent.cluster import go_lines
 from worker_agent.deadlines import Deadlines
+from worker_agent.delivery import GATHER_S
 from worker_agent.events import (
     NetworkMeasured,
     Purpose,
@@ -90,6 +91,7 @@ class Rank:
         self._shape_timeout_s = 0.0
         self._deadlines = Deadlines()
         self._clear_at: float | None = None
+        self._log_due_s = now + GATHER_S
 
     @property
     def is_over(self) -> bool:
@@ -170,9 +172,12 @@ class Rank:
             self._on_cleared(event)
 
     def tick(self, *, now: float) -> None:
-        """Enforce the limits that have run out."""
+        """Enforce the limits that have run out, and send on what the trainers have written."""
         if self._clear_at is not None and now >= self._clear_at:
             self._clear()
+        if now >= self._log_due_s and not (self._is_stopped or self.is_over):
+            self._log_due_s = now + GATHER_S
+            self._report_log()
         if self.is_ending:
             return
         expired = self._deadlines.expired(now)
@@ -262,9 +267,14 @@ class Rank:
             logger.warning("rank is void: %s", event.failure, extra={"token": self.token})
             # What it measured may have been another network, and so may what comes next.
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
+        self._report_log(is_last=True)
         outcome = self._failure or self._results[0]
         log_tail = self._resources.log_tail()
         self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
+
+    def _report_log(self, *, is_last: bool = False) -> None:
+        for part in self._resources.log_parts(is_last=is_last):
+            self._report(part)
 
     def _enter(self, phase: Phase, deadline: float, message: str) -> None:
         self._phase = phase

@@ -8,11 +8,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from farm.core.commands import RankAddress, StartRank
-from farm.core.reports import PeerBandwidth, PeerRtt, Sample
+from farm.core.reports import LogPart, PeerBandwidth, PeerRtt, Sample
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Assignment, Event, GoLine
 from farm.errors import EmulationFailed
@@ -29,6 +29,7 @@ from worker_agent.events import (
 )
 from worker_agent.gang_network import GangNetwork
 from worker_agent.leftovers import kill_marked
+from worker_agent.logs import RankLog
 from worker_agent.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
@@ -64,6 +65,7 @@ class RankResources:
         self._template = template
         self._held: list[socket.socket] = []
         self._trainers: list[TrainerProcess] = []
+        self._log = RankLog()
         self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
         self._rtts_back: tuple[PeerRtt, ...] = ()
@@ -86,7 +88,9 @@ class RankResources:
         )
         environment = trainer_environment(os.environ, state_dir=self._config.state_dir)
         for index, role in enumerate(roles):
-            self._trainers.append(self._start_trainer(index, role, environment))
+            trainer = self._start_trainer(index, role, environment)
+            self._trainers.append(trainer)
+            self._log.follow(role, trainer.log)
         return address
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
@@ -137,6 +141,10 @@ class RankResources:
             for role, trainer in zip(self._command.roles, self._trainers, strict=False)
         ]
         return "\n".join(tails)
+
+    def log_parts(self, *, is_last: bool = False) -> Iterator[LogPart]:
+        """Yield what the trainers have written since; `is_last`: all that is left of it."""
+        return self._log.parts(is_last=is_last)
 
     def clear(self, *, has_succeeded: bool = False) -> None:
         """Kill every process, undo the profile, free the ports; ends in a `RankCleared`.

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.core.imported import ImportedMeasurement
-from farm.core.measurement import OK
 from farm.errors import InvalidSpec
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading
 from farm.importers.published import read_publication
 from farm.importers.sheet import MAX_BYTES
 from farm.importers.table import read_table
+from farm.importing import (
+    Source,
+    failed_counts,
+    foresee,
+    import_reading,
+    of_publication,
+    of_table,
+    untimed,
+)
 from farm.store.engine import reading, writing
-from farm.store.imports import Imported, check_origin, import_measurements, preview, source_of
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from farm.store.imports import Imported
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What is imported, and how: the name it is kept with, and where to read about it."""
-
-    origin: str
-    name: str
-    citation: str | None
+class _How:
     is_replacing: bool
     is_dry_run: bool
+    as_json: bool
 
 
 @click.group("import")
@@ -64,14 +64,8 @@ def _command_of(publication: Publication) -> click.Command:
     @click.command(publication.name, help=f"{publication.what}.\n\n{publication.citation}.")
     @_options
     def command(*, replace: bool, dry_run: bool, as_json: bool) -> None:
-        source = _Source(
-            origin=publication.name,
-            name=publication.name,
-            citation=publication.citation,
-            is_replacing=replace,
-            is_dry_run=dry_run,
-        )
-        _import(read_publication(publication), source, as_json=as_json)
+        how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+        _import(read_publication(publication), of_publication(publication), how)
 
     return command
 
@@ -99,14 +93,9 @@ def table(
     Required are world_size, global_batch_size and one of step_time_s and time_per_epoch_s; a
     status other than ok needs no time.
     """
-    source = _Source(
-        origin=check_origin(origin),
-        name=f"table {file.name}",
-        citation=None,
-        is_replacing=replace,
-        is_dry_run=dry_run,
-    )
-    _import(read_table(_content(file), ignored=ignore), source, as_json=as_json)
+    source = of_table(file.name, origin=origin)
+    how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+    _import(read_table(_content(file), ignored=ignore), source, how)
 
 
 def _content(path: Path) -> bytes:
@@ -120,71 +109,40 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _import(read: Reading, source: _Source, *, as_json: bool) -> None:
-    if source.is_replacing and not read.measurements:
-        expected = "at least one row to replace the origin by; `farm origins --remove` removes it"
-        raise InvalidSpec("--replace", "a table without rows", expected)
+def _import(read: Reading, source: Source, how: _How) -> None:
     with store(settings()) as engine:
-        if source.is_dry_run:
+        if how.is_dry_run:
             with reading(engine) as session:
-                _refuse_mixing(session, source)
-                done = preview(
-                    session,
-                    read.measurements,
-                    origin=source.origin,
-                    is_replacing=source.is_replacing,
-                )
+                done = foresee(session, read, source, is_replacing=how.is_replacing)
         else:
             with writing(engine) as session:
-                _refuse_mixing(session, source)
-                done = import_measurements(
+                done = import_reading(
                     session,
-                    read.measurements,
-                    origin=source.origin,
-                    source=source.name,
+                    read,
+                    source,
                     now=dt.datetime.now(dt.UTC),
-                    is_replacing=source.is_replacing,
+                    is_replacing=how.is_replacing,
                 )
-    if as_json:
-        print_json(_json(read, source, done))
+    if how.as_json:
+        print_json(_json(read, source, done, is_dry_run=how.is_dry_run))
     else:
-        _print(read, source, done)
+        _print(read, source, done, how)
 
 
-def _refuse_mixing(session: Session, source: _Source) -> None:
-    """A published study and a table of one's own are two origins, whatever they are called."""
-    present = source_of(session, source.origin)
-    published = {publication.name for publication in IMPORTERS}
-    if present is not None and present != source.name and published & {present, source.name}:
-        expected = (
-            f"an origin that does not hold {present} already: take another name, or "
-            "`farm origins --remove` it"
-        )
-        raise InvalidSpec("origin", source.origin, expected)
-
-
-def _failed(read: Reading) -> dict[str, int]:
-    return dict(sorted(Counter(m.status for m in read.measurements if m.status != OK).items()))
-
-
-def _untimed(read: Reading) -> list[ImportedMeasurement]:
-    return [m for m in read.measurements if m.status == OK and m.step_time_s is None]
-
-
-def _json(read: Reading, source: _Source, done: Imported) -> dict[str, object]:
+def _json(read: Reading, source: Source, done: Imported, *, is_dry_run: bool) -> dict[str, object]:
     return {
         "origin": source.origin,
         "source": source.name,
         "citation": source.citation,
-        "is_dry_run": source.is_dry_run,
+        "is_dry_run": is_dry_run,
         "row_count": read.row_count,
         "repeated_count": read.repeated_count,
         "measurement_count": len(read.measurements),
         "added_count": done.added_count,
         "present_count": done.present_count,
         "removed_count": done.removed_count,
-        "failed": _failed(read),
-        "untimed_count": len(_untimed(read)),
+        "failed": failed_counts(read),
+        "untimed_count": len(untimed(read)),
         "flagged": [
             {"row": m.row_number, "kind": flag.kind, "message": flag.message}
             for m in read.measurements
@@ -196,9 +154,9 @@ def _json(read: Reading, source: _Source, done: Imported) -> dict[str, object]:
     }
 
 
-def _print(read: Reading, source: _Source, done: Imported) -> None:
-    verb = "would be " if source.is_dry_run else ""
-    removed = f", {done.removed_count} {verb}removed" if source.is_replacing else ""
+def _print(read: Reading, source: Source, done: Imported, how: _How) -> None:
+    verb = "would be " if how.is_dry_run else ""
+    removed = f", {done.removed_count} {verb}removed" if how.is_replacing else ""
     click.echo(
         f"{source.origin}: {done.added_count} measurements {verb}added, {done.present_count} were "
         f"there already{removed}"
@@ -206,11 +164,11 @@ def _print(read: Reading, source: _Source, done: Imported) -> None:
     if read.repeated_count:
         count = len(read.measurements)
         click.echo(f"{read.row_count} rows print {count} measurements, some of them twice")
-    for status, count in _failed(read).items():
+    for status, count in failed_counts(read).items():
         click.echo(f"{count} failed: {status}")
-    if untimed := _untimed(read):
+    if without_step := untimed(read):
         click.echo(
-            f"{len(untimed)} have neither step_time_s nor steps_per_epoch: their epochs are "
+            f"{len(without_step)} have neither step_time_s nor steps_per_epoch: their epochs are "
             "compared as they are, and no step is predicted from them"
         )
     _print_remarks("not used:", [(m, f.message) for m in read.measurements for f in m.flags])

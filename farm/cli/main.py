@@ -31,9 +31,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
     "jobs": ("farm.cli.jobs:jobs", "List jobs."),
     "job": ("farm.cli.jobs:job", "Tell the story of one job."),
+    "logs": ("farm.cli.logs:logs", "Print what the trainers of a job write."),
     "agents": ("farm.cli.agents:agents", "List the agents."),
     "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
     "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
+    "pause": ("farm.cli.steer:pause", "Start no further job of a sweep."),
+    "resume": ("farm.cli.steer:resume", "Start the jobs of a paused sweep again."),
     "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
     "import": ("farm.cli.imports:import_", "Put measurements made elsewhere into the store."),
     "origins": ("farm.cli.origins:origins", "List whose measurements the store has."),
@@ -42,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
     "predict": ("farm.cli.predict:predict", "Predict the step times of a file of configurations."),
     "evaluate": ("farm.cli.evaluate:evaluate", "Say how good the predictions are."),
+    "token": ("farm.cli.tokens:token", "Make, list and revoke tokens of the web server."),
     "db": ("farm.cli.db:db", "Upgrade, check, prune or copy the store."),
 }
 

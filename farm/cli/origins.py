@@ -9,7 +9,7 @@ import click
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import settings, store
-from farm.importers import IMPORTERS
+from farm.importers.sources import citation
 from farm.store.engine import reading, writing
 from farm.store.imports import OriginSummary, remove_origin
 from farm.store.imports import origins as summaries
@@ -58,8 +58,7 @@ def _source(summary: OriginSummary) -> str | None:
     """Return the citation of a published study, the file of a table, or that it was measured."""
     if summary.origin == FARM:
         return "measured by this farm"
-    citations = {publication.name: publication.citation for publication in IMPORTERS}
-    return citations.get(summary.source or "", summary.source)
+    return citation(summary.source)
 
 
 def _cells(summary: OriginSummary) -> list[str]:

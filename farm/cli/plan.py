@@ -20,17 +20,15 @@ from farm.core.spec import (
     MAX_WORLD_SIZE,
 )
 from farm.core.sweep import DEFAULT_STEPS
-from farm.errors import InvalidSpec, NotFound
+from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.recommend.observations import Loaded
     from farm.recommend.plans.planning import Known, Planned, Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 DEFAULT_COUNT = 5
-_SHOWN_DIGITS = 12  # of a fingerprint
 
 
 def _grid_options(command: _F) -> _F:
@@ -164,37 +162,29 @@ def _task(
 
 
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Known:
-    """Read what is known of one kind of hardware: the one that was asked for, or measured most."""
-    from farm.recommend.observations import load
-    from farm.recommend.plans.planning import Known
-    from farm.recommend.service import FARM
+    """Read what is known of one kind of hardware, and say of which if there are several."""
+    from farm.recommend.plans.known_origin import SHOWN_DIGITS, read_origin
     from farm.store.engine import reading
 
-    with reading(engine) as session:
-        kinds = load(session, origin=origin, model=task.model, dataset=task.dataset)
-    if not kinds and origin != FARM:
-        raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
-    fitting = [kind for key, kind in kinds.items() if (key or "").startswith(fingerprint or "")]
-    if not fitting:
-        if fingerprint:
-            shown = ", ".join((key or "none")[:_SHOWN_DIGITS] for key in kinds) or "none"
-            raise InvalidSpec("--fingerprint", fingerprint, f"the beginning of one of {shown}")
-        return Known(observations=())
-    if len(fitting) > 1:
-        _tell_of_others(fitting)
-    return Known(
-        observations=fitting[0].observations,
-        failures=[(failure.configuration, failure.status) for failure in fitting[0].failures],
-    )
-
-
-def _tell_of_others(kinds: list[Loaded]) -> None:
-    names = ", ".join((kind.fingerprint or "none")[:_SHOWN_DIGITS] for kind in kinds[1:])
-    click.echo(
-        f"farm: planned for the hardware {(kinds[0].fingerprint or 'none')[:_SHOWN_DIGITS]}, which "
-        f"was measured most; others ({names}) by --fingerprint",
-        err=True,
-    )
+    try:
+        with reading(engine) as session:
+            found = read_origin(
+                session,
+                origin=origin,
+                model=task.model,
+                dataset=task.dataset,
+                fingerprint=fingerprint,
+            )
+    except InvalidSpec as error:
+        raise InvalidSpec(f"--{error.field}", error.value, error.expected) from None
+    if len(found.fingerprints) > 1:
+        shown, *others = ((key or "none")[:SHOWN_DIGITS] for key in found.fingerprints)
+        click.echo(
+            f"farm: planned for the hardware {shown}, which was measured most; others "
+            f"({', '.join(others)}) by --fingerprint",
+            err=True,
+        )
+    return found.known
 
 
 def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_json: bool) -> None:

@@ -35,6 +35,7 @@ class Pruned:
     thinned_sample_count: int
     late_report_count: int
     spool_position_count: int
+    log_part_count: int
     silent_agents: tuple[str, ...]
     purged_message_count: int
 
@@ -47,7 +48,7 @@ class Pruned:
 @click.option(
     "--drop-after",
     type=Age("1d", _OLDEST),
-    help="Drop older samples, late reports and spool positions, as 365d.",
+    help="Drop older samples, logs, late reports and spool positions, as 365d.",
 )
 @click.option(
     "--queues-after", type=Age("1d", _OLDEST), help="Empty queues of agents silent for longer."
@@ -134,6 +135,7 @@ def _pruned(
         thinned_sample_count=plan.thinned_sample_count,
         late_report_count=plan.late_report_count,
         spool_position_count=plan.spool_position_count,
+        log_part_count=plan.log_part_count,
         silent_agents=silent,
         purged_message_count=purged_count,
     )
@@ -147,6 +149,7 @@ def _print(
         days = f", {len(pruned.dropped_partitions)} whole days" if pruned.dropped_partitions else ""
         click.echo(f"older than {retention.drop_after.days} days, {verb}dropped:")
         click.echo(f"  {pruned.dropped_sample_count} samples{days}")
+        click.echo(f"  {pruned.log_part_count} parts of logs")
         click.echo(f"  {pruned.late_report_count} late reports")
         click.echo(f"  {pruned.spool_position_count} positions of spools long replaced or gone")
     if retention.thin_after is not None:

@@ -20,6 +20,7 @@ def sweep_json(summary: SweepSummary) -> dict[str, object]:
         "name": summary.name,
         "created_at": summary.created_at,
         "state": summary.state.value,
+        "is_paused": summary.is_paused,
         "job_count": summary.job_count,
         "max_job_count": summary.max_job_count,
         "skipped_count": summary.skipped_count,

@@ -124,7 +124,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
         [
             str(summary.sweep_id),
             summary.name,
-            summary.state.value,
+            summary.status.value,
             *(str(summary.counts[state]) for state in JobState),
             cells.instant(summary.created_at),
         ]

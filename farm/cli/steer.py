@@ -1,4 +1,4 @@
-"""`farm cancel` and `farm retry`, of a whole sweep or of one job."""
+"""`farm cancel` and `farm retry`, of a sweep or of one job; `farm pause` and `farm resume`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from farm.cli.output import json_option, print_json
 from farm.cli.session import JOB_ID, ring, settings, store
 from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
-from farm.store.sweeps import find_sweep
+from farm.store.sweeps import find_sweep, set_paused
 
+_ASKED = "the command line"  # as the stories of jobs tell who did
 _sweep_argument = click.argument("sweep", required=False)
 _job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Only this job.")
 
@@ -30,8 +31,9 @@ def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 
     def change(session: Session, now: dt.datetime) -> int:
         if job_id is not None:
-            return int(request_cancel_job(session, job_id, now=now))
-        return request_cancel_sweep(session, find_sweep(session, sweep or "").id, now=now)
+            return int(request_cancel_job(session, job_id, now=now, by=_ASKED))
+        sweep_id = find_sweep(session, sweep or "").id
+        return request_cancel_sweep(session, sweep_id, now=now, by=_ASKED)
 
     count = _change(sweep, job_id, change)
     if as_json:
@@ -52,15 +54,51 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 
     def change(session: Session, now: dt.datetime) -> int:
         if job_id is not None:
-            retry_job(session, job_id, now=now)
+            retry_job(session, job_id, now=now, by=_ASKED)
             return 1
-        return retry_failed(session, find_sweep(session, sweep or "").id, now=now)
+        sweep_id = find_sweep(session, sweep or "").id
+        return retry_failed(session, sweep_id, now=now, by=_ASKED)
 
     count = _change(sweep, job_id, change)
     if as_json:
         print_json({"retried_count": count})
     else:
         click.echo(f"{count} jobs wait again")
+
+
+@click.command()
+@click.argument("sweep")
+@json_option
+def pause(sweep: str, *, as_json: bool) -> None:
+    """Start no further job of a SWEEP (its id or name). What runs goes on.
+
+    --json prints sweep_id, is_paused and changed: false where it was paused already.
+    """
+    _set_paused(sweep, is_paused=True, as_json=as_json)
+
+
+@click.command()
+@click.argument("sweep")
+@json_option
+def resume(sweep: str, *, as_json: bool) -> None:
+    """Start the jobs of a paused SWEEP (its id or name) again.
+
+    --json prints sweep_id, is_paused and changed: false where it was not paused.
+    """
+    _set_paused(sweep, is_paused=False, as_json=as_json)
+
+
+def _set_paused(sweep: str, *, is_paused: bool, as_json: bool) -> None:
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        sweep_id = find_sweep(session, sweep).id
+        has_changed = set_paused(session, sweep_id, is_paused=is_paused)
+    ring(loaded)
+    if as_json:
+        print_json({"sweep_id": sweep_id, "is_paused": is_paused, "changed": has_changed})
+    else:
+        already = "" if has_changed else " already"
+        click.echo(f"sweep {sweep_id} {'is paused' if is_paused else 'goes on'}{already}")
 
 
 def _change(

@@ -20,7 +20,8 @@ from farm.errors import FarmError
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import list_jobs, waiting_jobs
-from farm.store.sweeps import SweepSummary, finished_durations, sweep_summary
+from farm.store.sweep_loads import paces
+from farm.store.sweeps import SweepStatus, SweepSummary, sweep_summary
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -70,7 +71,7 @@ class SweepWatch:
         with reading(self._engine) as session:
             summary = sweep_summary(session, self._sweep_id)
             jobs = list_jobs(session, sweep_id=self._sweep_id, limit=_MAX_JOBS)
-            finished = finished_durations(session, self._sweep_id)
+            known = paces(session, [self._sweep_id]).get(self._sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
             waiting = waiting_jobs(session, now=now) if not active else []
@@ -93,7 +94,7 @@ class SweepWatch:
             summary=summary,
             active_count=len(active),
             attempt_count=sum(job.attempt_count for job in jobs),
-            remaining_s=remaining_s(finished, unfinished, agent_count=len(agents)),
+            remaining_s=remaining_s(known, unfinished, agent_count=len(agents)),
             reason=own[0] if own else None,
         )
 
@@ -143,7 +144,9 @@ def summary_line(snapshot: Snapshot) -> str:
     for state in (JobState.FAILED, JobState.CANCELLED):
         if summary.counts[state]:
             parts.append(f"{summary.counts[state]} {state.value}")
-    if not snapshot.is_finished:
+    if summary.status is SweepStatus.PAUSED:
+        parts.append("paused")
+    elif not snapshot.is_finished:
         if snapshot.reason is not None:
             parts.append(snapshot.reason)
         elif snapshot.remaining_s is not None:
@@ -157,7 +160,7 @@ class PlainDisplay:
     def __init__(self, *, line_every_s: float = _LINE_EVERY_S) -> None:
         self._line_every_s = line_every_s
         self._shown_at: float | None = None
-        self._shown: tuple[int, int, str | None] | None = None
+        self._shown: tuple[int, int, str | None, SweepStatus] | None = None
 
     def __enter__(self) -> PlainDisplay:
         return self
@@ -173,7 +176,8 @@ class PlainDisplay:
     def show(self, snapshot: Snapshot) -> None:
         """Print the snapshot if it says something new, or ends the sweep."""
         now = time.monotonic()
-        state = (snapshot.summary.final_count, snapshot.active_count, snapshot.reason)
+        summary = snapshot.summary
+        state = (summary.final_count, snapshot.active_count, snapshot.reason, summary.status)
         is_due = self._shown_at is None or now - self._shown_at >= self._line_every_s
         if state != self._shown and (is_due or snapshot.is_finished):
             self._shown, self._shown_at = state, now

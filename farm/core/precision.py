@@ -132,16 +132,16 @@ def cell_statistics(
     Outliers are repetitions far from the cell's median (see farm.core.outliers). They are named,
     and count in every figure all the same.
     """
-    judged = _judged(repetitions)
-    times_s = [time_s for _, time_s in judged]
+    known = judged(repetitions)
+    times_s = [time_s for _, time_s in known]
     interval = time_interval(times_s, is_sequential=precision is not None)
     return CellStatistics(
-        count=len(judged),
+        count=len(known),
         median_s=statistics.median(times_s) if times_s else None,
         low_s=interval.low_s if interval else None,
         high_s=interval.high_s if interval else None,
         target=None if precision is None else _target(repetitions, precision),
-        outlier_job_ids=tuple(judged[i][0] for i in outlier_positions(times_s)),
+        outlier_job_ids=tuple(known[i][0] for i in outlier_positions(times_s)),
     )
 
 
@@ -155,7 +155,7 @@ def next_repetitions(repetitions: Sequence[Repetition], precision: Precision) ->
     is_pending = any(r.outcome is Outcome.PENDING for r in repetitions)
     if is_pending or _target(repetitions, precision) is not Target.RUNNING:
         return 0
-    times_s = [time_s for _, time_s in _judged(repetitions)]
+    times_s = [time_s for _, time_s in judged(repetitions)]
     room = precision.max_repetitions - len(repetitions)
     if len(times_s) < precision.min_repetitions:
         return min(room, precision.min_repetitions - len(times_s))
@@ -167,7 +167,7 @@ def _target(repetitions: Sequence[Repetition], precision: Precision) -> Target:
     outcomes = {r.outcome for r in repetitions}
     if Outcome.PENDING in outcomes:
         return Target.RUNNING
-    times_s = [time_s for _, time_s in _judged(repetitions)]
+    times_s = [time_s for _, time_s in judged(repetitions)]
     if len(times_s) >= precision.min_repetitions and _is_precise(times_s, precision):
         return Target.REACHED
     if Outcome.STOPPED in outcomes or not times_s:
@@ -200,7 +200,7 @@ def _half_width(deviation: float, count: int, *, is_sequential: bool) -> float:
     return student_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)
 
 
-def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
+def judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
     """Return job and time of what was measured, on the kind of hardware with most of it."""
     kinds: dict[str | None, list[tuple[int, float]]] = {}
     for r in repetitions:

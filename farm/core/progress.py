@@ -1,32 +1,61 @@
-"""About how long a sweep will take from now on."""
+"""About how long sweeps, and the whole queue, will take from now on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 
-class FinishedJob(Protocol):
-    """`duration_s`: how long it kept its agents, from the lease to its end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long `job_count` jobs of one width kept their agents on average, from lease to end."""
 
-    @property
-    def world_size(self) -> int: ...
-
-    @property
-    def duration_s(self) -> float: ...
+    world_size: int
+    job_count: int
+    mean_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedJob:
-    """`elapsed_s`: since its gang was leased; 0 while it waits."""
+    """One job, or `job_count` that are alike. `elapsed_s`: since the lease; 0 while it waits."""
 
     world_size: int
     elapsed_s: float = 0.0
+    job_count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLoad:
+    """What is left of a sweep, and what its jobs took so far."""
+
+    paces: tuple[Pace, ...]
+    active: tuple[UnfinishedJob, ...]
+    waiting: tuple[UnfinishedJob, ...]
+    is_paused: bool = False
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedJob, ...]:
+        """All of its jobs that are not over, those that a pause holds back too."""
+        return self.active + self.waiting
+
+    @property
+    def held_count(self) -> int:
+        """How many jobs wait that nobody starts, since their sweep is paused."""
+        return _job_count(self.waiting) if self.is_paused else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOutlook:
+    """`remaining_s` None: nothing to go by. The counts: of jobs that are not in it, and why."""
+
+    remaining_s: float | None
+    held_count: int = 0  # their sweeps are paused
+    too_wide_count: int = 0  # the farm has fewer agents than they have ranks
+    unknown_count: int = 0  # no job has ever finished that would tell
 
 
 def remaining_s(
-    finished: Collection[FinishedJob], unfinished: Collection[UnfinishedJob], *, agent_count: int
+    paces: Collection[Pace], unfinished: Collection[UnfinishedJob], *, agent_count: int
 ) -> float | None:
     """Estimate the time until the last job ends, were the farm's agents all for this sweep.
 
@@ -37,21 +66,56 @@ def remaining_s(
     """
     if not unfinished:
         return 0.0
-    if not finished or any(job.world_size > agent_count for job in unfinished):
+    if not paces or any(job.world_size > agent_count for job in unfinished):
         return None
-    by_width: dict[int, list[float]] = {}
-    for done in finished:
-        by_width.setdefault(done.world_size, []).append(done.duration_s)
-    overall_s = _mean([done.duration_s for done in finished])
-    expected_s = {width: _mean(durations_s) for width, durations_s in by_width.items()}
-    total_s = 0.0
-    longest_s = 0.0
+    return max(_spent_s(paces, unfinished, agent_count=agent_count))
+
+
+def queue_outlook(
+    loads: Iterable[SweepLoad], elsewhere: Collection[Pace], *, agent_count: int
+) -> QueueOutlook:
+    """Estimate when all that is started or waits will be over, one sweep after another.
+
+    As for one sweep, by the paces of each; `elsewhere`: those of other sweeps, for those of which
+    nothing has finished yet. Labels and capabilities do not count: it is a lower bound where few
+    agents can serve what waits.
+    """
+    total_s = longest_s = 0.0
+    held_count = too_wide_count = unknown_count = known_count = 0
+    for load in loads:
+        held_count += load.held_count
+        asked = load.active if load.is_paused else load.unfinished
+        fitting = [job for job in asked if job.world_size <= agent_count]
+        too_wide_count += _job_count(asked) - _job_count(fitting)
+        paces = load.paces or elsewhere
+        if not paces:
+            unknown_count += _job_count(fitting)
+            continue
+        known_count += _job_count(fitting)
+        of_all_s, of_longest_s = _spent_s(paces, fitting, agent_count=agent_count)
+        total_s, longest_s = total_s + of_all_s, max(longest_s, of_longest_s)
+    is_empty = not known_count + too_wide_count + unknown_count
+    return QueueOutlook(
+        remaining_s=max(total_s, longest_s) if known_count or is_empty else None,
+        held_count=held_count,
+        too_wide_count=too_wide_count,
+        unknown_count=unknown_count,
+    )
+
+
+def _spent_s(
+    paces: Collection[Pace], unfinished: Collection[UnfinishedJob], *, agent_count: int
+) -> tuple[float, float]:
+    """Return what all of them take with every agent at them, and what the longest one takes."""
+    expected_s = {pace.world_size: pace.mean_s for pace in paces}
+    overall_s = sum(p.mean_s * p.job_count for p in paces) / sum(p.job_count for p in paces)
+    total_s = longest_s = 0.0
     for job in unfinished:
         left_s = max(expected_s.get(job.world_size, overall_s) - job.elapsed_s, 0.0)
-        total_s += left_s / (agent_count // job.world_size)
+        total_s += left_s * job.job_count / (agent_count // job.world_size)
         longest_s = max(longest_s, left_s)
-    return max(total_s, longest_s)
+    return total_s, longest_s
 
 
-def _mean(values_s: list[float]) -> float:
-    return sum(values_s) / len(values_s)
+def _job_count(jobs: Iterable[UnfinishedJob]) -> int:
+    return sum(job.job_count for job in jobs)

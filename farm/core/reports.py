@@ -10,6 +10,9 @@ from farm.core.commands import RankAddress
 from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
 from farm.errors import InvalidSpec
 
+LONGEST_LOG_CHARACTERS = 8 * 1024 * 1024
+LONGEST_LOG_PART_CHARACTERS = 36 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
@@ -120,6 +123,26 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """What the rank's trainers have written to their standard outputs and errors, a piece of it.
+
+    `first_character`: where in the rank's log it begins. Bytes that are no UTF-8 are replaced.
+    """
+
+    first_character: int
+    text: str
+
+    def __post_init__(self) -> None:
+        # Agents stay below both, so that no log can fill the store.
+        if not 0 <= self.first_character < LONGEST_LOG_CHARACTERS:
+            expected = f"a character from 0 to {LONGEST_LOG_CHARACTERS - 1}"
+            raise InvalidSpec("first_character", self.first_character, expected)
+        if len(self.text) > LONGEST_LOG_PART_CHARACTERS:
+            expected = f"at most {LONGEST_LOG_PART_CHARACTERS} characters"
+            raise InvalidSpec("text", f"{len(self.text)} of them", expected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnded:
     """The rank's last report: every process of it is gone and its profile is undone.
 
@@ -136,7 +159,15 @@ class RankEnded:
 
 
 ReportBody = (
-    Prepared | PeersMeasured | Shaped | RankStarted | Samples | StepTimes | Epoch | RankEnded
+    Prepared
+    | PeersMeasured
+    | Shaped
+    | RankStarted
+    | Samples
+    | StepTimes
+    | Epoch
+    | LogPart
+    | RankEnded
 )
 
 REPORTS: dict[str, type] = {
@@ -147,6 +178,7 @@ REPORTS: dict[str, type] = {
     "samples": Samples,
     "steps": StepTimes,
     "epoch": Epoch,
+    "log": LogPart,
     "ended": RankEnded,
 }
 REPORT_NAMES = {kind: name for name, kind in REPORTS.items()}

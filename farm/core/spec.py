@@ -57,6 +57,13 @@ class NetworkProfile:
         return self == NetworkProfile()
 
 
+def required_capabilities(network: NetworkProfile | None, emulator: str | None) -> frozenset[str]:
+    """Return what every agent must be able to do for the network that a job asks for."""
+    if network is None or network.is_untouched:
+        return frozenset()
+    return frozenset({emulator or EXACT_EMULATION})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One configuration to be measured once.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farm.core.codec import content_hash
@@ -27,6 +28,14 @@ _CELL = (*(field for field, _ in CONFIGURATION.values()), "fingerprint")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ImportedMeasurement)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTable:
+    """A table that was read: what it says, or every cell of it that cannot be used."""
+
+    reading: Reading | None
+    refused: tuple[InvalidSpec, ...]
+
+
 def read_table(content: bytes, *, ignored: Collection[str] = ()) -> Reading:
     """Return one measurement for each row of a CSV file.
 
@@ -37,6 +46,18 @@ def read_table(content: bytes, *, ignored: Collection[str] = ()) -> Reading:
     Raises:
         InvalidSpec: what cannot be used, by row and column; the first of all such cells.
     """
+    checked = check_table(content, ignored=ignored)
+    if checked.reading is None:
+        raise _refusal(checked.refused)
+    return checked.reading
+
+
+def check_table(content: bytes, *, ignored: Collection[str] = ()) -> CheckedTable:
+    """Do as `read_table` does, and return what has to be mended instead of raising the first of it.
+
+    Raises:
+        InvalidSpec: it is no such table at all, see `read_sheet`.
+    """
     rows = read_sheet(content, known=tuple(COLUMNS), required=REQUIRED, ignored=ignored)
     parsed, refused = [], []
     for row in rows:
@@ -44,7 +65,11 @@ def read_table(content: bytes, *, ignored: Collection[str] = ()) -> Reading:
         parsed.append(values)
         refused += wrong
     if refused:
-        raise _refusal(refused)
+        return CheckedTable(reading=None, refused=tuple(refused))
+    return CheckedTable(reading=_reading(rows, parsed), refused=())
+
+
+def _reading(rows: Sequence[SheetRow], parsed: Sequence[Mapping[str, Any]]) -> Reading:
     numbers: Counter[Hashable] = Counter()
     copies: Counter[str] = Counter()
     measurements = []
@@ -104,7 +129,7 @@ def _contradictions(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpe
     return refused
 
 
-def _refusal(refused: list[InvalidSpec]) -> InvalidSpec:
+def _refusal(refused: Sequence[InvalidSpec]) -> InvalidSpec:
     """Return the first, which says how many there are."""
     first = refused[0]
     if len(refused) == 1:

@@ -175,6 +175,8 @@ class Recommendation:
     `recommended` None goes with a `reason`. `measurement_count`: how many measurements of the
     workload were looked at. `predictor`: what made the predictions among the options, and
     `predictor_measurement_count` how many measurements it was fitted to; None where there are none.
+    `is_preliminary`: predictions are being fitted or renewed, so the same question may soon get
+    another answer.
     """
 
     model: str | None
@@ -187,6 +189,7 @@ class Recommendation:
     measurement_count: int = 0
     predictor: str | None = None
     predictor_measurement_count: int | None = None
+    is_preliminary: bool = False
 
     def to_json(self) -> Mapping[str, object]:
         """Return the JSON values of the API's answer."""

@@ -21,23 +21,37 @@ class ExpectedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineTime:
+    """What a sweep takes of machines of one instance type, None where that is not known."""
+
+    instance_type: str | None
+    machine_s: float
+    price_usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """Of the `known_count` jobs of which something can be said; `unknown`: reason to number.
 
-    `training_s` is their time one after another, and `training_high_s` the sum of the upper ends of
-    the 90 % intervals. `machine_s` has each machine's time, starting included: `overhead_s` a job,
-    the median of jobs that succeeded, None where there were none. `cost_usd`: None where the price
-    of a machine is not known.
+    `training_s` is their time one after another; `training_low_s` and `training_high_s` are the
+    sums of the ends of the 90 % intervals, so the sum lies between them more surely than that.
+    `machine_s` has each machine's time, starting included: `overhead_s` a job, the median of jobs
+    that succeeded, None where there were none. `cost_usd` and its ends: None where the price of a
+    machine is not known.
     """
 
     job_count: int
     known_count: int
     unknown: Mapping[str, int]
     training_s: float
+    training_low_s: float
     training_high_s: float
     overhead_s: float | None
     machine_s: float
+    machines: tuple[MachineTime, ...]
     cost_usd: float | None
+    cost_low_usd: float | None
+    cost_high_usd: float | None
 
 
 def expectation(
@@ -49,8 +63,8 @@ def expectation(
     """Add up what is predicted of a sweep's jobs."""
     job_count = known_count = 0
     unknown: Counter[str] = Counter()
-    training_s = high_s = machine_s = 0.0
-    cost_usd: float | None = 0.0
+    training = _Range()
+    by_type: dict[str | None, _Range] = {}
     for job in jobs:
         job_count += 1
         steps, step_s = step_count(job.spec, job.train_examples_count), job.prediction.step_time_s
@@ -58,23 +72,65 @@ def expectation(
             unknown[job.prediction.unknown_because or "the length of its epochs is not known"] += 1
             continue
         known_count += 1
-        training_s += steps * step_s
-        high_s += steps * (job.prediction.high_s or step_s)
+        low_s, high_s = job.prediction.low_s, job.prediction.high_s
+        own = _Range(
+            steps * step_s,
+            steps * (step_s if low_s is None else low_s),
+            steps * (step_s if high_s is None else high_s),
+        )
+        training.add(own)
         machine_count = job.spec.world_size + job.spec.server_count
-        own_s = machine_count * (steps * step_s + (overhead_s or 0.0))
-        machine_s += own_s
-        price = prices_usd_per_hour.get(job.instance_type or "")
-        cost_usd = None if price is None or cost_usd is None else cost_usd + own_s * price / 3600
+        of_type = by_type.setdefault(job.instance_type, _Range())
+        of_type.add(own, times=machine_count, plus=machine_count * (overhead_s or 0.0))
+    cost_usd = _cost_usd(by_type, prices_usd_per_hour)
     return Expectation(
         job_count=job_count,
         known_count=known_count,
         unknown=dict(unknown),
-        training_s=training_s,
-        training_high_s=high_s,
+        training_s=training.middle,
+        training_low_s=training.low,
+        training_high_s=training.high,
         overhead_s=overhead_s,
-        machine_s=machine_s,
-        cost_usd=cost_usd if known_count else None,
+        machine_s=sum((time_s.middle for time_s in by_type.values()), 0.0),
+        machines=tuple(
+            MachineTime(
+                instance_type=name,
+                machine_s=time_s.middle,
+                price_usd_per_hour=prices_usd_per_hour.get(name or ""),
+            )
+            for name, time_s in sorted(by_type.items(), key=lambda item: item[0] or "")
+        ),
+        cost_usd=cost_usd.middle if cost_usd else None,
+        cost_low_usd=cost_usd.low if cost_usd else None,
+        cost_high_usd=cost_usd.high if cost_usd else None,
     )
+
+
+@dataclass(slots=True)
+class _Range:
+    """A sum that grows, with the sums of both ends."""
+
+    middle: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+    def add(self, other: _Range, *, times: float = 1.0, plus: float = 0.0) -> None:
+        self.middle += times * other.middle + plus
+        self.low += times * other.low + plus
+        self.high += times * other.high + plus
+
+
+def _cost_usd(
+    by_type: Mapping[str | None, _Range], prices_usd_per_hour: Mapping[str, float]
+) -> _Range | None:
+    """Return what the machine times cost; None where one has no price, or there are none."""
+    total = _Range()
+    for name, time_s in by_type.items():
+        price = prices_usd_per_hour.get(name or "")
+        if price is None:
+            return None
+        total.add(time_s, times=price / 3600)
+    return total if by_type else None
 
 
 def step_count(spec: JobSpec, train_examples_count: int | None) -> int | None:

@@ -12,21 +12,21 @@ The one place where it is decided which measurement counts as an observation of 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
 from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
-from farm.store.measurements import Filter, cells
-from farm.store.result_tables import MeasurementRow
+from farm.store.measurements import Filter, observed_rows
 
-# Of these one machine or another failed, which says nothing about the configuration.
-_OF_MACHINES = frozenset(kind.value for kind in FailureKind) - {
+# Statuses: one machine or another failed, which says nothing about the configuration.
+MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
     kind.value for kind in CONFIGURATION_FAILURES
 }
 
@@ -104,20 +104,25 @@ def load(
         dataset=dataset,
         training_pass=training_pass.value if training_pass else None,
     )
-    groups: dict[str | None, list[MeasurementRow]] = {}
-    for cell in cells(session, which):
-        groups.setdefault(cell.key.fingerprint, []).extend(cell.measurements)
-    loaded = [_loaded(fingerprint, rows) for fingerprint, rows in groups.items()]
+    return by_hardware(observed_rows(session, which))
+
+
+def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
+    """Return what rows of `observed_rows` say by fingerprint, as `load` does."""
+    groups: dict[str | None, list[Row[Any]]] = {}
+    for row in rows:
+        groups.setdefault(row.fingerprint, []).append(row)
+    loaded = [_loaded(fingerprint, group) for fingerprint, group in groups.items()]
     loaded.sort(key=lambda kind: (-len(kind.observations), kind.fingerprint or ""))
     return {kind.fingerprint: kind for kind in loaded}
 
 
-def _loaded(fingerprint: str | None, rows: list[MeasurementRow]) -> Loaded:
+def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     observations, failures, untimed = [], [], []
     facts: dict[Configuration, list[Facts]] = {}
-    for row in sorted(rows, key=lambda row: row.id):
+    for row in rows:
         configuration = configuration_of(row)
-        if row.status in _OF_MACHINES:
+        if row.status in MACHINE_STATUSES:
             continue
         if row.status != OK:
             failures.append(
@@ -143,7 +148,7 @@ def _loaded(fingerprint: str | None, rows: list[MeasurementRow]) -> Loaded:
     )
 
 
-def configuration_of(row: MeasurementRow) -> Configuration:
+def configuration_of(row: Row[Any]) -> Configuration:
     """Return what a stored measurement was of; one machine has no network, whatever it says."""
     configuration = Configuration(
         model=row.model,
@@ -165,16 +170,14 @@ def configuration_of(row: MeasurementRow) -> Configuration:
     return configuration.without_network() if configuration.is_one_machine else configuration
 
 
-def _step_time_s(row: MeasurementRow) -> float | None:
-    if row.step_time_s is not None:
-        return row.step_time_s if row.step_time_s > 0 else None
-    if row.time_per_epoch_s and row.steps_per_epoch:
-        return row.time_per_epoch_s / row.steps_per_epoch
-    return None
+def _step_time_s(row: Row[Any]) -> float | None:
+    time_s: float | None = row.step_time_s
+    if time_s is None and row.time_per_epoch_s and row.steps_per_epoch:
+        return float(row.time_per_epoch_s / row.steps_per_epoch)
+    return time_s if time_s and time_s > 0 else None
 
 
-def _facts(row: MeasurementRow) -> Facts:
-    details: Mapping[str, Any] = row.details
+def _facts(row: Row[Any]) -> Facts:
     return Facts(
         measurement_id=row.id,
         steps_per_epoch=row.steps_per_epoch,
@@ -182,7 +185,7 @@ def _facts(row: MeasurementRow) -> Facts:
         epochs=row.epochs,
         accuracy=row.accuracy,
         flags=tuple(flag["message"] for flag in row.flags),
-        notes=tuple(details.get("notes", ())),
+        notes=tuple(row.notes or ()),
     )
 
 

@@ -30,13 +30,18 @@ class Answered:
 
 
 def predict_queries(
-    session: Session, queries: Sequence[Mapping[str, Any]], *, origin: str, memory: Memory
+    session: Session,
+    queries: Sequence[Mapping[str, Any]],
+    *,
+    origin: str,
+    memory: Memory,
+    may_wait: bool = True,
 ) -> list[Answered]:
     """Return a prediction for each query, in order.
 
     A query has values by the fields of a configuration, of which world size and global batch size
     must be there, and may have a fingerprint. Without one the kind of hardware answers of which
-    most was measured.
+    most was measured. `may_wait`: for a first model that has to be fitted, see `Fits`.
 
     Raises:
         NotFound: there is no measurement of that origin.
@@ -60,7 +65,14 @@ def predict_queries(
             kind = (fingerprint, configuration.model, configuration.dataset)
             asked.setdefault(kind, []).append((index, configuration))
     for kind, of_kind in asked.items():
-        found_all = _predict(session, [c for _, c in of_kind], kind, origin=origin, memory=memory)
+        found_all = _predict(
+            session,
+            [c for _, c in of_kind],
+            kind,
+            origin=origin,
+            memory=memory,
+            may_wait=may_wait,
+        )
         for (index, configuration), prediction in zip(of_kind, found_all, strict=True):
             answered[index] = Answered(configuration=configuration, prediction=prediction)
     return [answered[index] for index in range(len(queries))]
@@ -107,13 +119,14 @@ def _predict(
     *,
     origin: str,
     memory: Memory,
+    may_wait: bool,
 ) -> list[Prediction]:
     fingerprint, model, dataset = kind
     knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
     if (model, dataset) not in knowledge.workloads:
         why = f"nothing is measured of {model or 'no model'} on {dataset or 'no data set'}"
         return [Prediction.unknown(why)] * len(configurations)
-    models = Models(knowledge, memory, may_wait=True)
+    models = Models(knowledge, memory, may_wait=may_wait)
     fitted = models.of(fingerprint)
     if fitted is None:
         lacking = models.used[fingerprint].lacking_because if fingerprint in models.used else None

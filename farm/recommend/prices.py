@@ -39,6 +39,20 @@ class Prices:
         """The prices alone, by instance type."""
         return {name: price.usd_per_hour for name, price in self.by_type.items()}
 
+    def with_given(self, usd_per_hour: Mapping[str, float], *, on: dt.date) -> Prices:
+        """Return these, with what somebody says on that day some types cost."""
+        given = {
+            name: Price(
+                instance_type=name,
+                region="",
+                usd_per_hour=price,
+                date=on,
+                source="given with the question",
+            )
+            for name, price in usd_per_hour.items()
+        }
+        return Prices(by_type={**self.by_type, **given})
+
 
 def load_prices(path: Path | None = None, *, region: str | None = None) -> Prices:
     """Read a price table, the shipped one unless a file is named.

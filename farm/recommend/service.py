@@ -30,12 +30,13 @@ def recommend(
     prices: Prices | None = None,
     memory: Memory | None = None,
     may_wait: bool = True,
+    is_predicting: bool = True,
 ) -> Recommendation:
     """Rank the configurations that compete, best first: measured as asked, or predicted.
 
-    Without a memory only what was measured is compared. `may_wait`: for a first model that has to
-    be fitted, see `Fits`. Where nothing fits, `recommended` is None with a reason: that is an
-    answer, not an error.
+    Without a memory, or unless `is_predicting`, only what was measured is compared. `may_wait`: for
+    a first model that has to be fitted, see `Fits`. Where nothing fits, `recommended` is None with
+    a reason: that is an answer, not an error.
 
     Raises:
         NotFound: there is no measurement of that origin.
@@ -45,7 +46,7 @@ def recommend(
     evidence = knowledge.evidence.get(question.training_pass, ())
     if not evidence:
         return nothing(question, nothing_at_all(question))
-    models = Models(knowledge, memory, may_wait=may_wait)
+    models = Models(knowledge, memory if is_predicting else None, may_wait=may_wait)
     known = catalogue()
     dataset = known.datasets.get(question.dataset or "")
     found = options_for(
@@ -58,13 +59,16 @@ def recommend(
         strategies=known.strategies,
     )
     used = [fitted for fitted in models.used.values() if fitted.model is not None]
-    return answer_from(
+    answer = answer_from(
         dataclasses.replace(found, warnings=(*found.warnings, *models.warnings())),
         question,
         objective,
         evidence,
         predictor=used[0].model.predictor_name if used and used[0].model else None,
         predictor_measurement_count=sum(f.measurement_count for f in used) if used else None,
+    )
+    return dataclasses.replace(
+        answer, is_preliminary=any(fitted.is_awaited for fitted in models.used.values())
     )
 
 

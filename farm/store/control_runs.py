@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,11 +15,31 @@ from farm.core.agents import Hardware
 from farm.core.codec import from_json
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.errors import InvalidSpec
-from farm.store.tables import Agent, Rank
+from farm.store.tables import Agent, Attempt, Rank
 
 # Of so many runs of an agent the comparable ones are its past. Without an end to it, an agent of
 # many thousand runs would have all of them compared each time.
 _LOOKED_AT = 3 * PAST_COUNT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRun:
+    """One control run of an agent. Those of equal `circumstances` may be compared.
+
+    `neighbour_count`: of the ranks of its gang on its machine, itself included; `kind`: the
+    fingerprint of its hardware at that time, None where another version wrote it.
+    """
+
+    token: int
+    at: dt.datetime  # of the lease
+    control_s: float
+    neighbour_count: int
+    kind: str | None
+
+    @property
+    def circumstances(self) -> tuple[int, str | None]:
+        """What changes the time of a run without the machine being slower."""
+        return self.neighbour_count, self.kind
 
 
 def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, int], ControlRun]:
@@ -39,6 +61,35 @@ def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, i
                 past_s = _comparable_s(run, runs[index + 1 :])
                 found[run.attempt_id, run.rank] = ControlRun(control_s=run.control_s, past_s=past_s)
     return found
+
+
+def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]:
+    """Return the latest control runs of an agent, the oldest of them first."""
+    rows = session.execute(
+        select(
+            Rank.attempt_id,
+            Attempt.leased_at,
+            Rank.control_s,
+            _neighbour_count(),
+            Rank.hardware,
+        )
+        .join(Attempt, Attempt.id == Rank.attempt_id)
+        .where(Rank.agent_id == agent_id, Rank.control_s.is_not(None))
+        .order_by(Rank.attempt_id.desc())
+        .limit(limit)
+    ).all()
+    runs: list[AgentRun] = []
+    hardware: dict[str, Any] | None = None
+    kind: str | None = None
+    for token, at, control_s, neighbour_count, its_hardware in reversed(rows):
+        # Nearly always it is the very same as before, which is told without a hash.
+        if its_hardware != hardware:
+            hardware, kind = its_hardware, _kind(its_hardware)
+        run = AgentRun(
+            token=token, at=at, control_s=control_s, neighbour_count=neighbour_count, kind=kind
+        )
+        runs.append(run)
+    return runs
 
 
 def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]]:

@@ -173,7 +173,7 @@ def _copy_table(old: Session, new: Session, table: sa.Table, steps: _Steps) -> C
 
 
 def _rows(session: Session, table: sa.Table) -> Iterator[Sequence[sa.Row[Any]]]:
-    options = {"yield_per": _ROWS_AT_ONCE}
+    options = {"yield_per": table.info.get("rows_at_once", _ROWS_AT_ONCE)}
     found = session.connection().execute(select(table), execution_options=options)
     yield from found.partitions()
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from sqlalchemy import and_, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import BigInteger, and_, cast, extract, func, select
+from sqlalchemy.orm import Session, defer
 
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.core.progress import UnfinishedJob
+from farm.core.lifecycle import JobState
 from farm.store.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
+
+_AN_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,20 @@ class SweepJob:
 
     job: Job
     measurement: MeasurementRow | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedHour:
+    """How many jobs finished in sixty minutes; `hours_ago` 0: in those that end now."""
+
+    hours_ago: int
+    succeeded_count: int
+    failed_count: int
+
+    @property
+    def job_count(self) -> int:
+        """All that have a result: a configuration that fails is one."""
+        return self.succeeded_count + self.failed_count
 
 
 def job_counts(session: Session) -> dict[JobState, int]:
@@ -55,22 +71,33 @@ def served_ranks(session: Session, agent_ids: Collection[str]) -> dict[str, Serv
     return {agent_id: ServedRank(agent_id, job_id, rank) for agent_id, job_id, rank in rows}
 
 
-def unfinished_jobs(session: Session, sweep_id: int, *, now: dt.datetime) -> list[UnfinishedJob]:
-    """Return a sweep's jobs that are not over, with the time since their gang was leased.
+def finished_per_hour(session: Session, *, now: dt.datetime, hour_count: int) -> list[FinishedHour]:
+    """Count what was measured or failed in each of the last hours, the oldest first.
 
-    Grouped by the database, since of a large sweep nearly all jobs wait and are alike.
+    They begin with the first one in which there was anything; empty where there is none.
     """
+    # Grouped by the database, by the whole seconds that both kinds can tell.
+    ago_s = cast(int(now.timestamp()) - extract("epoch", Job.finished_at), BigInteger)
     rows = session.execute(
-        select(Job.world_size, Attempt.leased_at, func.count())
-        .outerjoin(Attempt, Attempt.id == Job.attempt_id)
-        .where(Job.sweep_id == sweep_id, Job.state.not_in(FINAL_JOB_STATES))
-        .group_by(Job.world_size, Attempt.leased_at)
+        select((ago_s // _AN_HOUR_S).label("hours_ago"), Job.state, func.count())
+        .where(
+            Job.state.in_((JobState.SUCCEEDED, JobState.FAILED)),
+            Job.finished_at > now - dt.timedelta(hours=hour_count),
+        )
+        .group_by("hours_ago", Job.state)
     )
-    unfinished: list[UnfinishedJob] = []
-    for world_size, leased_at, count in rows:
-        elapsed_s = (now - leased_at).total_seconds() if leased_at is not None else 0.0
-        unfinished += [UnfinishedJob(world_size=world_size, elapsed_s=elapsed_s)] * count
-    return unfinished
+    # What ends at this very moment may seem to end later, by another machine's clock.
+    counts = Counter[tuple[int, JobState]]()
+    for hours_ago, state, count in rows:
+        counts[min(max(hours_ago, 0), hour_count - 1), state] += count
+    return [
+        FinishedHour(
+            hours_ago=hours_ago,
+            succeeded_count=counts[hours_ago, JobState.SUCCEEDED],
+            failed_count=counts[hours_ago, JobState.FAILED],
+        )
+        for hours_ago in range(max((ago for ago, _ in counts), default=-1), -1, -1)
+    ]
 
 
 def measurement_stamp(session: Session) -> Hashable:
@@ -92,12 +119,15 @@ def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> l
 
     The order rests on what never changes, so pages of it neither repeat nor hide a job.
     """
+    # Which jobs is found out by their ids: to sort thousands of whole rows takes longer. Nobody
+    # looks at the details of many measurements, and most of what would be read are these.
+    page = select(Job.id).where(Job.sweep_id == sweep_id).order_by(*BY_CELL)
+    chosen = page.offset(offset).limit(limit).subquery()
     rows = session.execute(
         select(Job, MeasurementRow)
+        .join(chosen, chosen.c.id == Job.id)
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.sweep_id == sweep_id)
         .order_by(*BY_CELL)
-        .offset(offset)
-        .limit(limit)
+        .options(defer(MeasurementRow.details, raiseload=True))
     )
     return [SweepJob(job, measurement) for job, measurement in rows]

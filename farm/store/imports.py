@@ -165,6 +165,12 @@ def origins(session: Session) -> list[OriginSummary]:
     return sorted(summaries, key=lambda summary: (summary.origin != FARM, summary.origin))
 
 
+def origin_names(session: Session) -> list[str]:
+    """Return whose measurements the store has, the farm's own first and the others by name."""
+    names = session.scalars(select(MeasurementRow.origin).distinct())
+    return sorted(names, key=lambda name: (name != FARM, name))
+
+
 def _difference(
     known: set[str], measurements: Sequence[ImportedMeasurement], *, is_replacing: bool
 ) -> Imported:

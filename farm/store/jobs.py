@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.core.spec import EXACT_EMULATION, NetworkProfile
+from farm.core.spec import NetworkProfile, required_capabilities
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
@@ -20,7 +20,6 @@ from farm.store.repetitions import CellServers, cell_servers
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 
-_ON_REQUEST = "on request"
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 # Of so many jobs at the head of the queue it is looked up who has measured their cells.
 _SPREAD_COUNT = 500
@@ -97,7 +96,7 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
 def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
-    A job in the pause before its next attempt is not among them.
+    A job in the pause before its next attempt is not among them, nor is one of a paused sweep.
     """
     rows = session.execute(
         select(
@@ -111,7 +110,12 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
             Job.spec,
             Job.attempt_count,
         )
-        .where(Job.state == JobState.WAITING, Job.cancel_requested.is_(False), Job.due_at <= now)
+        .where(
+            Job.state == JobState.WAITING,
+            Job.cancel_requested.is_(False),
+            Job.due_at <= now,
+            Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
+        )
         .order_by(Job.priority.desc(), Job.due_at, Job.id)
         .limit(limit)
     ).all()
@@ -159,28 +163,33 @@ def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[st
     return found
 
 
-def request_cancel_job(session: Session, job_id: int, *, now: dt.datetime) -> bool:
+def request_cancel_job(
+    session: Session, job_id: int, *, now: dt.datetime, by: str | None = None
+) -> bool:
     """Cancel a job, as `request_cancel_sweep` does; return False where there was nothing to do.
 
     Raises:
         NotFound: there is no such job.
     """
-    count = _cancel(session, Job.id == job_id, now=now)
+    count = _cancel(session, Job.id == job_id, now=now, by=by)
     if count == 0 and session.get(Job, job_id) is None:
         raise _no_job(job_id)
     return count == 1
 
 
-def request_cancel_sweep(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+def request_cancel_sweep(
+    session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
+) -> int:
     """Cancel what a sweep has not finished; return how many jobs that was.
 
     A waiting job is cancelled at once. One that is leased or running is only marked: the
-    scheduler ends its attempt. Jobs that are over or marked already stay as they are.
+    scheduler ends its attempt. Jobs that are over or marked already stay as they are. `by`: who
+    asked, for the jobs' stories.
     """
-    return _cancel(session, Job.sweep_id == sweep_id, now=now)
+    return _cancel(session, Job.sweep_id == sweep_id, now=now, by=by)
 
 
-def retry_job(session: Session, job_id: int, *, now: dt.datetime) -> None:
+def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None = None) -> None:
     """Ask again for a job that failed or was cancelled, with all its attempts before it.
 
     A failed measurement of it is removed, since the job is not finished any more.
@@ -200,15 +209,19 @@ def retry_job(session: Session, job_id: int, *, now: dt.datetime) -> None:
         raise InvalidTransition(
             f"job {job_id} cannot be retried: it is {job.state.value}; cancel it first"
         )
-    _retry(session, Job.id == job_id, now=now)
+    _retry(session, Job.id == job_id, now=now, by=by)
 
 
-def retry_failed(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+def retry_failed(
+    session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
+) -> int:
     """Ask again for every job of a sweep that failed or was cancelled; return how many."""
-    return _retry(session, Job.sweep_id == sweep_id, now=now)
+    return _retry(session, Job.sweep_id == sweep_id, now=now, by=by)
 
 
-def _cancel(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -> int:
+def _cancel(
+    session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
+) -> int:
     unfinished = or_(
         Job.state == JobState.WAITING,
         and_(Job.state.in_(ACTIVE_JOB_STATES), Job.cancel_requested.is_(False)),
@@ -221,18 +234,20 @@ def _cancel(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -
         for job in jobs:
             if job.state is JobState.WAITING:
                 job.state = move(job.state, JobState.CANCELLED)
-                job.reason, job.finished_at = f"cancelled {_ON_REQUEST}", now
+                job.reason, job.finished_at = f"cancelled {_on_request(by)}", now
                 event = f"job: {job.state.value}"
             else:
                 job.cancel_requested = True
                 event = "job: cancel requested"
-            session.add(_event(job, event, reason=_ON_REQUEST, now=now))
+            session.add(_event(job, event, reason=_on_request(by), now=now))
         session.flush()
         count += len(jobs)
     return count
 
 
-def _retry(session: Session, which: ColumnElement[bool], *, now: dt.datetime) -> int:
+def _retry(
+    session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
+) -> int:
     over = Job.state.in_((JobState.FAILED, JobState.CANCELLED))
     jobs = _locked(session, which, over)
     session.execute(
@@ -244,10 +259,14 @@ def _retry(session: Session, which: ColumnElement[bool], *, now: dt.datetime) ->
         job.cancel_requested = False
         job.failure_kind = job.reason = job.finished_at = None
         session.add(
-            _event(job, f"job: {job.state.value}", reason=f"retried {_ON_REQUEST}", now=now)
+            _event(job, f"job: {job.state.value}", reason=f"retried {_on_request(by)}", now=now)
         )
     session.flush()
     return len(jobs)
+
+
+def _on_request(by: str | None) -> str:
+    return "on request" if by is None else f"on request of {by}"
 
 
 def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
@@ -261,12 +280,12 @@ def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
 
 
 def _required_capabilities(spec: dict[str, Any]) -> frozenset[str]:
-    network = spec.get("network")
+    asked = spec.get("network")
     try:
-        untouched = network is None or from_json(NetworkProfile, network).is_untouched
+        network = None if asked is None else from_json(NetworkProfile, asked)
     except InvalidSpec:
-        untouched = True  # its attempt will say so; here it would stop all other jobs
-    return frozenset() if untouched else frozenset({spec.get("emulator") or EXACT_EMULATION})
+        network = None  # its attempt will say so; here it would stop all other jobs
+    return required_capabilities(network, spec.get("emulator"))
 
 
 def _no_job(job_id: int) -> NotFound:

@@ -6,17 +6,17 @@ Rows of different origins or fingerprints are told apart here and never pooled.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from farm.errors import NotFound
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
@@ -38,36 +38,6 @@ class Filter:
     sweep_id: int | None = None  # leaves out imported ones
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellKey:
-    """What measurements of one cell have in common: all but repetition, seed and time."""
-
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    framework: str | None
-    strategy: str | None
-    placement: str | None
-    network: str | None
-    instance_type: str | None
-    fingerprint: str | None
-    world_size: int
-    server_count: int
-    global_batch_size: int
-    one_way_delay_s: float
-    bandwidth_bytes_per_s: float | None
-    packet_loss_ratio: float
-    jitter_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """The measurements that share a key, by id: repetitions, failed ones among them."""
-
-    key: CellKey
-    measurements: tuple[MeasurementRow, ...]
-
-
 def insert_measurement(session: Session, **values: Any) -> int:
     """Store one measurement, by the columns of `MeasurementRow`, and return its id."""
     row = MeasurementRow(**values)
@@ -86,6 +56,49 @@ def list_measurements(
     return session.scalars(query).all()
 
 
+def measurements_stamp(session: Session, which: Filter) -> Hashable:
+    """Return a value that changes whenever measurements of that kind are added or removed.
+
+    SQLite gives the id of a removed last row away again, so the ids alone would not do.
+    """
+    columns = (MeasurementRow.id, MeasurementRow.created_at)
+    counted = _where(select(func.count(), *map(func.max, columns)), which)
+    return tuple(session.execute(counted).one())
+
+
+def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
+    """Return what models and answers are made of, by ascending id: some columns, and `notes`.
+
+    Thousands are read for one answer, and whole rows take ten times as long. Of the details only
+    the notes are wanted; most of the rest is the hardware of every rank.
+    """
+    row = MeasurementRow
+    columns: tuple[Any, ...] = (
+        *(row.id, row.status, row.attempt_id, row.model, row.dataset, row.training_pass),
+        *(row.framework, row.strategy, row.placement, row.network, row.instance_type),
+        *(row.fingerprint, row.world_size, row.server_count, row.global_batch_size),
+        *(row.one_way_delay_s, row.bandwidth_bytes_per_s, row.packet_loss_ratio, row.jitter_s),
+        *(row.step_time_s, row.step_time_spread_s, row.steps_per_epoch, row.time_per_epoch_s),
+        *(row.epochs, row.accuracy, row.flags),
+        row.details["notes"].label("notes"),
+    )
+    return session.execute(_where(select(*columns), which).order_by(row.id)).all()
+
+
+def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
+    """Return one measurement. Raises NotFound where there is none."""
+    row = session.get(MeasurementRow, measurement_id)
+    if row is None:
+        raise NotFound(f"measurement {measurement_id}: there is none")
+    return row
+
+
+def measurements_of(session: Session, ids: Collection[int]) -> Sequence[MeasurementRow]:
+    """Return the measurements of these ids that are still there, in their order; a page's."""
+    query = select(MeasurementRow).where(MeasurementRow.id.in_(ids)).order_by(MeasurementRow.id)
+    return session.scalars(query).all()
+
+
 def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, str]]]:
     """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
     found: dict[int, list[dict[str, str]]] = {}
@@ -98,17 +111,6 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
         )
         found |= {job_id: flags for job_id, flags in rows if job_id is not None}
     return found
-
-
-def cells(session: Session, which: Filter) -> list[Cell]:
-    """Return the measurements grouped by cell, in the order of their first ids.
-
-    Kinds of hardware stay apart; so do origins if the filter names one, and it should.
-    """
-    groups: dict[CellKey, list[MeasurementRow]] = {}
-    for row in session.scalars(_select(which)):
-        groups.setdefault(_cell_key(row), []).append(row)
-    return [Cell(key=key, measurements=tuple(rows)) for key, rows in groups.items()]
 
 
 EXPORT_COLUMNS = (
@@ -139,18 +141,11 @@ EXPORT_COLUMNS = (
 )
 
 
-def export_rows(session: Session, sweep_id: int) -> list[dict[str, object]]:
-    """Return a sweep's measurements as rows of `EXPORT_COLUMNS`, by job.
-
-    Delays are in milliseconds, bandwidths in megabits per second and losses in percent, as in
-    every file that people read; what was not measured is None.
-    """
-    rows = session.scalars(_select(Filter(sweep_id=sweep_id)).order_by(None).order_by(Job.id))
-    return [_export(row) for row in rows]
-
-
 def _select(which: Filter) -> Select[MeasurementRow]:
-    query = select(MeasurementRow).order_by(MeasurementRow.id)
+    return _where(select(MeasurementRow), which).order_by(MeasurementRow.id)
+
+
+def _where(query: Select[*tuple[Any, ...]], which: Filter) -> Select[*tuple[Any, ...]]:
     wanted = {f.name: getattr(which, f.name) for f in dataclasses.fields(which)}
     sweep_id = wanted.pop("sweep_id")
     if sweep_id is not None:
@@ -159,26 +154,3 @@ def _select(which: Filter) -> Select[MeasurementRow]:
         if value is not None:
             query = query.where(getattr(MeasurementRow, column) == value)
     return query
-
-
-def _cell_key(row: MeasurementRow) -> CellKey:
-    names: Iterable[str] = (f.name for f in dataclasses.fields(CellKey))
-    return CellKey(**{name: getattr(row, name) for name in names})
-
-
-def _export(row: MeasurementRow) -> dict[str, object]:
-    # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
-    bandwidth = row.bandwidth_bytes_per_s
-    edge: dict[str, object] = {
-        "pass": row.training_pass,
-        "one_way_delay_ms": round(row.one_way_delay_s * 1000, 9),
-        "jitter_ms": round(row.jitter_s * 1000, 9),
-        "bandwidth_mbit_per_s": (
-            None if bandwidth is None else bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S
-        ),
-        "packet_loss_percent": round(row.packet_loss_ratio * 100, 9),
-    }
-    return {
-        column: edge[column] if column in edge else getattr(row, column)
-        for column in EXPORT_COLUMNS
-    }

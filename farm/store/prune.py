@@ -23,13 +23,14 @@ from farm.core.thinning import Stretch, thin
 from farm.errors import Unreachable
 from farm.store.engine import SQLITE, writing
 from farm.store.partitions import drop_partition, is_lock_conflict
-from farm.store.result_tables import SampleRow
-from farm.store.retention import PrunePlan, Series, is_forgotten
+from farm.store.result_tables import LogPartRow, SampleRow
+from farm.store.retention import PrunePlan, Series, is_forgotten, is_old_log
 from farm.store.tables import LateReport, SpoolPosition
 
 # Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.
 _ROWS_AT_ONCE = 5000
 _REPORTS_AT_ONCE = 500
+_LOG_PARTS_AT_ONCE = 500  # each of some ten thousand characters at most
 _DROP_TRIES = 5
 _METRICS = tuple(field.name for field in dataclasses.fields(Sample))
 
@@ -55,6 +56,7 @@ def prune(engine: sa.Engine, plan: PrunePlan, *, progress: Progress) -> None:
         progress(done, total)
     if plan.before is not None:
         _drop_reports(engine, plan.before)
+        _drop_logs(engine, plan.before)
     rest = [series for series in plan.dropped if series.day not in plan.partitions]
     for batch in _batches(rest, width=1):
         with _short_writing(engine) as session:
@@ -138,6 +140,16 @@ def _drop_reports(engine: sa.Engine, before: dt.datetime) -> None:
             session.execute(delete(LateReport).where(LateReport.id.in_(ids)))
     with writing(engine) as session:
         session.execute(delete(SpoolPosition).where(is_forgotten(before)))
+
+
+def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:
+    key = (LogPartRow.attempt_id, LogPartRow.rank, LogPartRow.first_character)
+    some = select(*key).where(is_old_log(before)).limit(_LOG_PARTS_AT_ONCE)
+    drop_some = delete(LogPartRow).where(sa.tuple_(*key).in_(some))
+    count = 1
+    while count:
+        with _short_writing(engine) as session:
+            count = session.connection().execute(drop_some).rowcount
 
 
 def _thin(session: Session, piece: _Piece, *, width: int) -> None:

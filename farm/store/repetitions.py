@@ -96,7 +96,7 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
     cells = []
     for cell_hash, group in itertools.groupby(rows, key=lambda row: row.cell_hash):
         jobs = list(group)
-        repetitions = tuple(_repetition(job) for job in jobs)
+        repetitions = tuple(repetition_of(job) for job in jobs)
         cells.append(
             SweepCell(
                 spec=jobs[0].spec,
@@ -138,7 +138,7 @@ def _extend(
     session: Session, sweep_id: int, cell_hash: str, precision: Precision, *, now: dt.datetime
 ) -> int:
     jobs = session.execute(_repetitions(sweep_id).where(Job.cell_hash == cell_hash)).all()
-    count = next_repetitions([_repetition(job) for job in jobs], precision)
+    count = next_repetitions([repetition_of(job) for job in jobs], precision)
     if count == 0:
         return 0
     last = jobs[-1]
@@ -178,7 +178,7 @@ def _repetitions(sweep_id: int) -> Select[Any]:
     )
 
 
-def _repetition(row: Any) -> Repetition:
+def repetition_of(row: Any) -> Repetition:
     is_measured = row.state is JobState.SUCCEEDED and row.status == OK
     return Repetition(
         job_id=row.id,

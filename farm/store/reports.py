@@ -18,6 +18,7 @@ from farm.core.codec import from_json
 from farm.core.lifecycle import RankPhase
 from farm.core.reports import (
     REPORT_NAMES,
+    LogPart,
     PeersMeasured,
     Prepared,
     RankEnded,
@@ -34,6 +35,7 @@ from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.attempts import reached
+from farm.store.logs import insert_log_part
 from farm.store.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
 
@@ -231,6 +233,9 @@ def _apply(session: Session, report: Report, body: ReportBody, *, now: dt.dateti
         return
     if isinstance(body, Epoch):
         insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
+        return
+    if isinstance(body, LogPart):
+        insert_log_part(session, token=report.token, rank=report.rank, part=body)
         return
     rank = session.get_one(Rank, (report.token, report.rank))
     phase, column = _BARRIERS[type(body)]

@@ -1,4 +1,4 @@
-"""The tables of what was measured: samples, step times, epochs, and the measurements themselves."""
+"""The tables of what was measured: samples, step times, epochs, logs, and the measurements."""
 
 from __future__ import annotations
 
@@ -70,6 +70,21 @@ class EpochRow(Table):
     train_loss: Mapped[float | None]
     val_loss: Mapped[float | None]
     val_accuracy_ratio: Mapped[float | None]
+
+
+class LogPartRow(Table):
+    """What the trainers of a rank wrote, one piece of it; a rank's pieces follow each other."""
+
+    __tablename__ = "log_parts"
+    # Each row may have some ten thousand characters: `farm db copy` takes fewer of them at once.
+    __table_args__ = ({"info": {"rows_at_once": 200}},)
+
+    attempt_id: Mapped[int] = mapped_column(
+        BigId, sa.ForeignKey("attempts.id"), primary_key=True, autoincrement=False
+    )
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    first_character: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    text: Mapped[str] = mapped_column(sa.Text)
 
 
 class MeasurementRow(Table):

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, aliased
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.engine import reading
 from farm.store.partitions import partition_days
-from farm.store.result_tables import SampleRow
+from farm.store.result_tables import LogPartRow, SampleRow
 from farm.store.tables import Agent, Attempt, LateReport, SpoolPosition
 
 
@@ -55,6 +55,7 @@ class PrunePlan:
     partitions: tuple[dt.date, ...]  # dropped whole
     late_report_count: int
     spool_position_count: int
+    log_part_count: int
 
     @property
     def dropped_sample_count(self) -> int:
@@ -75,7 +76,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     dropped: list[Series] = []
     thinned: list[Series] = []
     partitions: list[dt.date] = []
-    late_count = position_count = 0
+    late_count = position_count = log_count = 0
     before = None if retention.drop_after is None else now - retention.drop_after
     with reading(engine) as session:
         if before is not None:
@@ -86,6 +87,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
             partitions = [day for day in days if day < before.date() and day not in held]
             late_count = _count(session, LateReport, LateReport.received_at < before)
             position_count = _count(session, SpoolPosition, is_forgotten(before))
+            log_count = _count(session, LogPartRow, is_old_log(before))
         if retention.thin_after is not None:
             which = [SampleRow.day < (now - retention.thin_after).date()]
             if before is not None:
@@ -99,6 +101,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
         partitions=tuple(partitions),
         late_report_count=late_count,
         spool_position_count=position_count,
+        log_part_count=log_count,
     )
 
 
@@ -164,6 +167,15 @@ def is_forgotten(before: dt.datetime) -> ColumnElement[bool]:
     return sa.and_(
         SpoolPosition.updated_at < before, or_(is_replaced, SpoolPosition.agent_id.not_in(alive))
     )
+
+
+def is_old_log(before: dt.datetime) -> ColumnElement[bool]:
+    """Logs of attempts that were leased before the day of an instant, and are over."""
+    day = dt.datetime.combine(before.date(), dt.time(), dt.UTC)
+    over = select(Attempt.id).where(
+        Attempt.leased_at < day, Attempt.state.not_in(ACTIVE_ATTEMPT_STATES)
+    )
+    return LogPartRow.attempt_id.in_(over)
 
 
 def _count(session: Session, table: type[Any], which: ColumnElement[bool]) -> int:

@@ -27,6 +27,7 @@ from farm.errors import NotFound
 from farm.store.base import Table
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
+from farm.store.sample_ranges import extent, ranks_there, stored_span
 from farm.store.tables import Attempt
 
 _METRICS = tuple(
@@ -116,9 +117,12 @@ def samples_by_rank(
     which = [SampleRow.day == attempt.leased_at.date(), SampleRow.attempt_id == token]
     if rank is not None:
         which.append(SampleRow.rank == rank)
-    width = 1 if max_points is None else _range_width(session, which, max_points)
+    width, span = 1, 1
+    if max_points is not None:
+        width, span = _range_width(session, attempt, rank, max_points)
+    rows = _plain(session, which) if width == 1 else _thinned(session, which, width, span=span)
     series: dict[int, list[Sample]] = {}
-    for member, sample in _plain(session, which) if width == 1 else _thinned(session, which, width):
+    for member, sample in rows:
         series.setdefault(member, []).append(sample)
     return series
 
@@ -137,17 +141,32 @@ def steps_by_rank(
         query = query.where(StepChunk.rank == rank)
     series: dict[int, list[StepTimes]] = {}
     for chunk in session.scalars(query.order_by(StepChunk.rank, StepChunk.first_step)):
-        times_s = struct.unpack(f"<{chunk.step_count}d", zlib.decompress(chunk.times))
-        steps = StepTimes(
-            kind=chunk.kind, first_step=chunk.first_step, begun_s=chunk.begun_s, times_s=times_s
-        )
-        series.setdefault(chunk.rank, []).append(steps)
+        series.setdefault(chunk.rank, []).append(unpacked(chunk))
     return series
+
+
+def unpacked(chunk: Any) -> StepTimes:
+    """Return a stored chunk, or a row of its columns, as it was reported."""
+    times_s = struct.unpack(f"<{chunk.step_count}d", zlib.decompress(chunk.times))
+    return StepTimes(
+        kind=chunk.kind, first_step=chunk.first_step, begun_s=chunk.begun_s, times_s=times_s
+    )
 
 
 def epochs_of(session: Session, token: int, *, rank: int) -> list[Epoch]:
     """Return one rank's epochs in order."""
     return epochs_by_rank(session, token, rank=rank).get(rank, [])
+
+
+def last_epochs(session: Session, token: int, *, rank: int, limit: int) -> list[Epoch]:
+    """Return one rank's latest epochs in order."""
+    query = (
+        select(EpochRow)
+        .where(EpochRow.attempt_id == token, EpochRow.rank == rank)
+        .order_by(EpochRow.epoch.desc())
+        .limit(limit)
+    )
+    return [_epoch(row) for row in reversed(session.scalars(query).all())]
 
 
 def epochs_by_rank(
@@ -159,9 +178,12 @@ def epochs_by_rank(
         query = query.where(EpochRow.rank == rank)
     series: dict[int, list[Epoch]] = {}
     for row in session.scalars(query.order_by(EpochRow.rank, EpochRow.epoch)):
-        epoch = Epoch(**{f.name: getattr(row, f.name) for f in dataclasses.fields(Epoch)})
-        series.setdefault(row.rank, []).append(epoch)
+        series.setdefault(row.rank, []).append(_epoch(row))
     return series
+
+
+def _epoch(row: EpochRow) -> Epoch:
+    return Epoch(**{f.name: getattr(row, f.name) for f in dataclasses.fields(Epoch)})
 
 
 def _insert_new(session: Session, table: type[Table], rows: list[dict[str, Any]]) -> None:
@@ -201,19 +223,16 @@ def _array_text(values: Iterable[float | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
 
 
-def _range_width(session: Session, which: Sequence[ColumnElement[bool]], max_points: int) -> int:
-    """Return the ticks of a range; where rows stand for several ticks already, a multiple."""
-    first, last, span = session.execute(
-        select(
-            func.min(SampleRow.tick - SampleRow.span_ticks + 1),
-            func.max(SampleRow.tick),
-            func.max(SampleRow.span_ticks),
-        ).where(*which)
-    ).one()
-    if first is None:
-        return 1
-    width = -((first - last - 1) // max_points)
-    return int(-(-width // span) * span)
+def _range_width(
+    session: Session, attempt: Attempt, rank: int | None, max_points: int
+) -> tuple[int, int]:
+    """Return the ticks of a range, and those of the longest row, of which it is a multiple."""
+    found = extent(session, attempt, ranks_there(session, attempt) if rank is None else [rank])
+    if found is None:
+        return 1, 1
+    span = stored_span(session, attempt)
+    width = -((found[0] - span - found[1]) // max_points)
+    return -(-width // span) * span, span
 
 
 def _plain(session: Session, which: Sequence[ColumnElement[bool]]) -> Iterator[tuple[int, Sample]]:
@@ -227,10 +246,13 @@ def _plain(session: Session, which: Sequence[ColumnElement[bool]]) -> Iterator[t
 
 
 def _thinned(
-    session: Session, which: Sequence[ColumnElement[bool]], width: int
+    session: Session, which: Sequence[ColumnElement[bool]], width: int, *, span: int
 ) -> Iterator[tuple[int, Sample]]:
     begin = (SampleRow.tick - SampleRow.tick % width).label("tick")
-    columns: list[ColumnElement[Any]] = [begin, *(_mean(name).label(name) for name in _METRICS)]
+    columns: list[ColumnElement[Any]] = [
+        begin,
+        *(_mean(name, span=span).label(name) for name in _METRICS),
+    ]
     extras = _extras(session, which, width)
     rows = session.execute(
         select(SampleRow.rank, *columns)
@@ -245,9 +267,11 @@ def _thinned(
         yield rank, Sample(tick=tick, **metrics, extra=extras.get((rank, tick), {}))
 
 
-def _mean(name: str) -> ColumnElement[Any]:
+def _mean(name: str, *, span: int) -> ColumnElement[Any]:
     """Weigh each row by the ticks it stands for; where it was not measured it has no weight."""
     metric: ColumnElement[Any] = getattr(SampleRow, name)
+    if span == 1:
+        return func.avg(sa.cast(metric, sa.Double()))
     weight = sa.case((metric.is_not(None), SampleRow.span_ticks))
     # As floats: whole numbers would be divided without a rest, and overflow before.
     return func.sum(sa.cast(metric, sa.Double()) * weight) / func.sum(weight)

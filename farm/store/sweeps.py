@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import case, func, insert, literal, select
+from sqlalchemy import ColumnElement, and_, case, exists, func, insert, literal, not_, select
 from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
-from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState, SweepState
+from farm.core.lifecycle import FINAL_JOB_STATES, JobState, SweepState
 from farm.core.precision import Precision
 from farm.core.spec import JobSpec
 from farm.core.sweep import parse_precision
 from farm.errors import InvalidSpec, NotFound
 from farm.store.base import Utc
-from farm.store.tables import Attempt, Job, JobEvent, Sweep
+from farm.store.tables import Job, JobEvent, Sweep
 
 _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
+_UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
+
+
+class SweepStatus(enum.Enum):
+    """A sweep in one word for people: its state, or that it is paused before it is finished."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,7 @@ class SweepSummary:
     skipped_count: int
     counts: Mapping[JobState, int]
     max_job_count: int
+    is_paused: bool = False
 
     @property
     def job_count(self) -> int:
@@ -51,14 +63,12 @@ class SweepSummary:
         untouched = self.counts[JobState.WAITING] == self.job_count
         return SweepState.WAITING if untouched else SweepState.RUNNING
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedJob:
-    """`duration_s`: from the lease to the end of the attempt that decided it."""
-
-    job_id: int
-    world_size: int
-    duration_s: float
+    @property
+    def status(self) -> SweepStatus:
+        """What people are told in one word."""
+        if self.is_paused and self.state is not SweepState.FINISHED:
+            return SweepStatus.PAUSED
+        return SweepStatus(self.state.value)
 
 
 def insert_sweep(
@@ -121,10 +131,16 @@ def find_sweep(session: Session, id_or_name: str) -> Sweep:
 
 
 def list_sweeps(
-    session: Session, *, before_id: int | None = None, limit: int = 100
+    session: Session,
+    *,
+    before_id: int | None = None,
+    limit: int = 100,
+    status: SweepStatus | None = None,
 ) -> list[SweepSummary]:
     """Return sweeps with their counts, the newest first; `before_id` goes on from a page's last."""
     query = select(Sweep).order_by(Sweep.id.desc()).limit(limit)
+    if status is not None:
+        query = query.where(_has_status(status))
     if before_id is not None:
         query = query.where(Sweep.id < before_id)
     return _summaries(session, session.scalars(query).all())
@@ -142,25 +158,36 @@ def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
     return _summaries(session, [sweep])[0]
 
 
-def finished_durations(session: Session, sweep_id: int) -> list[FinishedJob]:
-    """Return how long each measured or failed job of a sweep took; what an ETA rests on."""
-    decided = (AttemptState.SUCCEEDED, AttemptState.FAILED)
-    rows = session.execute(
-        select(Job.id, Job.world_size, Attempt.leased_at, Attempt.ended_at)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(
-            Job.sweep_id == sweep_id,
-            Job.state.in_((JobState.SUCCEEDED, JobState.FAILED)),
-            Attempt.state.in_(decided),
-        )
-        .order_by(Attempt.id)
-    )
-    # A job that failed, was retried and finished has several; the last one decided it.
-    last = {job_id: (size, begun, ended) for job_id, size, begun, ended in rows if ended}
-    return [
-        FinishedJob(job_id=job_id, world_size=size, duration_s=(ended - begun).total_seconds())
-        for job_id, (size, begun, ended) in last.items()
-    ]
+def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:
+    """Start no further job of a sweep, or start them again; return False where it was so already.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = session.get(Sweep, sweep_id, with_for_update=True)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    has_changed = sweep.is_paused is not is_paused
+    sweep.is_paused = is_paused
+    session.flush()
+    return has_changed
+
+
+def _has_status(status: SweepStatus) -> ColumnElement[bool]:
+    """Tell in the database which sweeps have a status, as `SweepSummary.status` does here."""
+    # From the jobs that are not over, of which there are few: sweeps that are finished may have
+    # many thousand jobs each.
+    is_unfinished = Sweep.id.in_(select(Job.sweep_id).where(Job.state.in_(_UNFINISHED)))
+    is_begun = exists().where(Job.sweep_id == Sweep.id, Job.state != JobState.WAITING)
+    match status:
+        case SweepStatus.FINISHED:
+            return not_(is_unfinished)
+        case SweepStatus.PAUSED:
+            return and_(is_unfinished, Sweep.is_paused)
+        case SweepStatus.WAITING:
+            return and_(is_unfinished, not_(Sweep.is_paused), not_(is_begun))
+        case SweepStatus.RUNNING:
+            return and_(is_unfinished, not_(Sweep.is_paused), is_begun)
 
 
 def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -> dict[str, object]:
@@ -200,6 +227,7 @@ def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
             skipped_count=len(sweep.skipped),
             counts=counts[sweep.id],
             max_job_count=sum(counts[sweep.id].values()) + to_come.get(sweep.id, 0),
+            is_paused=sweep.is_paused,
         )
         for sweep in listed
     ]

@@ -1,4 +1,4 @@
-"""The tables of what is asked for and under way: sweeps, jobs, agents, attempts, ranks, messages.
+"""The tables of what is asked for and under way, from sweeps to messages, and of who may ask.
 
 Instants are UTC and aware; states are stored as their text. The migrations build the same schema;
 a test holds the two together.
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
 from farm.core.agents import AgentState
+from farm.core.api_tokens import Scope
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.store.base import BigId, Table, Utc, state_column
 
@@ -24,6 +25,8 @@ class Sweep(Table):
     name: Mapped[str] = mapped_column(sa.Text)
     spec: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # as submitted
     skipped: Mapped[list[str]] = mapped_column(sa.JSON)  # impossible cells left out, with reason
+    # None of its jobs is started any more; those that run go on.
+    is_paused: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[dt.datetime] = mapped_column(Utc)
 
 
@@ -179,3 +182,22 @@ class LateReport(Table):
     body: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
     received_at: Mapped[dt.datetime] = mapped_column(Utc)
     reason: Mapped[str] = mapped_column(sa.Text)
+
+
+class ApiToken(Table):
+    """A token of the web server: everything but itself, of which only the hash is known.
+
+    Ids are never used twice, since a session names its token by the id.
+    """
+
+    __tablename__ = "api_tokens"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    name: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    scope: Mapped[Scope] = mapped_column(state_column(Scope, "api_token_scope"))
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)  # SHA-256, hexadecimal
+    created_at: Mapped[dt.datetime] = mapped_column(Utc)
+    expires_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    revoked_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    last_used_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # to about a minute

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import shutil
-import signal
-import socket
 import struct
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,7 +21,8 @@ import pytest
 
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
-from tests.web_client import NO_BROKER, SWEEP, seed
+from tests.e2e.web_process import web_process
+from tests.web_client import SWEEP, seed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
@@ -54,29 +51,8 @@ def dashboard(tmp_path: Path) -> Iterator[str]:
     upgrade(engine)
     seed(engine, name="<b>seen</b> in a browser", log_tail="<script>document.title='run'</script>")
     engine.dispose()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("FARM_")}
-    server = subprocess.Popen(
-        [sys.executable, "-m", "farm.cli.main", "run", "web"],
-        env={
-            **kept,
-            "FARM_DATABASE_URL": url,
-            "FARM_BROKER_URL": NO_BROKER,
-            "FARM_WEB_PORT": str(port),
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdout is not None
-    try:
-        assert server.stdout.readline().startswith("dashboard at ")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(timeout=15)
-        server.stdout.close()
+    with web_process(url, home=tmp_path / "home") as address:
+        yield address
 
 
 def _chromium(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -177,3 +153,11 @@ def test_a_page_is_painted_at_the_width_of_a_desk_and_of_a_phone(
     assert struct.unpack(">II", data[16:24]) == (width, 900)
     # An empty page of that size takes a few kilobytes.
     assert len(data) > 20_000
+
+
+def test_the_page_of_the_api_shows_its_document_under_the_strict_policy(
+    dashboard: str, tmp_path: Path
+) -> None:
+    dom = _dom(tmp_path, f"{dashboard}/api/v1/docs")
+    assert "Enqueue a sweep" in dom
+    assert "/api/v1/jobs/{job_id}/series" in dom.replace("\u200b", "").replace("<wbr>", "")

@@ -15,6 +15,8 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     jitter:R      multiply the step time by a log-normal factor of that spread, by the job's seed
     child         start a child that leaves the process group and sleeps
     noise         print to standard output what is no event
+    talk          print a line to standard error with each report of steps
+    flood:N       print N megabytes to standard error, as fast as they are taken
     ports         bind the port of its own in the cluster, as TensorFlow would
 """
 
@@ -102,6 +104,10 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     print("the fake trainer begins", file=sys.stderr, flush=True)
     if "noise" in behaviour:
         print("a library says hello", flush=True)
+    if "flood" in behaviour:
+        for _ in range(int(behaviour["flood"])):
+            print("f" * 999_999, file=sys.stderr, flush=True)
+        print("the flood is over", file=sys.stderr, flush=True)
     if "child" in behaviour:
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
@@ -118,9 +124,11 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         )
     )
     misbehave(behaviour)
-    run_steps(StepKind.WARMUP, first=0, count=job.warmup_step_count, step_s=step_s)
+    talks = "talk" in behaviour
+    run_steps(StepKind.WARMUP, first=0, count=job.warmup_step_count, step_s=step_s, talks=talks)
     begun_s = time.monotonic()
-    run_steps(StepKind.TIMED, first=job.warmup_step_count, count=timed_count, step_s=step_s)
+    first = job.warmup_step_count
+    run_steps(StepKind.TIMED, first=first, count=timed_count, step_s=step_s, talks=talks)
     for epoch in range(job.epochs or 0):
         say(
             Epoch(
@@ -150,7 +158,9 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     )
 
 
-def run_steps(kind: StepKind, *, first: int, count: int, step_s: float) -> None:
+def run_steps(
+    kind: StepKind, *, first: int, count: int, step_s: float, talks: bool = False
+) -> None:
     """Sleep through the steps on an absolute grid; say how it goes about once a second."""
     begun_s = time.monotonic()
     chunk = max(1, int(1.0 / step_s))
@@ -166,6 +176,8 @@ def run_steps(kind: StepKind, *, first: int, count: int, step_s: float) -> None:
                 times_s=(step_s,) * (end - start),
             )
         )
+        if talks:
+            print(f"step {first + end}", file=sys.stderr, flush=True)
 
 
 def misbehave(behaviour: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from farm.core.agents import AgentState
 from farm.core.commands import Peers, Shape, StopAttempt
 from farm.core.reports import (
+    LogPart,
     PeersMeasured,
     Prepared,
     RankEnded,
@@ -20,7 +21,7 @@ from farm.core.reports import (
 )
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Epoch, FailureKind, StepKind
-from tests.agents import AgentFarm
+from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 
 
@@ -215,3 +216,42 @@ def test_ports_are_free_for_the_trainer_when_it_goes(farm: AgentFarm) -> None:
     gang.lead_to_go()
     [ended] = gang.wait_for(RankEnded)
     assert ended.failure is None
+
+
+def log_of(farm: AgentFarm, agent: AgentProcess, token: int) -> str:
+    """The log that has arrived, of parts that follow each other."""
+    text = ""
+    for part in farm.server.bodies(agent.agent_id, LogPart, token):
+        assert part.first_character == len(text)
+        text += part.text
+    return text
+
+
+def test_what_a_trainer_writes_arrives_while_it_trains_and_whole_in_the_end(
+    farm: AgentFarm,
+) -> None:
+    agent = farm.agent("steps_s:0.5,noise")
+    gang = farm.gang(1, agent, steps=6)
+    gang.lead_to_go()
+    gang.wait_for(RankEnded)
+    kinds = [report.kind for report in farm.server.reports(agent.agent_id, 1)]
+    last_steps = max(n for n, kind in enumerate(kinds) if kind == "steps")
+    assert kinds.index("log") < last_steps
+    assert kinds[-1] == "ended"
+    lines = log_of(farm, agent, 1).splitlines()
+    assert sorted(lines) == ["a library says hello", "the fake trainer begins"]
+
+
+def test_a_trainer_that_writes_without_end_costs_its_agent_some_kilobytes(farm: AgentFarm) -> None:
+    agent = farm.agent("flood:50,exit:3")
+    gang = farm.gang(1, agent)
+    gang.lead_to_go()
+    [ended] = gang.wait_for(RankEnded)
+    assert ended.failure is not None
+    assert ended.failure.kind is FailureKind.TRAINER_RAISED
+    log = log_of(farm, agent, 1)
+    assert "bytes were left out here]\n" in log
+    assert log.endswith("the flood is over\nthe fake trainer was told to leave\n")
+    assert len(log) < 500_000
+    kinds = [report.kind for report in farm.server.reports(agent.agent_id, 1)]
+    assert kinds[-1] == "ended"

@@ -6,18 +6,23 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from farm.core.reports import LogPart
 from farm.core.trainer_lines import Assignment, Event, Progress
 from tests.factories import job_spec
+from worker_agent.logs import RECENT_BYTES, RankLog
 from worker_agent.process import TrainerProcess
 
 PROGRESS = '{"event": "progress", "step_count": 1}'
 
 
-def run(script: str, folder: Path) -> tuple[list[Event], str]:
+def run(
+    script: str, folder: Path, *, on_start: Callable[[TrainerProcess], None] = lambda _: None
+) -> tuple[list[Event], str]:
     """Run a trainer to its end; return its events and the tail of its log."""
     events: list[Event] = []
     has_ended = threading.Event()
@@ -30,6 +35,7 @@ def run(script: str, folder: Path) -> tuple[list[Event], str]:
         on_exit=lambda _: has_ended.set(),
     )
     try:
+        on_start(trainer)
         assert has_ended.wait(30)
         return events, trainer.log_tail
     finally:
@@ -56,3 +62,25 @@ def test_what_is_no_event_costs_the_agent_one_line_of_its_log(
     assert len(log_tail.encode(errors="replace")) <= 3 * 8192
     assert len(caplog.records) == 1
     assert len(caplog.text) < 1000
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_trainer_that_floods_a_stream_is_held_up_by_nothing_and_kept_by_its_end(
+    stream: str, tmp_path: Path
+) -> None:
+    script = f"[sys.{stream}.write('x' * 99 + '\\n') for _ in range(200_000)]\n"
+    script += f"print('the end', file=sys.{stream}, flush=True)"
+    log, parts = RankLog(), list[LogPart]()
+
+    def follow(trainer: TrainerProcess) -> None:
+        log.follow("worker", trainer.log)
+        parts.extend(log.parts())
+
+    events, log_tail = run(script, tmp_path, on_start=follow)
+    parts += log.parts(is_last=True)
+    assert events == [Progress(step_count=1)]
+    assert log_tail.endswith("x\nthe end\n")
+    text = "".join(part.text for part in parts)
+    assert text.endswith("x\nthe end\n")
+    assert "bytes were left out here]" in text
+    assert len(text) < 2 * RECENT_BYTES

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -19,9 +20,10 @@ from farm.cli.session import settings
 from farm.core.lifecycle import AttemptState, JobState
 from farm.embedded.home import Endpoints, locked, write_endpoints
 from farm.store.engine import reading, writing
+from farm.store.jobs import waiting_jobs
 from farm.store.measurements import EXPORT_COLUMNS
 from farm.store.tables import Agent, Job
-from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 
 
@@ -152,6 +154,22 @@ def test_cancelled_jobs_can_be_run_again(farm: FarmCommand, engine: sa.Engine) -
     assert _job_states(engine) == ["waiting"] * 4
 
 
+def test_a_sweep_is_paused_and_goes_on(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session, name="try")
+    assert farm.text("pause", "try") == "sweep 1 is paused\n"
+    assert farm.text("pause", "1") == "sweep 1 is paused already\n"
+    assert farm.text("status").splitlines()[1].split()[:3] == ["1", "try", "paused"]
+    told = farm.text("status", "try").splitlines()[0]
+    assert told == "sweep 1 try: 0 of 1 jobs done, paused"
+    assert farm.json("status", "try")["sweep"]["is_paused"] is True
+    with reading(engine) as session:
+        assert waiting_jobs(session, now=NOW) == []
+    assert farm.json("resume", "try") == {"sweep_id": 1, "is_paused": False, "changed": True}
+    with reading(engine) as session:
+        assert len(waiting_jobs(session, now=NOW)) == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -160,6 +178,8 @@ def test_cancelled_jobs_can_be_run_again(farm: FarmCommand, engine: sa.Engine) -
         ("jobs", "--sweep", "nowhere"),
         ("cancel", "--job", "7"),
         ("retry", "nowhere"),
+        ("pause", "nowhere"),
+        ("resume", "nowhere"),
         ("drain", "nobody"),
         ("export", "nowhere"),
         ("recommend", "--global-batch-size", "32", "--origin", "nowhere"),
@@ -255,16 +275,21 @@ def test_an_export_that_cannot_be_written_says_where(farm: FarmCommand, tmp_path
 
 @pytest.mark.usefixtures("measured")
 def test_parquet_without_its_library_says_what_to_install(
-    farm: FarmCommand, tmp_path: Path
+    farm: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore] # noqa: F401
-    except ImportError:
-        out = str(tmp_path / "rows.parquet")
-        refusal = farm.refusal("export", "measured", "--format", "parquet", "--out", out, status=1)
-        assert "pip install pyarrow" in refusal
-    else:
-        pytest.skip("pyarrow is installed")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    out = str(tmp_path / "rows.parquet")
+    refusal = farm.refusal("export", "measured", "--format", "parquet", "--out", out, status=1)
+    assert "pip install pyarrow" in refusal
+
+
+@pytest.mark.usefixtures("measured")
+def test_an_export_writes_parquet_into_a_file_alone(farm: FarmCommand, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
+    out = tmp_path / "rows.parquet"
+    farm.text("export", "measured", "--format", "parquet", "--out", str(out))
+    assert parquet.read_table(out).column("world_size").to_pylist() == [1, 2, 3]
+    farm.refusal("export", "measured", "--format", "parquet", status=2)
 
 
 def test_commands_find_the_broker_of_the_farm_that_runs_in_their_home(

@@ -10,17 +10,19 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import delete, func, select
 
+from farm.core.api_tokens import Scope
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import Sample, StepTimes
+from farm.core.reports import LogPart, Sample, StepTimes
 from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import FarmError, Unreachable
 from farm.store.base import Table
 from farm.store.copy import CopiedTable, copy_store
 from farm.store.engine import make_engine, reading, writing
+from farm.store.logs import insert_log_part
 from farm.store.partitions import partition_days
 from farm.store.schema import check_schema
 from farm.store.series import insert_epoch, insert_samples, insert_steps
-from farm.store.tables import Attempt, Job, JobEvent, LateReport, SpoolPosition, Sweep
+from farm.store.tables import ApiToken, Attempt, Job, JobEvent, LateReport, SpoolPosition, Sweep
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
 
@@ -79,6 +81,18 @@ def fill(engine: sa.Engine) -> None:
             val_accuracy_ratio=0.0,
         )
         insert_epoch(session, token=token, rank=0, epoch=epoch)
+        for n in range(300):
+            part = LogPart(first_character=n, text="\N{SNOWMAN}" if n else "\t\\N\n")
+            insert_log_part(session, token=token, rank=0, part=part)
+        session.add(
+            ApiToken(
+                name="ci",
+                scope=Scope.SUBMIT,
+                secret_hash="0" * 64,
+                created_at=NOW,
+                expires_at=NOW + dt.timedelta(days=30),
+            )
+        )
         session.add(
             SpoolPosition(agent_id="B", generation="g", confirmed_number=2**40, updated_at=NOW)
         )

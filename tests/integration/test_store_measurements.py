@@ -5,13 +5,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from farm.store.engine import reading, writing
+from farm.store.export_parts import export_parts
 from farm.store.measurements import (
     EXPORT_COLUMNS,
     Filter,
-    cells,
-    export_rows,
     insert_measurement,
     list_measurements,
+    measurements_stamp,
+    observed_rows,
 )
 from farm.store.tables import Job
 from tests.factories import NOW, add_job, add_measurement, add_sweep, job_spec
@@ -89,25 +90,6 @@ def test_measurements_are_listed_in_pages(engine: sa.Engine) -> None:
     assert [row.id for row in [*page, *rest]] == ids
 
 
-def test_a_cell_holds_the_repetitions_of_one_configuration(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        first = add_measurement(session, "1", step_time_s=0.1)
-        other = add_measurement(session, "2", world_size=2)
-        again = add_measurement(session, "3", repetition=1, step_time_s=0.2)
-        found = cells(session, Filter(origin="farm"))
-    assert [[m.id for m in cell.measurements] for cell in found] == [[first, again], [other]]
-    assert found[1].key.world_size == 2
-
-
-def test_a_cell_never_pools_kinds_of_hardware(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        add_measurement(session, "1", fingerprint="f")
-        add_measurement(session, "2", fingerprint="g")
-        assert len(cells(session, Filter(origin="farm"))) == 2
-        [only] = cells(session, Filter(origin="farm", fingerprint="g"))
-    assert only.key.fingerprint == "g"
-
-
 def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa.Engine) -> None:
     with writing(engine) as session:
         ids = add_sweep(session, job_spec(), job_spec(repetition=1))
@@ -123,7 +105,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             bandwidth_bytes_per_s=12_500_000.0,
             packet_loss_ratio=0.009,
         )
-        rows = export_rows(session, session.get_one(Job, ids[0]).sweep_id)
+        [rows] = export_parts(session, session.get_one(Job, ids[0]).sweep_id)
     assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
     first, second = rows
     assert first["one_way_delay_ms"] == 3.97
@@ -132,3 +114,34 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
     assert (first["pass"], first["status"], first["step_time_s"]) == ("forward_backward", "ok", 0.1)
     assert (second["status"], second["step_time_s"]) == ("out_of_memory", None)
     assert (second["one_way_delay_ms"], second["bandwidth_mbit_per_s"]) == (0.0, None)
+
+
+def test_a_stamp_changes_with_measurements_of_its_own_kind_alone(engine: sa.Engine) -> None:
+    of_farm, of_study = Filter(origin="farm", model="mlp"), Filter(origin="a study")
+
+    def stamps() -> tuple[object, object]:
+        with reading(engine) as session:
+            return measurements_stamp(session, of_farm), measurements_stamp(session, of_study)
+
+    before = stamps()
+    with writing(engine) as session:
+        add_measurement(session, "1")
+        add_measurement(session, "2", model="small_cnn")
+    after = stamps()
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    with writing(engine) as session:
+        add_measurement(session, "3", model="small_cnn")
+    assert stamps() == after
+
+
+def test_what_answers_are_made_of_comes_with_the_notes_of_its_source(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_measurement(session, "1", details={"notes": ["read off a chart"], "row": 3})
+        add_measurement(session, "2", status="out_of_memory", step_time_s=None)
+        add_measurement(session, "3", origin="a study")
+        rows = observed_rows(session, Filter(origin="farm"))
+    assert [(row.status, row.step_time_s, row.notes) for row in rows] == [
+        ("ok", 0.1, ["read off a chart"]),
+        ("out_of_memory", None, None),
+    ]

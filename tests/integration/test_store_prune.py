@@ -11,14 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy import func, select
 
 from farm.core.lifecycle import AttemptState
-from farm.core.reports import Sample, StepTimes
+from farm.core.reports import LogPart, Sample, StepTimes
 from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import Unreachable
 from farm.store.base import Table
 from farm.store.engine import reading, writing
+from farm.store.logs import insert_log_part
 from farm.store.partitions import make_partitions, partition_days
 from farm.store.prune import prune
-from farm.store.result_tables import EpochRow, MeasurementRow, SampleRow, StepChunk
+from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.retention import PrunePlan, Retention, plan_prune
 from farm.store.series import insert_epoch, insert_samples, insert_steps, samples_of
 from farm.store.tables import Attempt, JobEvent, LateReport, SpoolPosition
@@ -152,6 +153,24 @@ def test_very_old_samples_are_dropped_and_what_was_measured_stays(
     for table in (StepChunk, EpochRow, MeasurementRow, JobEvent):
         assert count(engine, table) == 1
     assert count(engine, Attempt) == 2
+
+
+def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddAttempt) -> None:
+    old, active = add(days_ago=367), add(days_ago=367, state=AttemptState.RUNNING)
+    young = add(days_ago=365)
+    with writing(engine) as session:
+        # Of the day from which on samples stay, too.
+        session.get_one(Attempt, young).leased_at -= dt.timedelta(hours=6)
+        for token in (old, active, young):
+            for n in range(600 if token == old else 1):
+                part = LogPart(first_character=n, text="x")
+                insert_log_part(session, token=token, rank=0, part=part)
+    plan = run(engine, DROP)
+    assert plan.log_part_count == 600
+    with reading(engine) as session:
+        left = session.scalars(select(LogPartRow.attempt_id).order_by(LogPartRow.attempt_id))
+        assert list(left) == sorted([active, young])
+    assert run(engine, DROP).log_part_count == 0
 
 
 def test_a_plan_changes_nothing_and_says_what_would_go(engine: sa.Engine, add: AddAttempt) -> None:

@@ -12,6 +12,7 @@ from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.reports import (
     REPORT_NAMES,
+    LogPart,
     PeersMeasured,
     RankEnded,
     Report,
@@ -23,8 +24,9 @@ from farm.core.reports import (
 )
 from farm.core.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
+from farm.store.logs import log_stretch
 from farm.store.reports import Stored, store_batch
-from farm.store.result_tables import SampleRow, StepChunk
+from farm.store.result_tables import LogPartRow, SampleRow, StepChunk
 from farm.store.tables import LateReport, Rank
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec
 
@@ -161,6 +163,27 @@ def test_half_a_character_costs_the_character_and_not_the_report(
         stored = session.get_one(Rank, (token, 0)).ended
     assert stored is not None
     assert stored["failure"]["message"] == "caf?"
+
+
+def test_a_log_is_stored_once_and_moves_no_attempt(engine: sa.Engine, token: int) -> None:
+    parts = [LogPart(first_character=0, text="core\0"), LogPart(first_character=5, text="dump\n")]
+    batch = [report(n, part, token=token) for n, part in enumerate(parts, start=1)]
+    stored = store(engine, batch)
+    assert (stored.admitted_count, stored.moves_attempts) == (2, False)
+    store(engine, batch, generation="sent once more")
+    with reading(engine) as session:
+        assert log_stretch(session, token, rank=0).text == "core\ufffddump\n"
+
+
+def test_a_log_without_end_and_that_of_an_agent_not_leased_are_kept_aside(
+    engine: sa.Engine, token: int
+) -> None:
+    endless = Report(
+        number=1, token=token, rank=0, kind="log", body={"first_character": 2**40, "text": "x"}
+    )
+    foreign = report(2, LogPart(first_character=0, text="x"), token=token, rank=1)
+    assert store(engine, [endless, foreign]).late_count == 2
+    assert count(engine, LogPartRow) == 0
 
 
 def test_a_barrier_report_moves_its_rank_forward_and_never_back(

@@ -10,14 +10,15 @@ from farm.errors import NotFound
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs
 from farm.store.sweeps import (
+    SweepStatus,
     find_sweep,
-    finished_durations,
     insert_sweep,
     list_sweeps,
+    set_paused,
     sweep_summary,
 )
-from farm.store.tables import Attempt, Job, JobEvent
-from tests.factories import NOW, add_attempt, add_job, add_sweep, job_spec, seconds
+from farm.store.tables import Job, JobEvent
+from tests.factories import NOW, add_attempt, add_sweep, job_spec
 
 
 def _insert(engine: sa.Engine, *jobs: JobSpec, name: str = "s") -> int:
@@ -141,22 +142,46 @@ def test_sweeps_are_listed_newest_first_in_pages(engine: sa.Engine) -> None:
     assert page[0].skipped_count == 1
 
 
-def test_a_duration_is_that_of_the_attempt_that_decided(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        job_id = add_job(session)
-        failed = add_attempt(session, job_id, state=AttemptState.FAILED)
-        session.get_one(Attempt, failed).ended_at = NOW + seconds(100)
-        done = add_attempt(session, job_id, state=AttemptState.SUCCEEDED, number=2)
-        session.get_one(Attempt, done).ended_at = NOW + seconds(30)
-        sweep_id = session.get_one(Job, job_id).sweep_id
-        session.flush()
-        [finished] = finished_durations(session, sweep_id)
-    assert (finished.job_id, finished.duration_s, finished.world_size) == (job_id, 30.0, 1)
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_every_sweep_is_found_by_its_status_and_by_no_other(
+    engine: sa.Engine, is_paused: bool
+) -> None:
+    histories: list[list[AttemptState | None]] = [
+        [],
+        [None, None],
+        [None, AttemptState.LOST],
+        [None, AttemptState.PREPARING],
+        [None, AttemptState.FAILED],
+        [AttemptState.SUCCEEDED, AttemptState.CANCELLED],
+    ]
+    for states in histories:
+        sweep_id = _insert(engine, *(job_spec(repetition=i) for i in range(len(states))))
+        with writing(engine) as session:
+            set_paused(session, sweep_id, is_paused=is_paused)
+            for job, state in zip(list_jobs(session, sweep_id=sweep_id), states, strict=True):
+                if state is not None:
+                    add_attempt(session, job.id, state=state)
+    with reading(engine) as session:
+        told = {summary.sweep_id: summary.status for summary in list_sweeps(session)}
+        found = {
+            summary.sweep_id: status
+            for status in SweepStatus
+            for summary in list_sweeps(session, status=status)
+        }
+        listed = sum(len(list_sweeps(session, status=status)) for status in SweepStatus)
+    assert found == told
+    assert listed == len(histories)
+    finished, waits, runs = SweepStatus.FINISHED, SweepStatus.WAITING, SweepStatus.RUNNING
+    if is_paused:
+        waits = runs = SweepStatus.PAUSED
+    assert list(told.values())[::-1] == [finished, waits, waits, runs, runs, finished]
 
 
-def test_a_job_under_way_has_no_duration(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        job_id = add_job(session)
-        add_attempt(session, job_id, state=AttemptState.LOST)
-        add_attempt(session, job_id, state=AttemptState.RUNNING, number=2)
-        assert finished_durations(session, session.get_one(Job, job_id).sweep_id) == []
+def test_sweeps_of_one_status_come_in_pages_too(engine: sa.Engine) -> None:
+    ids = [_insert(engine, *([job_spec()] if n % 2 else [])) for n in range(6)]
+    with reading(engine) as session:
+        page = list_sweeps(session, limit=2, status=SweepStatus.WAITING)
+        rest = list_sweeps(
+            session, limit=2, status=SweepStatus.WAITING, before_id=page[-1].sweep_id
+        )
+    assert [s.sweep_id for s in page + rest] == ids[5::-2]

@@ -67,7 +67,7 @@ def test_a_warm_trainer_is_its_agents_child_and_reports_as_a_cold_one(farm: Agen
     [ended] = gang.wait_for(RankEnded)
     assert ended.failure is None
     kinds = [report.kind for report in farm.server.reports(agent.agent_id, 1)]
-    assert [kind for kind in kinds if kind not in ("samples", "steps")] == [
+    assert [kind for kind in kinds if kind not in ("samples", "steps", "log")] == [
         *("prepared", "peers", "shaped", "started", "ended")
     ]
 

@@ -111,7 +111,13 @@ def test_a_sweep_of_a_billion_jobs_is_refused_before_they_are_built(client: Flas
 
 def test_a_body_of_ten_megabytes_is_refused_everywhere(client: FlaskClient) -> None:
     body = b'{"name": "' + b"x" * 10_000_000 + b'"}'
-    for path in ("/api/v1/sweeps", "/api/v1/jobs/1/cancel", "/api/v1/agents/a1/drain"):
+    for path in (
+        "/api/v1/sweeps",
+        "/api/v1/sweeps/preview",
+        "/api/v1/sweeps/1/pause",
+        "/api/v1/jobs/1/cancel",
+        "/api/v1/agents/a1/drain",
+    ):
         _problem(client.post(path, data=body, content_type="application/json"), 413)
     page = client.post("/sweeps", data={"sweep": "x" * 10_000_000})
     assert page.status_code == 413
@@ -121,8 +127,9 @@ def test_a_body_of_ten_megabytes_is_refused_everywhere(client: FlaskClient) -> N
     "content_type", ["text/plain", "application/xml", "multipart/form-data", "text/html", ""]
 )
 def test_only_json_and_toml_are_taken(client: FlaskClient, content_type: str) -> None:
-    answer = client.post("/api/v1/sweeps", data=json.dumps(SWEEP), content_type=content_type)
-    _problem(answer, 415)
+    for path in ("/api/v1/sweeps", "/api/v1/sweeps/preview"):
+        answer = client.post(path, data=json.dumps(SWEEP), content_type=content_type)
+        _problem(answer, 415)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import http.client
 import os
 import signal
@@ -17,7 +18,9 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from tests.web_client import NO_BROKER
+from farm.store.api_tokens import revoke_token
+from farm.store.engine import writing
+from tests.web_client import NO_BROKER, make_api_token
 
 _COMMAND = [sys.executable, "-m", "farm.cli.main", "run", "web"]
 _DEADLINE_S = 30
@@ -42,10 +45,9 @@ def _environ(database_url: str, port: int, **changes: str) -> dict[str, str]:
 
 
 @contextmanager
-def _server(database_url: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        _COMMAND, env=_environ(database_url, port), stdout=subprocess.PIPE, text=True
-    )
+def _server(database_url: str, port: int, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    environ = _environ(database_url, port, **changes)
+    process = subprocess.Popen(_COMMAND, env=environ, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == f"dashboard at http://127.0.0.1:{port}/\n"
@@ -159,6 +161,43 @@ def test_beyond_loopback_it_wants_a_token(engine: sa.Engine, database_url: str, 
     assert line.count("\n") == 1
     assert host in line
     assert "FARM_API_TOKEN" in line
+    assert "farm token create" in line
+
+
+def test_behind_a_proxy_it_wants_a_token_too(engine: sa.Engine, database_url: str) -> None:
+    status, line = _refusal(_environ(database_url, _free_port(), FARM_PROXY_COUNT="1"))
+    assert status == 2
+    assert line.count("\n") == 1
+    assert "FARM_PROXY_COUNT: expected 0, or a token" in line
+
+
+def test_a_token_of_the_store_will_do_as_long_as_it_counts(
+    engine: sa.Engine, database_url: str
+) -> None:
+    make_api_token(engine, "ops")
+    port = _free_port()
+    with _server(database_url, port, FARM_PROXY_COUNT="1"):
+        assert _get(port, "/api/v1/jobs") == 401
+        assert _get(port, "/health/live") == 200
+    with writing(engine) as session:
+        revoke_token(session, "ops", now=dt.datetime.now(dt.UTC))
+    status, line = _refusal(_environ(database_url, port, FARM_PROXY_COUNT="1"))
+    assert status == 2
+    assert "farm token create" in line
+
+
+@pytest.mark.parametrize(("proxies", "is_secure"), [("0", False), ("1", True)])
+def test_only_a_proxy_that_was_announced_may_speak_of_tls(
+    engine: sa.Engine, database_url: str, proxies: str, is_secure: bool
+) -> None:
+    make_api_token(engine, "ops")
+    port = _free_port()
+    with _server(database_url, port, FARM_PROXY_COUNT=proxies):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/login", headers={"X-Forwarded-Proto": "https"})
+        cookie = connection.getresponse().headers["Set-Cookie"]
+        connection.close()
+    assert ("Secure" in cookie) is is_secure
 
 
 def test_a_store_without_its_schema_is_one_line(database_url: str) -> None:

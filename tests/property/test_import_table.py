@@ -19,7 +19,8 @@ from farm.core.imported import ImportedMeasurement
 from farm.errors import InvalidSpec
 from farm.importers.table import COLUMNS, read_table
 from farm.store.base import Table
-from farm.store.measurements import EXPORT_COLUMNS, export_rows
+from farm.store.export_parts import export_parts
+from farm.store.measurements import EXPORT_COLUMNS
 from farm.store.tables import Job
 from tests.factories import add_measurement, add_sweep, job_spec
 
@@ -75,7 +76,8 @@ def exported(engine: sa.Engine, rows: list[dict[str, Any]]) -> list[dict[str, ob
         job_ids = add_sweep(session, *(job_spec() for _ in rows))
         for job_id, values in zip(job_ids, rows, strict=True):
             add_measurement(session, f"job {job_id}", job_id=job_id, **values)
-        return export_rows(session, session.get_one(Job, job_ids[0]).sweep_id)
+        parts = export_parts(session, session.get_one(Job, job_ids[0]).sweep_id)
+        return [row for part in parts for row in part]
 
 
 def as_csv(rows: list[dict[str, object]], columns: tuple[str, ...] = EXPORT_COLUMNS) -> bytes:

@@ -69,6 +69,9 @@ def test_a_file_that_is_no_toml_or_not_there_is_refused(
         ("FARM_RETRY_WAIT_S", "nan"),
         ("FARM_PREPARE_TIMEOUT_S", "0"),
         ("FARM_START_TIMEOUT_S", "soon"),
+        ("FARM_OPEN_READING", "yes"),
+        ("FARM_PROXY_COUNT", "-1"),
+        ("FARM_PROXY_COUNT", "11"),
         ("FARM_LOG_LEVEL", "LOUD"),
     ],
 )
@@ -83,3 +86,20 @@ def test_every_default_is_a_value_of_its_setting() -> None:
         assert setting.meaning
         if setting.default is not None:
             setting.parse(setting.default)
+
+
+def test_settings_shown_for_whatever_reason_hold_no_secret() -> None:
+    secrets = {
+        "FARM_API_TOKEN": "secret-1",
+        "FARM_DATABASE_URL": "postgresql://u:secret-2@h/d",
+        "FARM_BROKER_URL": "redis://:secret-3@h/0",
+    }
+    settings = load_settings(secrets)
+    assert settings.api_token == "secret-1"
+    assert "secret" not in f"{settings} {settings!r}"
+
+
+def test_reading_is_open_only_where_somebody_said_so() -> None:
+    assert load_settings({}).open_reading == 0
+    assert load_settings({"FARM_OPEN_READING": "1"}).open_reading == 1
+    assert load_settings({"FARM_OPEN_READING": "0"}).open_reading == 0

@@ -34,6 +34,15 @@ RULES: dict[str, set[str]] = {
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
+    "farm.recommend.doubts": {"farm.core", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.expected": {
+        *("farm.core", "farm.registry", "farm.recommend", "farm.store"),
+        *STORE,
+    },
+    "farm.recommend.plans.known_origin": {
+        *("farm.core", "farm.errors", "farm.recommend", "farm.store"),
+        *STORE,
+    },
     "farm.recommend.kept.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
     "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
@@ -46,14 +55,26 @@ RULES: dict[str, set[str]] = {
         *STORE,
     },
     "farm.importers": {"farm.core", "farm.errors"},
+    "farm.exporting": {"farm.errors", "farm.store", "pyarrow", *STORE},
+    "farm.importing": {"farm.core", "farm.errors", "farm.importers", "farm.store", *STORE},
     "worker_agent": {
         *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),
         *("farm.lab.wirefilter", "celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
     },
     "web": {
         *("farm", "farm.core", "farm.store", "farm.recommend", "farm.submission", "farm.errors"),
-        *("farm.config", "farm.registry", "farm.log", "farm.wire"),
-        *("flask", "werkzeug", "markupsafe", "gunicorn", "prometheus_client", *STORE),
+        *(
+            "farm.config",
+            "farm.exporting",
+            "farm.importers",
+            "farm.importing",
+            "farm.registry",
+            "farm.log",
+            "farm.wire",
+        ),
+        *("apiflask", "pydantic", "typing_extensions"),
+        *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),
+        *STORE,
     },
 }
 # The framework's side of the trainers. What describes a model, a data set or a strategy imports

@@ -8,7 +8,7 @@ from farm.core.imported import ImportedMeasurement
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.importers import sheet
-from farm.importers.table import COLUMNS, REQUIRED, read_table
+from farm.importers.table import COLUMNS, REQUIRED, check_table, read_table
 from farm.store.measurements import EXPORT_COLUMNS
 
 HEADER = "world_size,global_batch_size,step_time_s"
@@ -268,3 +268,18 @@ def test_a_table_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert refusal(HEADER, "2,64,1", "2,64,2", "2,64,3").startswith("row 4: expected at most 2")
     monkeypatch.setattr(sheet, "MAX_BYTES", 10)
     assert refusal(HEADER).startswith("the table: expected at most 10 bytes")
+
+
+def test_all_that_has_to_be_mended_is_told_at_once() -> None:
+    lines = [HEADER, "2,64,1", "2,64,0", "0,64,1", "4,,1"]
+    checked = check_table("\n".join(lines).encode())
+    assert checked.reading is None
+    assert [error.field for error in checked.refused] == [
+        "row 3, column step_time_s",
+        "row 4, column world_size",
+        "row 5, column global_batch_size",
+    ]
+    fine = check_table(f"{HEADER}\n2,64,1".encode())
+    assert fine.refused == ()
+    assert fine.reading is not None
+    assert len(fine.reading.measurements) == 1

@@ -22,8 +22,11 @@ from farm.core.commands import (
 )
 from farm.core.messages import WIRE_VERSION, seal, unseal
 from farm.core.reports import (
+    LONGEST_LOG_CHARACTERS,
+    LONGEST_LOG_PART_CHARACTERS,
     REPORT_NAMES,
     REPORTS,
+    LogPart,
     PeerBandwidth,
     PeerRtt,
     PeersMeasured,
@@ -118,6 +121,7 @@ REPORT_EXAMPLES: list[ReportBody] = [
         val_loss=None,
         val_accuracy_ratio=0.9,
     ),
+    LogPart(first_character=7, text="a line\nand \N{SNOWMAN}\n"),
     RankEnded(result=RESULT, failure=None, timed_begun_s=2.0, log_tail="a line\nanother\n"),
     RankEnded(result=None, failure=FAILURE, timed_begun_s=None, log_tail=""),
 ]
@@ -251,6 +255,20 @@ def test_a_number_that_the_store_could_not_count_is_refused(number: int) -> None
         assert from_json(kind, {**others, field: 2**31 - 1})
         with pytest.raises(InvalidSpec, match=f"^{field}: "):
             from_json(kind, {**others, field: number})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("first_character", -1),
+        ("first_character", LONGEST_LOG_CHARACTERS),
+        ("text", "x" * (LONGEST_LOG_PART_CHARACTERS + 1)),
+    ],
+)
+def test_a_log_without_end_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidSpec, match=f"^{field}: ") as refused:
+        from_json(LogPart, {"first_character": 0, "text": "", field: value})
+    assert len(str(refused.value)) < 200
 
 
 def test_every_message_can_be_decoded_from_its_type_alone() -> None:

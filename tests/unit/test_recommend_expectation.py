@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
@@ -51,3 +53,27 @@ def test_without_a_price_the_cost_is_not_known() -> None:
 def test_an_epoch_has_a_last_step_that_may_be_partial() -> None:
     assert step_count(job_spec(epochs=2), 100) == 5 + 2 * 4
     assert step_count(job_spec(epochs=2), None) is None
+
+
+def test_the_ends_of_the_intervals_are_added_up() -> None:
+    found = add_up(job(), job(world_size=2), overhead_s=1.0)
+    assert found.training_low_s == pytest.approx(15.0 * (1 - HALF_WIDTH))
+    assert found.training_high_s == pytest.approx(15.0 * (1 + HALF_WIDTH))
+    # Three machines work for 7.5 s each, and start for 1 s, of which no interval is known.
+    price = 3.6 / 3600
+    assert found.cost_usd == pytest.approx((22.5 + 3) * price)
+    assert found.cost_low_usd == pytest.approx((22.5 * (1 - HALF_WIDTH) + 3) * price)
+    assert found.cost_high_usd == pytest.approx((22.5 * (1 + HALF_WIDTH) + 3) * price)
+
+
+def test_machine_time_is_told_by_instance_type_with_the_price_that_was_used() -> None:
+    unnamed = dataclasses.replace(job(), instance_type=None)
+    found = add_up(job(), unnamed, job(step_time_s=None))
+    assert [(m.instance_type, m.price_usd_per_hour) for m in found.machines] == [
+        (None, None),
+        ("small", 3.6),
+    ]
+    assert [m.machine_s for m in found.machines] == pytest.approx([7.5, 7.5])
+    assert found.machine_s == pytest.approx(15.0)
+    assert found.cost_usd is None
+    assert add_up().machines == ()

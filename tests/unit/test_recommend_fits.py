@@ -151,3 +151,14 @@ def test_models_that_nobody_asks_for_go() -> None:
     fits.model_of(MAX_MODELS + 1, observations(MAX_MODELS + 1))
     fits.model_of(1, observations(1))
     assert fit.counts == [*range(1, MAX_MODELS + 2), 1]
+
+
+def test_who_does_not_wait_is_told_that_there_will_be_more() -> None:
+    gate = threading.Event()
+    fit = Counting(gate)
+    fits = Fits(fit, in_background=True)
+    first = fits.model_of("subject", observations(3), may_wait=False)
+    assert (first.model, first.is_awaited) == (None, True)
+    gate.set()
+    assert not fits.model_of("subject", observations(3)).is_awaited
+    assert fits.model_of("subject", observations(4), may_wait=False).is_awaited

@@ -202,6 +202,15 @@ def test_a_measurement_costs_its_machines_for_as_long_as_it_holds_them() -> None
     assert usd.of_each == pytest.approx((0.44,))
 
 
+@pytest.mark.parametrize("price_usd_per_hour", [0.0, 5e-324])
+def test_what_costs_nothing_is_weighed_by_its_machine_hours(price_usd_per_hour: float) -> None:
+    prices = {"big": 1.0, "own": price_usd_per_hour}
+    cells = [cell(1, instance_type="big"), cell(1, instance_type="own")]
+    costs = measuring_costs(cells, None, step_count=100, prices_usd_per_hour=prices)
+    assert costs.unit == MACHINE_HOURS
+    assert min(costs.of_each) > 0
+
+
 def test_a_plan_proposes_only_what_the_farm_would_take() -> None:
     imported = cell(1, 64, strategy="mwms_ring")
     gangs = observed(imported, *SOME[1:])

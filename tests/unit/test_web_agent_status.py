@@ -9,7 +9,7 @@ import pytest
 
 from farm.core.agents import AgentState
 from farm.store.tables import Agent
-from web.agent_status import agent_status
+from web.agent_status import AgentCard, AgentStatus, agent_status
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -39,3 +39,25 @@ def test_the_most_important_thing_is_said(columns: dict[str, Any], status: str) 
         **columns,
     }
     assert agent_status(Agent(**fields), now=NOW, lease_s=20.0).value == status
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "text", "is_off"),
+    [
+        (None, "–", False),  # noqa: RUF001 # an en dash, as typeset tables have it
+        (0.0, "0 s", False),
+        (0.0123, "+12.3 ms", False),
+        (-0.0123, "\N{MINUS SIGN}12.3 ms", False),
+        (-61.0, "\N{MINUS SIGN}1 min 1 s", True),
+        (1.5, "+1.50 s", True),
+    ],
+)
+def test_a_clock_is_ahead_or_behind(offset_s: float | None, text: str, is_off: bool) -> None:
+    card = AgentCard(Agent(id="a1", clock_offset_s=offset_s), AgentStatus.IDLE, None)
+    assert (card.clock, card.is_clock_off) == (text, is_off)
+
+
+def test_the_trouble_of_an_agent_that_is_gone_is_nobodys() -> None:
+    agent = Agent(id="a1", facts={"trouble": "its disk is full"})
+    assert AgentCard(agent, AgentStatus.CLEANING_UP, None).trouble == "its disk is full"
+    assert AgentCard(agent, AgentStatus.LOST, None).trouble is None

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, jsonify
+from apiflask import APIBlueprint
+from flask import jsonify
 from flask.typing import ResponseReturnValue
 
+from farm.core.api_tokens import Scope
 from farm.store.agents import list_agents, set_drained
 from farm.store.dashboard import served_ranks
-from web import params
-from web.api import shapes
+from web import parameters, params
+from web.api import answers, bodies, shapes
+from web.api.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
+from web.parameters import LIMIT
+from web.scopes import needs
 
-bp = Blueprint("api_agents", __name__, url_prefix="/api/v1")
+bp = APIBlueprint("api_agents", __name__, url_prefix="/api/v1", tag="Agents")
+
+_CURSOR = parameters.text("cursor", "Where the page begins: `next` of the page before it.")
+_PARAMETERS = (LIMIT, _CURSOR)
+_NOTHING = Body(bodies.Nothing, is_required=False)
 
 
 @bp.get("/agents")
+@described(bp, answers.AgentList, parameters=_PARAMETERS)
 def get_agents() -> ResponseReturnValue:
-    """List agents by id, those long gone too. Query: `limit`, `cursor`."""
-    args = params.query("limit", "cursor")
-    limit, cursor = params.page_size(args), params.short_text(args, "cursor")
+    """List agents by id, those long gone too."""
+    given = parameters.read(_PARAMETERS)
+    limit = given[LIMIT]
     instant, lease_s = now(), backend().settings.lease_s
     with read_session() as session:
-        found = list_agents(session, after_id=cursor, limit=limit + 1)
+        found = list_agents(session, after_id=given[_CURSOR], limit=limit + 1)
         served = served_ranks(session, [a.id for a in found])
     items = [shapes.agent(a, served.get(a.id), now=instant, lease_s=lease_s) for a in found]
     return jsonify(shapes.listed(items, page_size=limit))
 
 
 @bp.post("/agents/<agent_id>/drain")
+@needs(Scope.ADMIN)
+@described(bp, answers.AgentDrained, body=_NOTHING)
 def post_drain(agent_id: str) -> ResponseReturnValue:
     """Let the agent finish what it does and take nothing new."""
     return _set_drained(agent_id, is_drained=True)
 
 
 @bp.post("/agents/<agent_id>/resume")
+@needs(Scope.ADMIN)
+@described(bp, answers.AgentDrained, body=_NOTHING)
 def post_resume(agent_id: str) -> ResponseReturnValue:
     """Let a drained agent take ranks again."""
     return _set_drained(agent_id, is_drained=False)
@@ -44,4 +58,5 @@ def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
     name = params.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
-    return ring_after(jsonify(id=name, is_drained=is_drained))
+    answer: answers.AgentDrained = {"id": name, "is_drained": is_drained}
+    return ring_after(jsonify(answer))

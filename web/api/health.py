@@ -13,6 +13,7 @@ from farm.store.schema import check_schema
 from farm.wire import check_broker
 from web.backend import backend
 from web.errors import problem
+from web.scopes import for_everybody
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +21,14 @@ bp = Blueprint("health", __name__)
 
 
 @bp.get("/health/live")
+@for_everybody
 def get_live() -> ResponseReturnValue:
     """Say that the process answers; looks at nothing else."""
     return jsonify(status="live")
 
 
 @bp.get("/health/ready")
+@for_everybody
 def get_ready() -> ResponseReturnValue:
     """Say whether the store answers and has this version's schema.
 

@@ -2,55 +2,88 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, jsonify
+from http import HTTPStatus
+
+from apiflask import APIBlueprint
+from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.lifecycle import JobState
+from farm.core.api_tokens import Scope
+from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.store.jobs import job_detail, list_jobs, request_cancel_job, retry_job
-from web import params
-from web.api import shapes
+from web import etags, parameters, params
+from web.api import answers, bodies, shapes
+from web.api.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
+from web.callers import caller
+from web.parameters import CURSOR, LIMIT
 from web.progress import waiting_reason
+from web.scopes import needs
 
-bp = Blueprint("api_jobs", __name__, url_prefix="/api/v1")
+bp = APIBlueprint("api_jobs", __name__, url_prefix="/api/v1", tag="Jobs")
+
+_SWEEP = parameters.row_id("sweep", "Jobs of this sweep alone.")
+_STATE = parameters.one_of("state", "Jobs in this state alone.", JobState)
+_PARAMETERS = (_SWEEP, _STATE, LIMIT, CURSOR)
+_NOTHING = Body(bodies.Nothing, is_required=False)
 
 
 @bp.get("/jobs")
+@described(bp, answers.JobList, parameters=_PARAMETERS)
 def get_jobs() -> ResponseReturnValue:
-    """List jobs by ascending id. Query: `sweep` (an id), `state`, `limit`, `cursor`."""
-    args = params.query("sweep", "state", "limit", "cursor")
-    sweep_id, state = params.optional_id(args, "sweep"), params.choice(args, "state", JobState)
-    limit, cursor = params.page_size(args), params.cursor(args)
+    """List jobs by ascending id."""
+    given = parameters.read(_PARAMETERS)
+    limit = given[LIMIT]
     with read_session() as session:
-        found = list_jobs(session, sweep_id=sweep_id, state=state, after_id=cursor, limit=limit + 1)
+        found = list_jobs(
+            session,
+            sweep_id=given[_SWEEP],
+            state=given[_STATE],
+            after_id=given[CURSOR],
+            limit=limit + 1,
+        )
     return jsonify(shapes.listed([shapes.job(j) for j in found], page_size=limit))
 
 
 @bp.get("/jobs/<job_id>")
+@described(bp, answers.JobStory, is_cacheable=True)
 def get_job(job_id: str) -> ResponseReturnValue:
     """Return one job with its story; `waits_because` is set while it waits."""
+    params.query()
     number, instant = params.row_id("job", job_id), now()
     with read_session() as session:
         detail = job_detail(session, number)
         why = waiting_reason(session, detail.job, backend().settings, now=instant)
-    return jsonify({**shapes.job_with_story(detail), "waits_because": why})
+    response = jsonify(shapes.job_with_story(detail, waits_because=why))
+    return etags.answer(response) if detail.job.state in FINAL_JOB_STATES else response
 
 
 @bp.post("/jobs/<job_id>/cancel")
+@needs(Scope.SUBMIT)
+@described(bp, answers.JobChanged, body=_NOTHING)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel a job. `changed` is false where it was over, or was being cancelled already."""
     params.posted_fields()
     number = params.row_id("job", job_id)
     with write_session() as session:
-        has_changed = request_cancel_job(session, number, now=now())
-    return ring_after(jsonify(id=number, changed=has_changed))
+        has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
+    answer: answers.JobChanged = {"id": number, "changed": has_changed}
+    return ring_after(jsonify(answer))
 
 
 @bp.post("/jobs/<job_id>/retry")
+@needs(Scope.SUBMIT)
+@described(
+    bp,
+    answers.JobChanged,
+    body=_NOTHING,
+    refusals={HTTPStatus.CONFLICT: "It neither failed nor was cancelled."},
+)
 def post_retry(job_id: str) -> ResponseReturnValue:
-    """Run a failed or cancelled job again. Errors: 409 it is neither."""
+    """Run a failed or cancelled job again."""
     params.posted_fields()
     number = params.row_id("job", job_id)
     with write_session() as session:
-        retry_job(session, number, now=now())
-    return ring_after(jsonify(id=number, changed=True))
+        retry_job(session, number, now=now(), by=caller().token)
+    answer: answers.JobChanged = {"id": number, "changed": True}
+    return ring_after(jsonify(answer))

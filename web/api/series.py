@@ -2,58 +2,85 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, jsonify
+from functools import partial
+
+import sqlalchemy as sa
+from apiflask import APIBlueprint
+from flask import jsonify
 from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
-from farm.errors import NotFound
-from farm.store.jobs import AttemptDetail, JobDetail, job_detail
-from farm.store.series import epochs_of, samples_by_rank, steps_of
-from web import params
-from web.backend import read_session
-from web.series import thin_steps
+from farm.core.lifecycle import FINAL_JOB_STATES
+from farm.core.spec import MAX_WORLD_SIZE
+from farm.store.engine import reading
+from farm.store.job_parts import find_attempt
+from farm.store.jobs import job_detail
+from farm.store.series import epochs_of, samples_by_rank
+from farm.store.step_ranges import step_series
+from web import etags, parameters, params
+from web.api import answers
+from web.api.description import described
+from web.attempts import ATTEMPT
+from web.backend import backend, read_session
+from web.series import step_points
 
-bp = Blueprint("api_series", __name__, url_prefix="/api/v1")
+bp = APIBlueprint("api_series", __name__, url_prefix="/api/v1", tag="Jobs")
 
 _MAX_POINTS = 2000
-_LARGEST_RANK = 4096
+_RANK = parameters.whole(
+    "rank",
+    "For samples of this rank alone, and steps and epochs of it instead of rank 0.",
+    low=0,
+    high=MAX_WORLD_SIZE,
+)
+_PARAMETERS = (ATTEMPT, _RANK)
 
 
 @bp.get("/jobs/<job_id>/series")
+@described(bp, answers.Series, parameters=_PARAMETERS, is_cacheable=True)
 def get_series(job_id: str) -> ResponseReturnValue:
     """Return samples by rank, and one rank's steps and epochs, of one attempt: the last by default.
 
-    Query: `attempt`, its number from 1; `rank`, for samples of that rank alone, and steps and
-    epochs of it instead of rank 0. Samples and steps are thinned to 2000 points each, over all
-    ranks together: a sample then stands for the mean from its tick to the next one's. Ticks that
-    were lost are missing.
+    Samples and steps are thinned to 2000 points each, over all ranks together: a sample then
+    stands for the mean from its tick to the next one's. Ticks that were lost are missing.
     """
-    args = params.query("attempt", "rank")
-    number = params.row_id("job", job_id)
-    attempt_number = params.optional_id(args, "attempt", expected="an attempt's number, from 1")
-    rank = params.whole(args, "rank", low=0, high=_LARGEST_RANK)
+    given = parameters.read(_PARAMETERS)
+    number, rank = params.row_id("job", job_id), given[_RANK]
+    engine = backend().engine
     with read_session() as session:
-        chosen = _attempt(job_detail(session, number), attempt_number)
+        detail = job_detail(session, number)
+        chosen = find_attempt(detail, given[ATTEMPT])
         if chosen is None:
             return jsonify(job_id=number, attempt=None, samples=[], steps=[], epochs=[])
-        token = chosen.attempt.id
-        share = _MAX_POINTS if rank is not None else _MAX_POINTS // max(1, len(chosen.ranks))
-        samples = samples_by_rank(session, token, rank=rank, max_points=max(1, share))
-        steps = steps_of(session, token, rank=rank or 0)
-        epochs = epochs_of(session, token, rank=rank or 0)
-    return jsonify(
-        job_id=number,
-        attempt=chosen.attempt.number,
-        samples=[{"rank": r, "samples": to_json(tuple(row))} for r, row in samples.items()],
-        steps=to_json(thin_steps(steps, max_points=_MAX_POINTS)),
-        epochs=to_json(tuple(epochs)),
-    )
+        token, rank_count = chosen.attempt.id, len(chosen.ranks)
+        is_over = detail.job.state in FINAL_JOB_STATES
+        # A day of a wide gang takes seconds to thin; whoever follows it asks again and again.
+        series = backend().drawings.of(
+            ("series", token, rank, is_over),
+            lambda: _series(session, token, rank=rank, rank_count=rank_count),
+            keep_s=0.0,
+            renew=partial(_series_again, token, rank=rank, rank_count=rank_count, engine=engine),
+        )
+    response = jsonify(job_id=number, attempt=chosen.attempt.number, **series)
+    return etags.answer(response) if is_over else response
 
 
-def _attempt(detail: JobDetail, number: int | None) -> AttemptDetail | None:
-    if number is None:
-        return detail.attempts[-1] if detail.attempts else None
-    for attempt in detail.attempts:
-        if attempt.attempt.number == number:
-            return attempt
-    raise NotFound(f"attempt {number} of job {detail.job.id}: there is none")
+def _series_again(
+    token: int, *, rank: int | None, rank_count: int, engine: sa.Engine
+) -> dict[str, object]:
+    with reading(engine) as session:
+        return _series(session, token, rank=rank, rank_count=rank_count)
+
+
+def _series(
+    session: Session, token: int, *, rank: int | None, rank_count: int
+) -> dict[str, object]:
+    share = _MAX_POINTS if rank is not None else max(1, _MAX_POINTS // max(1, rank_count))
+    samples = samples_by_rank(session, token, rank=rank, max_points=share)
+    steps = step_series(session, token, rank=rank or 0, max_ranges=_MAX_POINTS)
+    return {
+        "samples": [{"rank": r, "samples": to_json(tuple(row))} for r, row in samples.items()],
+        "steps": to_json(tuple(step_points(steps, max_points=_MAX_POINTS))),
+        "epochs": to_json(tuple(epochs_of(session, token, rank=rank or 0))),
+    }

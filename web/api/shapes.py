@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
 from farm.core.codec import to_json
 from farm.store.dashboard import ServedRank
@@ -12,11 +13,12 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 from web.agent_status import agent_status, is_live
+from web.api import answers, sweep_answers
 
-Shape = dict[str, object]
+_Item = TypeVar("_Item", bound=Mapping[str, object])
 
 
-def listed(items: Sequence[Shape], *, page_size: int, key: str = "id") -> Shape:
+def listed(items: Sequence[_Item], *, page_size: int, key: str = "id") -> dict[str, object]:
     """Wrap one page of a list, given one item more if there is a next page.
 
     The cursor is the last key, so what arrives meanwhile neither repeats nor hides an item.
@@ -30,12 +32,13 @@ def instant(at: dt.datetime | None) -> str | None:
     return None if at is None else at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
-def sweep(summary: SweepSummary) -> Shape:
+def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
     """Write a sweep of a list."""
     return {
         "id": summary.sweep_id,
         "name": summary.name,
         "state": summary.state.value,
+        "is_paused": summary.is_paused,
         "created_at": instant(summary.created_at),
         "job_count": summary.job_count,
         "max_job_count": summary.max_job_count,
@@ -45,7 +48,7 @@ def sweep(summary: SweepSummary) -> Shape:
     }
 
 
-def job(row: Job) -> Shape:
+def job(row: Job) -> answers.Job:
     """Write a job of a list."""
     return {
         "id": row.id,
@@ -64,7 +67,7 @@ def job(row: Job) -> Shape:
     }
 
 
-def job_with_story(detail: JobDetail) -> Shape:
+def job_with_story(detail: JobDetail, *, waits_because: str | None) -> answers.JobStory:
     """Write a job with its events, its attempts and their ranks, and its measurement."""
     found = detail.measurement
     return {
@@ -73,10 +76,11 @@ def job_with_story(detail: JobDetail) -> Shape:
         "story": [_event(event) for event in detail.events],
         "attempts": [_attempt(attempt) for attempt in detail.attempts],
         "measurement": None if found is None else measurement(found),
+        "waits_because": waits_because,
     }
 
 
-def _event(row: JobEvent) -> Shape:
+def _event(row: JobEvent) -> answers.Event:
     return {
         "at": instant(row.at),
         "event": row.event,
@@ -85,7 +89,7 @@ def _event(row: JobEvent) -> Shape:
     }
 
 
-def _attempt(detail: AttemptDetail) -> Shape:
+def _attempt(detail: AttemptDetail) -> answers.Attempt:
     row: Attempt = detail.attempt
     return {
         "id": row.id,
@@ -100,7 +104,7 @@ def _attempt(detail: AttemptDetail) -> Shape:
     }
 
 
-def _rank(row: Rank) -> Shape:
+def _rank(row: Rank) -> answers.Rank:
     return {
         "rank": row.rank,
         "agent_id": row.agent_id,
@@ -116,7 +120,9 @@ def _rank(row: Rank) -> Shape:
     }
 
 
-def agent(row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: float) -> Shape:
+def agent(
+    row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: float
+) -> answers.Agent:
     """Write an agent with what it says of itself and what it is leased for."""
     beat_at = row.heartbeat_at
     return {
@@ -126,6 +132,7 @@ def agent(row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: f
         "is_drained": row.is_drained,
         "heartbeat_at": instant(beat_at),
         "heartbeat_age_s": None if beat_at is None else (now - beat_at).total_seconds(),
+        "clock_offset_s": row.clock_offset_s,
         "first_seen_at": instant(row.first_seen_at),
         "attempt_id": row.attempt_id,
         "job_id": served.job_id if served else None,
@@ -136,7 +143,9 @@ def agent(row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: f
     }
 
 
-def measurement(row: MeasurementRow) -> Shape:
+def measurement(row: MeasurementRow) -> answers.Measurement:
     """Write a measurement, every column of it."""
     values = {column.name: getattr(row, column.name) for column in row.__table__.columns}
-    return {**values, "created_at": instant(row.created_at), "details": to_json(row.details)}
+    shape = {**values, "created_at": instant(row.created_at), "details": to_json(row.details)}
+    # A test holds the type's fields to the columns.
+    return cast(answers.Measurement, shape)

@@ -1,65 +1,125 @@
-"""Sweeps: enqueue, list, look at one, cancel."""
+"""Sweeps: look at what one would become, enqueue, list, look at one, and steer it."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
-from flask import Blueprint, jsonify, url_for
+from apiflask import APIBlueprint
+from flask import jsonify, url_for
 from flask.typing import ResponseReturnValue
 
+from farm.core.api_tokens import Scope
+from farm.core.codec import to_json
+from farm.core.lifecycle import SweepState
+from farm.recommend.expected import expected
 from farm.store.agents import live_agents
-from farm.store.jobs import request_cancel_sweep
+from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.repetitions import sweep_cells
-from farm.store.sweeps import find_sweep, list_sweeps, sweep_summary
+from farm.store.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
-from web import params
-from web.api import shapes
+from web import etags, parameters, params
+from web.api import advice_answers, bodies, shapes, sweep_answers
+from web.api.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
+from web.callers import caller
+from web.parameters import CURSOR, LIMIT
 from web.progress import sweep_remaining_s
+from web.scopes import costly, needs
 
-bp = Blueprint("api_sweeps", __name__, url_prefix="/api/v1")
+bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
-_MAX_CELL_JOBS = 5000  # of a sweep, read to sum up its cells
+_MAX_CELL_JOBS = 1000  # of a sweep, read to sum up its cells: what is answered quickly
+_JOBS_SHOWN = 1000  # of a preview
+_MOST_PREDICTED = 20_000  # jobs: a second's work
+_PAGE = (LIMIT, CURSOR)
+_NOTHING = Body(bodies.Nothing, is_required=False)
+_SWEEP_FILE = Body(bodies.SweepFile, other_types={"application/toml": "The sweep file itself."})
+_MALFORMED = {HTTPStatus.BAD_REQUEST: "The body is no JSON, or no TOML."}
 
 
 @bp.post("/sweeps")
+@needs(Scope.SUBMIT)
+@described(
+    bp,
+    sweep_answers.Submitted,
+    status=HTTPStatus.CREATED,
+    meaning="Its jobs wait.",
+    body=_SWEEP_FILE,
+    refusals=_MALFORMED,
+)
 def post_sweep() -> ResponseReturnValue:
     """Enqueue a sweep: the sweep file as JSON, or itself as `application/toml`.
 
-    Errors: 400 it does not parse; 415 another content type; 422 it cannot be accepted, with the
-    `field` at fault, and nothing was written.
+    A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
     """
     planned = plan(params.posted_sweep())
     with write_session() as session:
         submitted = submit(session, planned, now=now())
-    response = jsonify(
-        id=submitted.sweep_id,
-        job_count=submitted.job_count,
-        max_job_count=planned.expansion.max_job_count,
-        skipped=list(submitted.skipped),
-    )
+    answer: sweep_answers.Submitted = {
+        "id": submitted.sweep_id,
+        "job_count": submitted.job_count,
+        "max_job_count": planned.expansion.max_job_count,
+        "skipped": list(submitted.skipped),
+    }
+    response = jsonify(answer)
     response.status_code = HTTPStatus.CREATED
     response.headers["Location"] = url_for(".get_sweep", sweep_id=submitted.sweep_id)
     return ring_after(response)
 
 
+@bp.post("/sweeps/preview")
+@needs(Scope.SUBMIT)
+@costly
+@described(bp, advice_answers.Preview, body=_SWEEP_FILE, refusals=_MALFORMED)
+def post_preview() -> ResponseReturnValue:
+    """Say what a sweep would become, and what the farm's measurements let expect of it.
+
+    Writes nothing. Expected are the time of its jobs one after another with the ends of the
+    90 % intervals, and the cost at the prices of this server. Where the first prediction is still
+    being prepared, `unknown` in `expected` says so: ask again.
+    """
+    planned = plan(params.posted_sweep())
+    jobs = planned.expansion.jobs
+    found = None
+    if len(jobs) <= _MOST_PREDICTED:
+        with read_session() as session:
+            found = expected(
+                session, jobs, prices=backend().prices, memory=backend().memory, may_wait=False
+            )
+    return jsonify(
+        name=planned.sweep.name,
+        job_count=len(jobs),
+        max_job_count=planned.expansion.max_job_count,
+        skipped=[f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible],
+        jobs=to_json(jobs[:_JOBS_SHOWN]),
+        has_more_jobs=len(jobs) > _JOBS_SHOWN,
+        expected=to_json(found),
+        expected_unknown_because=(
+            None if found else f"it has more than {_MOST_PREDICTED} jobs to begin with"
+        ),
+    )
+
+
 @bp.get("/sweeps")
+@described(bp, sweep_answers.SweepList, parameters=_PAGE)
 def get_sweeps() -> ResponseReturnValue:
-    """List sweeps with their jobs counted by state, newest first. Query: `limit`, `cursor`."""
-    args = params.query("limit", "cursor")
-    limit, cursor = params.page_size(args), params.cursor(args)
+    """List sweeps with their jobs counted by state, newest first."""
+    given = parameters.read(_PAGE)
+    limit = given[LIMIT]
     with read_session() as session:
-        found = list_sweeps(session, before_id=cursor, limit=limit + 1)
+        found = list_sweeps(session, before_id=given[CURSOR], limit=limit + 1)
     return jsonify(shapes.listed([shapes.sweep(s) for s in found], page_size=limit))
 
 
 @bp.get("/sweeps/<sweep_id>")
+@described(bp, sweep_answers.SweepDetail, is_cacheable=True)
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
     """Return one sweep as submitted, how far it is, what was left out, and its cells.
 
     `remaining_s` is null as long as no job of it has finished, or where a job is wider than the
-    farm. Of a sweep of many thousand jobs `cells` are only the first: `has_more_cells`.
+    farm. Of a sweep of more than 1,000 jobs `cells` are only the first: `has_more_cells`.
     """
+    params.query()
     number, instant = params.row_id("sweep", sweep_id), now()
     with read_session() as session:
         summary = sweep_summary(session, number)
@@ -67,7 +127,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
         found = sweep_cells(session, number, max_jobs=_MAX_CELL_JOBS)
-    return jsonify(
+    response = jsonify(
         {
             **shapes.sweep(summary),
             "remaining_s": left_s,
@@ -76,14 +136,61 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
             **found.to_json(),
         }
     )
+    return etags.answer(response) if summary.state is SweepState.FINISHED else response
 
 
 @bp.post("/sweeps/<sweep_id>/cancel")
+@needs(Scope.SUBMIT)
+@described(bp, sweep_answers.SweepCancelled, body=_NOTHING)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
     """Cancel what the sweep has not finished. Running jobs end as soon as their agents hear it."""
     params.posted_fields()
     number = params.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
-        count = request_cancel_sweep(session, number, now=now())
-    return ring_after(jsonify(id=number, cancelled_count=count))
+        count = request_cancel_sweep(session, number, now=now(), by=caller().token)
+    answer: sweep_answers.SweepCancelled = {"id": number, "cancelled_count": count}
+    return ring_after(jsonify(answer))
+
+
+@bp.post("/sweeps/<sweep_id>/retry")
+@needs(Scope.SUBMIT)
+@described(bp, sweep_answers.SweepRetried, body=_NOTHING)
+def post_retry(sweep_id: str) -> ResponseReturnValue:
+    """Run again what of the sweep failed or was cancelled."""
+    params.posted_fields()
+    number = params.row_id("sweep", sweep_id)
+    with write_session() as session:
+        sweep_summary(session, number)
+        count = retry_failed(session, number, now=now(), by=caller().token)
+    answer: sweep_answers.SweepRetried = {"id": number, "retried_count": count}
+    return ring_after(jsonify(answer))
+
+
+@bp.post("/sweeps/<sweep_id>/pause")
+@needs(Scope.SUBMIT)
+@described(bp, sweep_answers.SweepPaused, body=_NOTHING)
+def post_pause(sweep_id: str) -> ResponseReturnValue:
+    """Start no further job of the sweep. What runs goes on."""
+    return _set_paused(sweep_id, is_paused=True)
+
+
+@bp.post("/sweeps/<sweep_id>/resume")
+@needs(Scope.SUBMIT)
+@described(bp, sweep_answers.SweepPaused, body=_NOTHING)
+def post_resume(sweep_id: str) -> ResponseReturnValue:
+    """Start jobs of a paused sweep again."""
+    return _set_paused(sweep_id, is_paused=False)
+
+
+def _set_paused(sweep_id: str, *, is_paused: bool) -> ResponseReturnValue:
+    params.posted_fields()
+    number = params.row_id("sweep", sweep_id)
+    with write_session() as session:
+        has_changed = set_paused(session, number, is_paused=is_paused)
+    answer: sweep_answers.SweepPaused = {
+        "id": number,
+        "is_paused": is_paused,
+        "changed": has_changed,
+    }
+    return ring_after(jsonify(answer))

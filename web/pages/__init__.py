@@ -4,6 +4,36 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from web.pages import dashboard, job, login, sweep
+from web.pages import (
+    advice,
+    agent,
+    compare,
+    dashboard,
+    data,
+    exports,
+    importing,
+    job,
+    login,
+    logs,
+    new_sweep,
+    plan,
+    sweep,
+    sweeps,
+)
 
-PAGES: tuple[Blueprint, ...] = (dashboard.bp, sweep.bp, job.bp, login.bp)
+PAGES: tuple[Blueprint, ...] = (
+    dashboard.bp,
+    agent.bp,
+    new_sweep.bp,
+    sweeps.bp,
+    compare.bp,
+    sweep.bp,
+    exports.bp,
+    job.bp,
+    logs.bp,
+    advice.bp,
+    plan.bp,
+    data.bp,
+    importing.bp,
+    login.bp,
+)

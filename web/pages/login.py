@@ -1,36 +1,54 @@
-"""Sign in with the farm's token, and out again."""
+"""Sign in with a token of the farm, and out again."""
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 
 from flask import Blueprint, redirect, render_template, request, session, url_for
 from flask.typing import ResponseReturnValue
 
-from web.access import is_signed_in, sign_in
+from web.access import own_address
+from web.callers import caller, sign_in
+from web.limits import note_failure
+from web.scopes import for_everybody
+
+logger = logging.getLogger(__name__)
 
 bp = Blueprint("login", __name__)
 
 
 @bp.get("/login")
+@for_everybody
 def get_login() -> ResponseReturnValue:
-    """Ask for the token, unless there is nothing to sign in for."""
-    if is_signed_in():
-        return redirect(url_for("dashboard.get_dashboard"))
-    return render_template("login.html", error=None)
+    """Ask for a token, unless there is nothing to sign in for. Query: `next`, where to go then."""
+    back = own_address(request.args.get("next", ""))
+    if caller().scope is not None:
+        return redirect(back or url_for("dashboard.get_dashboard"))
+    return _page(back)
 
 
 @bp.post("/login")
+@for_everybody
 def post_login() -> ResponseReturnValue:
-    """Keep a signed session for whoever knows the token."""
-    if sign_in(request.form.get("token", "")):
-        return redirect(url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)
-    page = render_template("login.html", error="This is not the token of this farm.")
-    return page, HTTPStatus.FORBIDDEN
+    """Keep a signed session for whoever has a token."""
+    back = own_address(request.form.get("next", ""))
+    if sign_in(request.form.get("token", "").strip()):
+        return redirect(back or url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)
+    note_failure()
+    logger.warning("wrong token at the sign-in", extra={"address": request.remote_addr})
+    return _page(back, error="This is no token of this farm, or it is expired or revoked.")
 
 
 @bp.post("/logout")
+@for_everybody
 def post_logout() -> ResponseReturnValue:
     """Forget the session."""
     session.clear()
     return redirect(url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)
+
+
+def _page(back: str | None, *, error: str | None = None) -> ResponseReturnValue:
+    caller()  # so that the page knows who looks at it
+    page = render_template("login.html", error=error, back=back)
+    return page, HTTPStatus.OK if error is None else HTTPStatus.FORBIDDEN

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from flask import Blueprint, flash, redirect, render_template, url_for
+from flask import Blueprint, flash, redirect, url_for
 from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
 
-from farm.core.cells import SweepCell
+from farm.core.api_tokens import Scope
 from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
-from farm.core.scaling import efficiency
-from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.core.scaling import Baselines, efficiency
+from farm.core.spec import JobSpec, NetworkProfile
 from farm.store.agents import live_agents
+from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.repetitions import sweep_cells
-from farm.store.sweeps import find_sweep, sweep_summary
+from farm.store.sweeps import find_sweep, set_paused, sweep_summary
 from web import params
-from web.advice import Findings
+from web.advice import Advice
 from web.backend import backend, now, read_session, ring_after, write_session
+from web.callers import caller
+from web.exports import forms
+from web.plotly import page_with_charts
 from web.progress import sweep_remaining_s
+from web.scopes import needs
+from web.shared_looks import shared
+from web.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
+from web.sweep_pictures import pictures_of
+from web.sweep_table import CellLine, SweepTable
 
 bp = Blueprint("sweep", __name__)
 
-_ROWS_SHOWN = 200
-_MAX_CELL_JOBS = 5000  # of a sweep, read to sum up its cells
+_CELLS_SHOWN = 100
+_JOBS_SHOWN = 100
+_JOBS_OPEN = 24  # the table of more jobs is folded, since the cells say it shorter
 _MOST_PAGES = 1_000_000
+_FURTHER = ("pass", "server_count", "length", "labels")  # axes without a column of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table of results. `is_advised`: a recommendation rests on it."""
+    """A line of the table of jobs. `is_advised`: a recommendation rests on it."""
 
     item: SweepJob
     spec: JobSpec
@@ -43,100 +54,172 @@ class Row:
     @property
     def network(self) -> NetworkProfile | None:
         """What was asked for; None is the untouched network."""
-        return _asked_network(self.spec)
+        network = self.spec.network
+        return None if network is None or network.is_untouched else network
 
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """A line of the table of cells."""
+    """A line of the table of cells. `why`: the reason of its first failed job, `also`: the rest."""
 
-    item: SweepCell
-    spec: JobSpec
-
-    @property
-    def network(self) -> NetworkProfile | None:
-        """What was asked for; None is the untouched network."""
-        return _asked_network(self.spec)
+    line: CellLine
+    why: str | None
+    also: str
 
 
 @bp.get("/sweeps/<sweep_id>")
+@shared
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
-    """Show one sweep. Query: `page`, of the table of results, from 1."""
+    """Show one sweep.
+
+    Query: `page` of the jobs and `cells` of the cells, from 1; `sort` of the cells, with a - before
+    it downwards; `show=failed` for those that failed; `metric`, `x` and `y` of the map, `along` of
+    the charts, and `at_...` what other axes are held at.
+    """
+    args = params.query(*QUERY)
     number, instant = params.row_id("sweep", sweep_id), now()
-    page = params.whole(params.query("page"), "page", high=_MOST_PAGES) or 1
+    page = params.whole(args, "page", high=_MOST_PAGES) or 1
+    cells_page = params.whole(args, "cells", high=_MOST_PAGES) or 1
     with read_session() as session:
         summary = sweep_summary(session, number)
         sweep = find_sweep(session, str(number))
         agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
-        jobs = sweep_jobs(session, number, offset=(page - 1) * _ROWS_SHOWN, limit=_ROWS_SHOWN)
-        findings = backend().findings.of_sweep(session, number)
-        found = sweep_cells(session, number, max_jobs=_MAX_CELL_JOBS)
-    rows = _rows(jobs, findings)
-    cells = [CellRow(cell, from_json(JobSpec, cell.spec)) for cell in found.cells[:_ROWS_SHOWN]]
-    specs = [row.spec for row in rows] + [cell.spec for cell in cells]
-    return render_template(
+        table = backend().tables.of_sweep(session, number, prices=backend().prices)
+        choice = read_choice(args, table)
+        jobs = sweep_jobs(session, number, offset=(page - 1) * _JOBS_SHOWN, limit=_JOBS_SHOWN)
+        advice = backend().advice.of_sweep(session, number)
+        failed_count = sum(bool(line.failed_job_ids) for line in table.lines)
+        lines = _chosen(table.lines, choice)
+        first = (cells_page - 1) * _CELLS_SHOWN
+        cells = _cell_rows(session, lines[first : first + _CELLS_SHOWN], table)
+    is_busy = summary.state is not SweepState.FINISHED
+    return page_with_charts(
         "sweep.html",
         sweep=sweep,
         summary=summary,
         counts={state.value: count for state, count in summary.counts.items()},
         remaining_s=left_s,
-        is_busy=summary.state is not SweepState.FINISHED,
-        advice=findings.advice,
-        precision=found.precision,
+        is_busy=is_busy,
+        advice=advice,
+        table=table,
+        choice=choice,
+        metrics=METRICS,
+        pictures=pictures_of(number, table, choice, is_busy=is_busy),
         cells=cells,
-        has_more_cells=not found.is_complete or len(found.cells) > _ROWS_SHOWN,
-        machine_s=found.machine_s if found.is_complete else None,
-        saving=found.saving,
-        rows=rows,
-        has_workloads=len({_workload(spec) for spec in specs}) > 1,
-        has_networks=any(_asked_network(spec) is not None for spec in specs),
-        has_flags=any(r.item.measurement and r.item.measurement.flags for r in rows),
-        has_repetitions=any(r.spec.repetition for r in rows),
+        cell_count=len(lines),
+        failed_count=failed_count,
+        cells_page=cells_page,
+        cells_page_count=-(-len(lines) // _CELLS_SHOWN),
+        rows=_rows(jobs, advice or (), table.single),
+        has_flags=any(item.measurement and item.measurement.flags for item in jobs),
+        has_repetitions=any(item.job.repetition for item in jobs),
+        jobs_open=_JOBS_OPEN,
         page=page,
-        page_count=-(-summary.job_count // _ROWS_SHOWN),
+        page_count=-(-summary.job_count // _JOBS_SHOWN),
+        forms=forms(),
+        has_prices=any(line.cost_usd is not None for line in table.lines),
+        **_columns(table),
     )
 
 
 @bp.post("/sweeps/<sweep_id>/cancel")
+@needs(Scope.SUBMIT)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
     """Cancel what the sweep has not finished."""
-    number = params.row_id("sweep", sweep_id)
-    with write_session() as session:
+
+    def cancel(session: Session, number: int) -> str:
         sweep_summary(session, number)
-        count = request_cancel_sweep(session, number, now=now())
-    flash(f"{_jobs(count)} cancelled; what runs ends within seconds.")
-    return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
+        count = request_cancel_sweep(session, number, now=now(), by=caller().token)
+        return f"{_jobs(count)} cancelled; what runs ends within seconds."
+
+    return _changed(sweep_id, cancel)
 
 
 @bp.post("/sweeps/<sweep_id>/retry")
+@needs(Scope.SUBMIT)
 def post_retry(sweep_id: str) -> ResponseReturnValue:
     """Run again what failed or was cancelled."""
+
+    def retry(session: Session, number: int) -> str:
+        sweep_summary(session, number)
+        count = retry_failed(session, number, now=now(), by=caller().token)
+        return f"{_jobs(count)} back in the queue."
+
+    return _changed(sweep_id, retry)
+
+
+@bp.post("/sweeps/<sweep_id>/pause")
+@needs(Scope.SUBMIT)
+def post_pause(sweep_id: str) -> ResponseReturnValue:
+    """Start no further job of the sweep."""
+
+    def pause(session: Session, number: int) -> str:
+        set_paused(session, number, is_paused=True)
+        return "Paused: no further job is started; what runs goes on."
+
+    return _changed(sweep_id, pause)
+
+
+@bp.post("/sweeps/<sweep_id>/resume")
+@needs(Scope.SUBMIT)
+def post_resume(sweep_id: str) -> ResponseReturnValue:
+    """Start jobs of a paused sweep again."""
+
+    def resume(session: Session, number: int) -> str:
+        set_paused(session, number, is_paused=False)
+        return "Resumed: its jobs are started again."
+
+    return _changed(sweep_id, resume)
+
+
+def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseReturnValue:
+    """Change a sweep in one transaction, and show it with a word on what was done."""
     number = params.row_id("sweep", sweep_id)
     with write_session() as session:
-        sweep_summary(session, number)
-        count = retry_failed(session, number, now=now())
-    flash(f"{_jobs(count)} back in the queue.")
+        said = change(session, number)
+    flash(said)
     return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
-
-
-def _workload(spec: JobSpec) -> tuple[str, str, TrainingPass]:
-    return spec.model, spec.dataset, spec.training_pass
-
-
-def _asked_network(spec: JobSpec) -> NetworkProfile | None:
-    network = spec.network
-    return None if network is None or network.is_untouched else network
 
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
-def _rows(jobs: Sequence[SweepJob], findings: Findings) -> list[Row]:
+def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
+    if choice.is_failed_only:
+        lines = [line for line in lines if line.failed_job_ids]
+    return in_order(lines, choice)
+
+
+def _cell_rows(session: Session, lines: Sequence[CellLine], table: SweepTable) -> list[CellRow]:
+    firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
+    failed = failed_jobs(session, firsts)
+    rest = [axis for axis in table.axes if axis.name in _FURTHER]
+    rows = []
+    for line in lines:
+        why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
+        kind = (line.failure_kind or "failed").replace("_", " ")
+        also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
+        rows.append(CellRow(line, f"{kind}: {why.reason or 'no reason'}" if why else None, also))
+    return rows
+
+
+def _columns(table: SweepTable) -> Mapping[str, bool]:
+    """Say which columns tell anything, of both tables."""
+    values = table.values
+    networks = (line.configuration.network for line in table.lines)
+    return {
+        "has_workloads": any(name in values for name in ("model", "dataset", "pass")),
+        "has_networks": any(network is not None for network in networks),
+        "has_further": any(name in values for name in _FURTHER),
+    }
+
+
+def _rows(jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines) -> list[Row]:
     advised = {
         measurement_id
-        for item in findings.advice
+        for item in advice
         if item.answer.recommended is not None
         for measurement_id in item.answer.recommended.measurement_ids
     }
@@ -144,9 +227,7 @@ def _rows(jobs: Sequence[SweepJob], findings: Findings) -> list[Row]:
         Row(
             item=item,
             spec=from_json(JobSpec, item.job.spec),
-            efficiency_ratio=(
-                efficiency(item.measurement, findings.single) if item.measurement else None
-            ),
+            efficiency_ratio=efficiency(item.measurement, single) if item.measurement else None,
             is_advised=item.measurement is not None and item.measurement.id in advised,
         )
         for item in jobs

@@ -25,18 +25,23 @@ logger = logging.getLogger(__name__)
 Fit = Callable[[Sequence[Observation]], StepTimeModel]
 
 MAX_MODELS = 32
+PREPARING = "predictions are being prepared: ask again"
 _FIRST_WAIT_S = 30.0  # of a request, for the first model of its subject
 _REST_RATIO = 3.0  # between two fits of one subject, in times of the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """`model` None goes with the reason. `is_current`: it follows from all that was measured."""
+    """`model` None goes with the reason. `is_current`: it follows from all that was measured.
+
+    `is_awaited`: a thread is fitting, so whoever asks again will be told more.
+    """
 
     model: StepTimeModel | None
     measurement_count: int = 0
     is_current: bool = True
     lacking_because: str | None = None
+    is_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +108,13 @@ class Fits:
                 if last is not None:
                     return last
         if last is None or last.model is None:
-            return Fitted(model=None, lacking_because="predictions are being prepared: ask again")
-        return Fitted(model=last.model, measurement_count=last.measurement_count, is_current=False)
+            return Fitted(model=None, lacking_because=PREPARING, is_awaited=True)
+        return Fitted(
+            model=last.model,
+            measurement_count=last.measurement_count,
+            is_current=False,
+            is_awaited=True,
+        )
 
     def _work(self) -> None:
         """Fit what is due until nothing is; runs in a thread of its own."""

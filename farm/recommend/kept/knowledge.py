@@ -6,11 +6,14 @@ Reads only. Which measurement counts as an observation is decided in `observatio
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from farm.core.spec import TrainingPass
@@ -18,11 +21,9 @@ from farm.recommend.answering.learning import Curves
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
 from farm.recommend.kept.fit_files import digest_of
-from farm.recommend.observations import configuration_of, load
+from farm.recommend.observations import by_hardware, configuration_of
 from farm.store.accuracy_curves import accuracy_curves
-from farm.store.dashboard import measurement_stamp
-from farm.store.measurements import Filter, cells
-from farm.store.result_tables import MeasurementRow
+from farm.store.measurements import Filter, measurements_stamp, observed_rows
 
 _MOST_KEPT = 32
 _COPIED = [
@@ -30,12 +31,16 @@ _COPIED = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What a model is fitted to, and the hash of all that the model follows from."""
+    """What a model is fitted to."""
 
     observations: tuple[Observation, ...]
-    digest: str
+
+    @functools.cached_property  # kept with them, hence no slots; many answers need no model
+    def digest(self) -> str:
+        """The hash of all that a model of them follows from."""
+        return digest_of(self.observations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +67,7 @@ def read_knowledge(
     session: Session, *, origin: str, model: str | None, dataset: str | None
 ) -> Knowledge:
     """Read what is known. Which workload is meant has to be settled where there are several."""
-    rows = [
-        row
-        for cell in cells(session, Filter(origin=origin, model=model, dataset=dataset))
-        for row in cell.measurements
-    ]
-    rows.sort(key=lambda row: row.id)
+    rows = observed_rows(session, Filter(origin=origin, model=model, dataset=dataset))
     evidence: dict[TrainingPass, list[Evidence]] = {}
     for row in rows:
         evidence.setdefault(TrainingPass(row.training_pass), []).append(_evidence(row))
@@ -81,15 +81,9 @@ def read_knowledge(
         evidence={training_pass: tuple(items) for training_pass, items in evidence.items()},
         curves={row.id: by_attempt[row.attempt_id] for row in rows if row.attempt_id in by_attempt},
         observed={
-            fingerprint: Observed(
-                observations=known.observations, digest=digest_of(known.observations)
-            )
+            fingerprint: Observed(observations=known.observations)
             # Of several workloads none is asked yet.
-            for fingerprint, known in (
-                load(session, origin=origin, model=model, dataset=dataset).items()
-                if len(workloads) == 1
-                else ()
-            )
+            for fingerprint, known in (by_hardware(rows).items() if len(workloads) == 1 else ())
         },
     )
 
@@ -107,7 +101,10 @@ class KnowledgeCache:
         self, session: Session, *, origin: str, model: str | None, dataset: str | None
     ) -> Knowledge:
         """Return what follows from the measurements that the session sees."""
-        key, stamp = (origin, model, dataset), measurement_stamp(session)
+        key = (origin, model, dataset)
+        # Of these alone: what the farm measures all day says nothing new about an imported study.
+        which = Filter(origin=origin, model=model, dataset=dataset)
+        stamp = measurements_stamp(session, which)
         with self._lock:
             kept = self._kept.get(key)
         if kept is not None and kept[0] == stamp:
@@ -121,7 +118,7 @@ class KnowledgeCache:
         return knowledge
 
 
-def _evidence(row: MeasurementRow) -> Evidence:
+def _evidence(row: Row[Any]) -> Evidence:
     return Evidence(
         measurement_id=row.id,
         # Under the name by which predictors know it.

@@ -40,8 +40,8 @@ def measuring_costs(
         for c, time_s in zip(configurations, times_s, strict=True)
     ]
     prices = [prices_usd_per_hour.get(c.instance_type or "") for c in configurations]
-    known = [price for price in prices if price]
-    if len(known) < len(configurations):
+    in_usd = [hours * (price or 0.0) for hours, price in zip(machine_hours, prices, strict=True)]
+    # What costs nothing, be it by rounding, cannot be weighed by its cost.
+    if not all(in_usd):
         return MeasuringCosts(unit=MACHINE_HOURS, of_each=tuple(machine_hours))
-    in_usd = [hours * price for hours, price in zip(machine_hours, known, strict=True)]
     return MeasuringCosts(unit=USD, of_each=tuple(in_usd))

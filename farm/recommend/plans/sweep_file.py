@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.catalogue import Catalogue
 from farm.core.spec import EMULATORS, TrainingPass
+from farm.core.toml_text import string_text, value_text
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.plans.planner import MeasurementPlan
@@ -43,9 +43,9 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
         f"# expected cost: {planned.cost:.4g} {form.cost_unit}",
     ]
     for field, names in unregistered(configurations, catalogue).items():
-        shown = ", ".join(_string(name) for name in names)
+        shown = ", ".join(string_text(name) for name in names)
         lines.append(f"# map before submitting: no {field} is registered here as {shown}")
-    lines += ["", f"name = {_string(form.name)}"]
+    lines += ["", f"name = {string_text(form.name)}"]
     if any(_needs_repeat(c, catalogue) for c in configurations):
         lines.append("repeat = true")
     for proposal, configuration in zip(planned.proposals, configurations, strict=True):
@@ -55,7 +55,7 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
             f"# regret {_percent(proposal.regret_before_ratio)} to "
             f"{_percent(proposal.regret_after_ratio)}, cost {proposal.cost:.4g} {form.cost_unit}",
             "[[case]]",
-            *(f"{key} = {_value(value)}" for key, value in case(configuration, form).items()),
+            *(f"{key} = {value_text(value)}" for key, value in case(configuration, form).items()),
         ]
     return "\n".join(lines) + "\n"
 
@@ -108,21 +108,6 @@ def unregistered(
 def _needs_repeat(c: Configuration, catalogue: Catalogue) -> bool:
     dataset = catalogue.datasets.get(c.dataset or "")
     return dataset is not None and c.global_batch_size > dataset.train_examples_count
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return repr(value)
-
-
-def _string(text: str) -> str:
-    # A JSON string is a basic string of TOML, but for DEL, which TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(text: str) -> str:

@@ -1,0 +1,89 @@
+"""API tokens: what they look like, what they allow, and what is kept of them.
+
+A token is `bf_` and 32 random bytes as base64url, so that scanners for leaked secrets know it when
+they see it. Of it only the SHA-256 is kept. A slow hash is for secrets that people think up, which
+can be tried one after the other. 256 random bits cannot, however fast a try is, and every request
+would pay for the slowness. For the same reason nothing is learnt from how long an index takes to
+find a hash: nobody can choose what a guess hashes to.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import enum
+import hashlib
+import re
+
+from farm.errors import InvalidSpec
+
+PREFIX = "bf_"
+SECRET_BYTES = 32
+MAX_NAME_CHARACTERS = 64
+_TOKEN = re.compile(r"bf_[A-Za-z0-9_-]{43}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Scope(enum.Enum):
+    """What a token allows. Each scope includes those before it."""
+
+    READ = "read"  # look
+    SUBMIT = "submit"  # enqueue, cancel, retry, import
+    ADMIN = "admin"  # whatever there is
+
+    def includes(self, other: Scope) -> bool:
+        """Tell whether it allows what needs the other."""
+        order = list(Scope)
+        return order.index(self) >= order.index(other)
+
+
+class TokenState(enum.Enum):
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+def make_token(secret: bytes) -> str:
+    """Write the token of `SECRET_BYTES` random bytes."""
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a token is made of {SECRET_BYTES} bytes and not of {len(secret)}")
+    return PREFIX + base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
+
+
+def is_token(text: str) -> bool:
+    """Tell whether a text has the form of a token; only then can the store know it."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def token_hash(token: str) -> str:
+    """Return what is kept of a token: its SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()
+
+
+def check_token_name(name: str) -> str:
+    """Return what may name a token.
+
+    Raises:
+        InvalidSpec: it may not. A token that was given instead is not repeated.
+    """
+    if name.startswith(PREFIX):
+        raise InvalidSpec("NAME", f"{PREFIX}...", "a name, which never begins so")
+    if not _NAME.fullmatch(name):
+        raise InvalidSpec(
+            "NAME",
+            name,
+            f"up to {MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', the first a letter or "
+            "digit",
+        )
+    return name
+
+
+def token_state(
+    *, expires_at: dt.datetime | None, revoked_at: dt.datetime | None, now: dt.datetime
+) -> TokenState:
+    """Tell whether a token still counts, and if not, why."""
+    if revoked_at is not None:
+        return TokenState.REVOKED
+    if expires_at is not None and expires_at <= now:
+        return TokenState.EXPIRED
+    return TokenState.ACTIVE

@@ -1,0 +1,119 @@
+"""The measurements of a sweep as a file: what `farm export` and the pages write alike.
+
+Written in parts, so that a sweep of a hundred thousand jobs is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import IO
+
+from sqlalchemy.orm import Session
+
+from farm.errors import FarmError
+from farm.store.export_parts import export_parts
+from farm.store.measurements import EXPORT_COLUMNS
+
+_Rows = Sequence[dict[str, object]]
+
+# A spreadsheet takes a text that begins so for a formula, and runs it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+_WHOLE = frozenset(
+    {"world_size", "server_count", "global_batch_size", "steps_per_epoch", "epochs", "repetition"}
+)
+_TEXT = frozenset(
+    {
+        *("model", "dataset", "pass", "framework", "strategy", "placement", "network"),
+        *("instance_type", "status", "fingerprint"),
+    }
+)
+
+
+class Form(enum.Enum):
+    """The kinds of file there are; the values are their endings."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @property
+    def media_type(self) -> str:
+        """What such a file is called in HTTP."""
+        return _MEDIA_TYPES[self]
+
+
+_MEDIA_TYPES = {
+    Form.CSV: "text/csv",
+    Form.JSON: "application/json",
+    Form.PARQUET: "application/vnd.apache.parquet",
+}
+
+
+def write_export(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
+    """Write a row for each measurement of the sweep, by job; return how many.
+
+    The columns are those of the measurement table, with the unit in the name. In CSV a text that a
+    spreadsheet would run as a formula has an apostrophe before it.
+
+    Raises:
+        FarmError: Parquet needs a library that is not installed.
+    """
+    return _WRITERS[form](export_parts(session, sweep_id), file)
+
+
+def _write_csv(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.DictWriter(text, EXPORT_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    count = 0
+    for rows in parts:
+        writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+        count += len(rows)
+    text.flush()
+    text.detach()  # or the file would be closed with it
+    return count
+
+
+def _harmless(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if is_formula else value
+
+
+def _write_json(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+    count = 0
+    for row in chain.from_iterable(parts):
+        text = json.dumps(row, indent=2, allow_nan=False).replace("\n", "\n  ")
+        file.write(f"{',' if count else '['}\n  {text}".encode())
+        count += 1
+    file.write(b"\n]\n" if count else b"[]\n")
+    return count
+
+
+def _write_parquet(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise FarmError("Parquet needs pyarrow: pip install pyarrow, or use --format csv") from None
+    # Said, since of a column without any value nothing tells it.
+    kinds = {**dict.fromkeys(_WHOLE, pyarrow.int64()), **dict.fromkeys(_TEXT, pyarrow.string())}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in EXPORT_COLUMNS])
+    count = 0
+    with parquet.ParquetWriter(file, schema) as writer:
+        for rows in parts:
+            writer.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema))
+            count += len(rows)
+    return count
+
+
+_WRITERS: dict[Form, Callable[[Iterable[_Rows], IO[bytes]], int]] = {
+    Form.CSV: _write_csv,
+    Form.JSON: _write_json,
+    Form.PARQUET: _write_parquet,
+}

@@ -1,0 +1,102 @@
+"""From what an importer has read to the store: what `farm import` and the page do alike."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from farm.core.imported import ImportedMeasurement
+from farm.core.measurement import OK
+from farm.errors import InvalidSpec
+from farm.importers import IMPORTERS
+from farm.importers.contracts import Publication, Reading
+from farm.store.imports import Imported, check_origin, import_measurements, preview, source_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The origin to import as, the name kept with each measurement, and where to read about it."""
+
+    origin: str
+    name: str
+    citation: str | None = None
+
+
+def of_publication(publication: Publication) -> Source:
+    """Return the source of a published study."""
+    return Source(origin=publication.name, name=publication.name, citation=publication.citation)
+
+
+def of_table(file_name: str, *, origin: str) -> Source:
+    """Return the source of a table of somebody's own.
+
+    Raises:
+        InvalidSpec: the origin is the farm's own, or no name.
+    """
+    return Source(origin=check_origin(origin), name=f"table {file_name}")
+
+
+def import_reading(
+    session: Session,
+    read: Reading,
+    source: Source,
+    *,
+    now: dt.datetime,
+    is_replacing: bool = False,
+) -> Imported:
+    """Store what was read, see `import_measurements`. The caller owns the transaction.
+
+    Raises:
+        InvalidSpec: the origin holds another source that must not be mixed with this one, or would
+            be replaced by nothing.
+    """
+    _refuse_emptying(read, is_replacing=is_replacing)
+    _refuse_mixing(session, source)
+    return import_measurements(
+        session,
+        read.measurements,
+        origin=source.origin,
+        source=source.name,
+        now=now,
+        is_replacing=is_replacing,
+    )
+
+
+def foresee(
+    session: Session, read: Reading, source: Source, *, is_replacing: bool = False
+) -> Imported:
+    """Return what `import_reading` would do, with its errors. Reads only."""
+    _refuse_emptying(read, is_replacing=is_replacing)
+    _refuse_mixing(session, source)
+    return preview(session, read.measurements, origin=source.origin, is_replacing=is_replacing)
+
+
+def failed_counts(read: Reading) -> dict[str, int]:
+    """Count what failed, by how that is called."""
+    return dict(sorted(Counter(m.status for m in read.measurements if m.status != OK).items()))
+
+
+def untimed(read: Reading) -> list[ImportedMeasurement]:
+    """Return what has a time, but none of a step: nothing is predicted from it."""
+    return [m for m in read.measurements if m.status == OK and m.step_time_s is None]
+
+
+def _refuse_emptying(read: Reading, *, is_replacing: bool) -> None:
+    if is_replacing and not read.measurements:
+        expected = "at least one row to replace the origin by; `farm origins --remove` removes it"
+        raise InvalidSpec("--replace", "a table without rows", expected)
+
+
+def _refuse_mixing(session: Session, source: Source) -> None:
+    """A published study and a table of one's own are two origins, whatever they are called."""
+    present = source_of(session, source.origin)
+    published = {publication.name for publication in IMPORTERS}
+    if present is not None and present != source.name and published & {present, source.name}:
+        expected = (
+            f"an origin that does not hold {present} already: take another name, or "
+            "`farm origins --remove` it"
+        )
+        raise InvalidSpec("origin", source.origin, expected)

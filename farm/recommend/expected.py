@@ -1,0 +1,90 @@
+"""What the farm's own measurements let expect of a sweep's jobs: time and cost. Reads only."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.core.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
+from farm.recommend.kept.memory import Memory
+from farm.recommend.predictions import Answered, predict_queries
+from farm.recommend.prices import Prices
+from farm.registry import catalogue
+from farm.store.outcomes import ORIGIN
+from farm.store.training_runs import TrainingRun, last_training_runs
+
+_RUNS_LOOKED_AT = 50
+
+
+def expected(
+    session: Session,
+    jobs: Sequence[JobSpec],
+    *,
+    prices: Prices,
+    memory: Memory,
+    may_wait: bool = True,
+) -> Expectation:
+    """Predict every job from the farm's own measurements. `may_wait`: see `Fits`."""
+    # Repetitions are alike, and a large sweep has many.
+    hashes = [spec.cell_hash for spec in jobs]
+    distinct = dict(zip(hashes, jobs, strict=True))
+    queries = [_query(spec) for spec in distinct.values()]
+    answers = predict_queries(session, queries, origin=ORIGIN, memory=memory, may_wait=may_wait)
+    by_cell = dict(zip(distinct, answers, strict=True))
+    return expectation(
+        (_expected_job(spec, by_cell[key]) for spec, key in zip(jobs, hashes, strict=True)),
+        overhead_s=_overhead_s(last_training_runs(session, limit=_RUNS_LOOKED_AT)),
+        prices_usd_per_hour=prices.usd_per_hour,
+    )
+
+
+def _query(spec: JobSpec) -> dict[str, Any]:
+    network = spec.network or NetworkProfile()
+    named = (
+        {"instance_type": spec.labels["instance_type"]} if "instance_type" in spec.labels else {}
+    )
+    return {
+        **named,
+        "model": spec.model,
+        "dataset": spec.dataset,
+        "training_pass": spec.training_pass,
+        "strategy": spec.strategy,
+        "network": spec.emulator if spec.emulator == TCP_PROXY else None,
+        "world_size": spec.world_size,
+        "server_count": spec.server_count,
+        "global_batch_size": spec.global_batch_size,
+        "one_way_delay_s": network.one_way_delay_s,
+        "jitter_s": network.jitter_s,
+        "packet_loss_ratio": network.packet_loss_ratio,
+        "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
+    }
+
+
+def _expected_job(spec: JobSpec, answer: Answered) -> ExpectedJob:
+    meant = answer.configuration
+    usual = meant.instance_type if meant else None
+    return ExpectedJob(
+        spec=spec,
+        prediction=answer.prediction,
+        instance_type=spec.labels.get("instance_type", usual),
+        train_examples_count=_examples_count(spec),
+    )
+
+
+def _examples_count(spec: JobSpec) -> int | None:
+    dataset = catalogue().datasets.get(spec.dataset)
+    return dataset.train_examples_count if dataset else None
+
+
+def _overhead_s(runs: Iterable[TrainingRun]) -> float | None:
+    """Return what a job takes beside its steps: the gang's start, data, evaluation, the end."""
+    rest_s = [
+        max(0.0, run.duration_s - steps * run.step_time_s)
+        for run in runs
+        if (steps := step_count(run.spec, _examples_count(run.spec))) is not None
+    ]
+    return statistics.median(rest_s) if rest_s else None

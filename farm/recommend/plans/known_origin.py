@@ -1,0 +1,57 @@
+"""What is known of an origin on one kind of hardware, for a plan. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from farm.errors import InvalidSpec, NotFound
+from farm.recommend.observations import load
+from farm.recommend.plans.planning import Known
+from farm.recommend.service import FARM
+
+SHOWN_DIGITS = 12  # of a fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownOrigin:
+    """`known`: of the first of the `fingerprints`. None among them: hardware that is not named."""
+
+    known: Known
+    fingerprints: tuple[str | None, ...]
+
+
+def read_origin(
+    session: Session,
+    *,
+    origin: str,
+    model: str | None,
+    dataset: str | None,
+    fingerprint: str | None = None,
+) -> KnownOrigin:
+    """Read what is known of one kind of hardware: the one that was asked for, or measured most.
+
+    `fingerprint`: the first characters are enough.
+
+    Raises:
+        NotFound: nothing of an imported origin is there.
+        InvalidSpec: no kind of hardware begins with that fingerprint.
+    """
+    kinds = load(session, origin=origin, model=model, dataset=dataset)
+    if not kinds and origin != FARM:
+        raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
+    fitting = {
+        key: kind for key, kind in kinds.items() if (key or "").startswith(fingerprint or "")
+    }
+    if not fitting:
+        if fingerprint:
+            shown = ", ".join((key or "none")[:SHOWN_DIGITS] for key in kinds) or "none"
+            raise InvalidSpec("fingerprint", fingerprint, f"the beginning of one of {shown}")
+        return KnownOrigin(known=Known(observations=()), fingerprints=())
+    chosen = next(iter(fitting.values()))
+    known = Known(
+        observations=chosen.observations,
+        failures=[(failure.configuration, failure.status) for failure in chosen.failures],
+    )
+    return KnownOrigin(known=known, fingerprints=tuple(fitting))

@@ -1,0 +1,83 @@
+"""Which origins there are, and the names and numbers that a question can ask one about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from farm.store.outcomes import ORIGIN as FARM
+from farm.store.result_tables import MeasurementRow
+
+_MOST_COMBINATIONS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownAxes:
+    """Each in ascending order; `workloads` are models with their data sets, None: not named.
+
+    `has_unnamed_type`: some of it was measured on machines whose instance type is not known.
+    """
+
+    workloads: tuple[tuple[str | None, str | None], ...]
+    strategies: tuple[str, ...]
+    instance_types: tuple[str, ...]
+    has_unnamed_type: bool
+    world_sizes: tuple[int, ...]
+    global_batch_sizes: tuple[int, ...]
+    one_way_delays_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """One kind of hardware of an origin, and how much was measured on it."""
+
+    fingerprint: str | None
+    instance_type: str | None
+    measurement_count: int
+
+
+def known_axes(session: Session, origin: str) -> KnownAxes:
+    """Return the values that the origin's measurements have, of whatever status."""
+    row = MeasurementRow
+    columns = (
+        *(row.model, row.dataset, row.strategy, row.instance_type),
+        *(row.world_size, row.global_batch_size, row.one_way_delay_s),
+    )
+    found = session.execute(
+        select(*columns).where(row.origin == origin).distinct().limit(_MOST_COMBINATIONS)
+    ).all()
+    return KnownAxes(
+        workloads=tuple(
+            sorted({(r.model, r.dataset) for r in found}, key=lambda w: (w[0] or "", w[1] or ""))
+        ),
+        strategies=tuple(sorted({r.strategy for r in found if r.strategy})),
+        instance_types=tuple(sorted({r.instance_type for r in found if r.instance_type})),
+        has_unnamed_type=any(not r.instance_type for r in found),
+        world_sizes=tuple(sorted({r.world_size for r in found})),
+        global_batch_sizes=tuple(sorted({r.global_batch_size for r in found})),
+        one_way_delays_s=tuple(sorted({r.one_way_delay_s for r in found})),
+    )
+
+
+def hardware_of(session: Session, origin: str) -> list[Hardware]:
+    """Return the kinds of hardware of an origin, that with the most measurements first."""
+    row = MeasurementRow
+    counted = func.count().label("measurement_count")
+    found = session.execute(
+        select(row.fingerprint, row.instance_type, counted)
+        .where(row.origin == origin)
+        .group_by(row.fingerprint, row.instance_type)
+        .order_by(counted.desc(), row.fingerprint, row.instance_type)
+    )
+    return [
+        Hardware(fingerprint=fingerprint, instance_type=kind, measurement_count=count)
+        for fingerprint, kind, count in found
+    ]
+
+
+def origin_names(session: Session) -> list[str]:
+    """Return whose measurements there are, the farm's own first and the others by name."""
+    names = session.scalars(select(MeasurementRow.origin).distinct())
+    return sorted(names, key=lambda name: (name != FARM, name))

@@ -1,0 +1,118 @@
+"""What is left of sweeps and how fast their jobs went: what an estimate of the end rests on.
+
+Summed up by the database: of a large sweep nearly all jobs wait and are alike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, extract, func, select
+from sqlalchemy.orm import Session
+
+from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
+from farm.core.progress import Pace, SweepLoad, UnfinishedJob
+from farm.store.tables import Attempt, Job, Sweep
+
+# An attempt that was lost, voided or cancelled says nothing of how long one takes.
+_DECIDED = (Attempt.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
+_LATEST_COUNT = 1000
+
+
+def sweep_loads(
+    session: Session, *, now: dt.datetime, sweep_ids: Collection[int] | None = None
+) -> dict[int, SweepLoad]:
+    """Return by id what is left of these sweeps, or of all; the finished ones are not there."""
+    active: dict[int, list[UnfinishedJob]] = defaultdict(list)
+    waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)
+    paused: set[int] = set()
+    for sweep_id, world_size, is_paused, count in session.execute(_waiting(sweep_ids)):
+        waiting[sweep_id].append(UnfinishedJob(world_size=world_size, job_count=count))
+        if is_paused:
+            paused.add(sweep_id)
+    for sweep_id, world_size, leased_at in session.execute(_active(sweep_ids)):
+        elapsed_s = (now - leased_at).total_seconds()
+        active[sweep_id].append(UnfinishedJob(world_size=world_size, elapsed_s=elapsed_s))
+    unfinished = active.keys() | waiting.keys()
+    known = paces(session, unfinished)
+    return {
+        sweep_id: SweepLoad(
+            paces=known.get(sweep_id, ()),
+            active=tuple(active[sweep_id]),
+            waiting=tuple(waiting[sweep_id]),
+            is_paused=sweep_id in paused,
+        )
+        for sweep_id in sorted(unfinished)
+    }
+
+
+def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[Pace, ...]]:
+    """Return by sweep, for every width, how long its measured and failed jobs took.
+
+    A job that failed, was asked for again and finished counts as often as it was decided. Of a
+    sweep without any there is nothing.
+    """
+    if not sweep_ids:
+        return {}
+    rows = session.execute(
+        select(Job.sweep_id, Job.world_size, func.count(), func.avg(_taken_s()))
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(Job.sweep_id.in_(sweep_ids), *_DECIDED, Attempt.ended_at.is_not(None))
+        .group_by(Job.sweep_id, Job.world_size)
+        .order_by(Job.sweep_id, Job.world_size)
+    )
+    found: dict[int, list[Pace]] = defaultdict(list)
+    for sweep_id, *row in rows:
+        found[sweep_id].append(_pace(row))
+    return {sweep_id: tuple(of_sweep) for sweep_id, of_sweep in found.items()}
+
+
+def latest_paces(session: Session) -> tuple[Pace, ...]:
+    """Return for every width how long the latest jobs took, whatever sweeps they were of."""
+    latest = (
+        select(Job.world_size, _taken_s().label("taken_s"))
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(*_DECIDED, Attempt.ended_at.is_not(None))
+        .order_by(Attempt.id.desc())
+        .limit(_LATEST_COUNT)
+        .subquery()
+    )
+    rows = session.execute(
+        select(latest.c.world_size, func.count(), func.avg(latest.c.taken_s))
+        .group_by(latest.c.world_size)
+        .order_by(latest.c.world_size)
+    )
+    return tuple(_pace(row) for row in rows)
+
+
+def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
+    query = (
+        select(Job.sweep_id, Job.world_size, Sweep.is_paused, func.count())
+        .join(Sweep, Sweep.id == Job.sweep_id)
+        .where(Job.state == JobState.WAITING)
+        .group_by(Job.sweep_id, Job.world_size, Sweep.is_paused)
+    )
+    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+
+
+def _active(sweep_ids: Collection[int] | None) -> Select[int, int, dt.datetime]:
+    query = (
+        select(Job.sweep_id, Job.world_size, Attempt.leased_at)
+        .join(Attempt, Attempt.id == Job.attempt_id)
+        .where(Job.state.in_(ACTIVE_JOB_STATES))
+    )
+    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+
+
+def _taken_s() -> ColumnElement[Any]:
+    """Seconds from lease to end. SQLite knows whole ones only, which even out over jobs."""
+    return extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
+
+
+def _pace(row: Sequence[Any]) -> Pace:
+    world_size, count, mean_s = row
+    # PostgreSQL reckons exactly, in decimals.
+    return Pace(world_size=world_size, job_count=count, mean_s=float(mean_s))

@@ -1,0 +1,136 @@
+"""`farm logs` on a real store: all there is, as JSON, and as it comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.cli import logs
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.reports import LogPart
+from farm.store.engine import writing
+from farm.store.logs import insert_log_part
+from farm.store.tables import Attempt, Job
+from tests.factories import add_agent, add_attempt, add_job, job_spec
+from tests.farm_command import FarmCommand
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def running(engine: sa.Engine) -> int:
+    """The second attempt, of two ranks, of the only job."""
+    with writing(engine) as session:
+        job_id = add_job(session, job_spec(world_size=2))
+        agents = [add_agent(session, agent_id) for agent_id in ("a", "b")]
+        lost = add_attempt(session, job_id, agents, state=AttemptState.LOST)
+        token = add_attempt(session, job_id, agents, state=AttemptState.RUNNING, number=2)
+    write(engine, lost, "the first attempt\n")
+    write(engine, token, "\x1b[1mone\x1b[0m\n")
+    write(engine, token, "of rank 1\n", rank=1)
+    return token
+
+
+def write(engine: sa.Engine, token: int, text: str, *, rank: int = 0, first: int = 0) -> None:
+    with writing(engine) as session:
+        part = LogPart(first_character=first, text=text)
+        insert_log_part(session, token=token, rank=rank, part=part)
+
+
+def end(engine: sa.Engine, token: int) -> None:
+    with writing(engine) as session:
+        session.get_one(Attempt, token).state = AttemptState.SUCCEEDED
+        job = session.scalars(sa.select(Job)).one()
+        job.state, job.attempt_id = JobState.SUCCEEDED, None
+
+
+@pytest.mark.usefixtures("running")
+def test_a_log_is_printed_as_it_was_written(farm: FarmCommand) -> None:
+    assert farm.text("logs", "1") == "\x1b[1mone\x1b[0m\n"
+    assert farm.text("logs", "1", "--rank", "1") == "of rank 1\n"
+    assert farm.text("logs", "1", "--attempt", "1") == "the first attempt\n"
+
+
+def test_as_json_a_log_says_whether_it_is_complete(
+    farm: FarmCommand, engine: sa.Engine, running: int
+) -> None:
+    expected = {
+        "job_id": 1,
+        "attempt": 2,
+        "rank": 1,
+        "text": "of rank 1\n",
+        "is_complete": False,
+    }
+    assert farm.json("logs", "1", "--rank", "1") == expected
+    end(engine, running)
+    assert farm.json("logs", "1", "--rank", "1") == {**expected, "is_complete": True}
+
+
+def test_a_log_is_followed_to_the_end_of_its_attempt(
+    farm: FarmCommand, engine: sa.Engine, running: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def second_pause() -> None:
+        write(engine, running, "three\n", first=16)
+        end(engine, running)
+
+    def first_pause() -> None:
+        write(engine, running, "two\n", first=12)
+        pauses.append(second_pause)
+
+    pauses = [first_pause]
+    monkeypatch.setattr(logs, "_pause", lambda: pauses.pop()())
+    result = farm.run("logs", "1", "--follow")
+    assert result.exit_code == 0
+    assert result.stdout == "\x1b[1mone\x1b[0m\ntwo\nthree\n"
+    assert result.stderr == "farm: attempt 2 is over: succeeded\n"
+
+
+def test_who_follows_a_waiting_job_waits_for_its_first_attempt(
+    farm: FarmCommand, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+
+    def begin_and_end() -> None:
+        with writing(engine) as session:
+            add_attempt(session, job_id, [add_agent(session, "a")], state=AttemptState.FAILED)
+
+    monkeypatch.setattr(logs, "_pause", begin_and_end)
+    result = farm.run("logs", "1", "--follow")
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "farm: rank 0 has written nothing",
+        "farm: attempt 1 is over: failed",
+    ]
+
+
+def test_a_log_that_does_not_exist_is_refused(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_job(session)
+    assert "job 7: there is none" in farm.refusal("logs", "7", status=1)
+    assert "it is waiting" in farm.refusal("logs", "1", status=1)
+    with writing(engine) as session:
+        session.scalars(sa.select(Job)).one().state = JobState.CANCELLED
+    assert "it is cancelled" in farm.refusal("logs", "1", "--follow", status=1)
+
+
+@pytest.mark.usefixtures("running")
+def test_a_rank_or_an_attempt_that_does_not_exist_is_refused(farm: FarmCommand) -> None:
+    line = farm.refusal("logs", "1", "--rank", "2", status=1)
+    assert line == "farm: rank 2 of attempt 2 of job 1: there is none\n"
+    line = farm.refusal("logs", "1", "--attempt", "3", status=1)
+    assert line == "farm: attempt 3 of job 1: there is none\n"
+    farm.refusal("logs", "1", "--follow", "--json", status=2)
+
+
+@pytest.mark.usefixtures("running")
+def test_a_terminal_is_told_nothing_but_text(
+    farm: FarmCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_is_terminal", lambda: True)
+    assert farm.text("logs", "1") == "one\n"

@@ -1,0 +1,50 @@
+"""What is said of measurements that are hard to believe, and of those nothing is said of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import sqlalchemy as sa
+
+from farm.errors import NotFound
+from farm.recommend.configuration import Observation
+from farm.recommend.doubts import MOST_WORKLOADS, doubts
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.memory import Memory
+from farm.recommend.prediction import StepTimeModel
+from farm.store.engine import reading, writing
+from tests import factories
+
+
+def _no_maths(observations: Sequence[Observation]) -> StepTimeModel:
+    raise ModuleNotFoundError(name="scipy")
+
+
+def test_of_many_workloads_some_are_left_out_and_that_is_said(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        for number in range(MOST_WORKLOADS + 2):
+            factories.add_measurement(session, f"{number}", model=f"model {number:02}")
+    with reading(engine) as session:
+        found = doubts(session, origin="farm", memory=Memory(Fits(_no_maths)))
+    assert found.lacking[0].startswith("model 00 on digits: predictions need scipy")
+    assert found.lacking[-1] == f"2 more: only {MOST_WORKLOADS} workloads are looked at"
+    assert len(found.lacking) == MOST_WORKLOADS + 1
+    assert not found.is_preliminary
+
+
+def test_while_a_model_is_fitted_what_is_said_is_preliminary(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        factories.add_measurement(session, "x")
+    memory = Memory(Fits(_no_maths, in_background=True))
+    with reading(engine) as session:
+        assert doubts(session, origin="farm", memory=memory, may_wait=False).is_preliminary
+        assert not doubts(session, origin="farm", memory=memory, may_wait=True).is_preliminary
+
+
+def test_nothing_is_said_of_what_is_not_there(engine: sa.Engine) -> None:
+    memory = Memory(Fits(_no_maths))
+    with reading(engine) as session:
+        with pytest.raises(NotFound):
+            doubts(session, origin="nowhere", memory=memory)
+        assert doubts(session, origin="farm", memory=memory).doubts == ()

@@ -1,0 +1,124 @@
+"""Viewers who follow a page share what was made of it, and nothing that is of one of them."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from flask import template_rendered
+from flask.testing import FlaskClient
+from jinja2 import Template
+
+from farm.core.api_tokens import Scope
+from farm.store.engine import writing
+from farm.store.jobs import request_cancel_job
+from tests import factories
+from tests.web_client import Seeded, client_of, csrf_of, make_api_token, seed, sign_in
+from web.shared_looks import LIVE_HEADER, install
+
+LIVE = {LIVE_HEADER: "1"}
+
+
+@pytest.fixture
+def client(engine: sa.Engine) -> FlaskClient:
+    return client_of(engine)
+
+
+@pytest.fixture
+def seeded(engine: sa.Engine) -> Seeded:
+    return seed(engine)
+
+
+@pytest.fixture
+def pages(seeded: Seeded) -> list[str]:
+    return ["/", f"/sweeps/{seeded.sweep_id}", f"/jobs/{seeded.running}"]
+
+
+def _look(client: FlaskClient, path: str) -> str:
+    answer = client.get(path, headers=LIVE)
+    assert answer.status_code == 200
+    return answer.get_data(as_text=True)
+
+
+def test_a_look_is_the_page_itself(client: FlaskClient, pages: list[str]) -> None:
+    for path in pages:
+        page = client.get(path)
+        look = client.get(path, headers=LIVE)
+        assert look.status_code == 200
+        assert look.content_type == page.content_type
+        assert look.headers["Content-Security-Policy"] == page.headers["Content-Security-Policy"]
+        assert csrf_of(client, path) in look.get_data(as_text=True)
+
+
+def test_one_look_serves_all_who_ask_within_a_second(
+    client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("web.shared_looks.LIFE_S", 60.0)
+    install(client.application)
+    other = client.application.test_client()
+    made: list[str | None] = []
+
+    def note(sender: object, template: Template, **told: object) -> None:
+        made.append(template.name)
+
+    path = f"/sweeps/{seeded.sweep_id}"
+    with template_rendered.connected_to(note, client.application):
+        for one in (client, other, client):
+            _look(one, path)
+        assert made.count("sweep.html") == 1
+        _look(client, f"{path}?page=1")
+        assert made.count("sweep.html") == 2, "another address is another page"
+
+
+def test_viewers_share_looks_and_have_forms_of_their_own(
+    engine: sa.Engine, client: FlaskClient, seeded: Seeded
+) -> None:
+    path = f"/jobs/{seeded.waiting}"
+    other = client.application.test_client()
+    tokens = {csrf_of(one, path) for one in (client, other)}
+    assert len(tokens) == 2
+    looks = [_look(one, path) for one in (client, other)]
+    for one, look in zip((client, other), looks, strict=True):
+        token = csrf_of(one, path)
+        assert token in look
+        assert not (tokens - {token}) & set(look.split('"')), "another viewer's token"
+    answer = other.post(f"{path}/cancel", data={"csrf_token": csrf_of(other, path)})
+    assert answer.status_code == 303
+
+
+def test_a_page_that_is_loaded_is_always_made_anew(
+    engine: sa.Engine, client: FlaskClient, seeded: Seeded
+) -> None:
+    path = f"/jobs/{seeded.waiting}"
+    button = f'action="{path}/retry"'
+    assert button not in _look(client, path)
+    with writing(engine) as session:
+        request_cancel_job(session, seeded.waiting, now=factories.NOW)
+    assert button in client.get(path).get_data(as_text=True)
+
+
+def test_a_message_is_told_once_and_to_nobody_else(client: FlaskClient, seeded: Seeded) -> None:
+    path = f"/jobs/{seeded.waiting}"
+    other = client.application.test_client()
+    client.post(f"{path}/cancel", data={"csrf_token": csrf_of(client, path)})
+    assert "Cancelled." in _look(client, path)
+    for one in (client, other):
+        assert "Cancelled." not in _look(one, path)
+
+
+def test_who_may_do_less_sees_another_page(engine: sa.Engine, seeded: Seeded) -> None:
+    admin_token = make_api_token(engine, "a", scope=Scope.ADMIN)
+    reader_token = make_api_token(engine, "r", scope=Scope.READ)
+    admin = client_of(engine)
+    reader, stranger = (admin.application.test_client() for _ in range(2))
+    sign_in(admin, admin_token)
+    sign_in(reader, reader_token)
+    path = f"/jobs/{seeded.waiting}"
+    button = f'action="{path}/cancel"'
+    assert button in _look(admin, path)
+    assert button not in _look(reader, path)
+    assert stranger.get(path, headers=LIVE).status_code != 200
+
+
+def test_what_is_not_there_is_not_found(client: FlaskClient, seeded: Seeded) -> None:
+    for _ in range(2):
+        assert client.get("/jobs/999", headers=LIVE).status_code == 404

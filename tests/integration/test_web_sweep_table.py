@@ -1,0 +1,133 @@
+"""What is kept of a sweep between two looks at it: the same as if everything were read again."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from farm.core.lifecycle import JobState
+from farm.recommend.kept.memory import Memory
+from farm.recommend.prices import load_prices
+from farm.store.engine import reading, writing
+from farm.store.jobs import request_cancel_sweep, retry_failed
+from farm.store.sweeps import add_jobs
+from farm.store.tables import Job
+from tests import factories
+from tests.e2e.live_farm import wait_until
+from tests.integration.test_web_sweep_page import add_measured, grid
+from tests.web_client import web_settings
+from web.advice import Advice, AdviceCache
+from web.kept_tables import KeptTables
+from web.sweep_table import SweepReading, read_sweep
+
+PRICES = load_prices()
+LATER = factories.NOW + factories.seconds(600)
+
+
+def _read(engine: sa.Engine, sweep_id: int, before: SweepReading | None = None) -> SweepReading:
+    with reading(engine) as session:
+        return read_sweep(session, sweep_id, prices=PRICES, before=before)
+
+
+def _end(engine: sa.Engine, batch: int, *, step_time_s: float) -> None:
+    """Let the waiting job of a batch size be measured on one machine."""
+    with writing(engine) as session:
+        job = session.scalars(
+            sa.select(Job).where(Job.state == JobState.WAITING, Job.global_batch_size == batch)
+        ).one()
+        job.state, job.finished_at = JobState.SUCCEEDED, LATER
+        factories.add_measurement(
+            session,
+            f"job {job.id}",
+            job_id=job.id,
+            global_batch_size=batch,
+            step_time_s=step_time_s,
+            throughput_examples_per_s=batch / step_time_s,
+            fingerprint="a kind",
+        )
+
+
+def test_what_is_kept_is_what_is_read_anew(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    first = _read(engine, sweep_id)
+    with writing(engine) as session:
+        more = [factories.job_spec(global_batch_size=64, repetition=3, seed=3)]
+        add_jobs(session, sweep_id, more, priority=0, now=LATER)
+    added = _read(engine, sweep_id, first)
+    assert added.table.lines == _read(engine, sweep_id).table.lines
+    assert len(added.table.lines[0].repetitions) == 4
+    # Nothing else has changed, so nothing else was worked out again.
+    assert [a is b for a, b in zip(first.table.lines, added.table.lines, strict=True)] == [
+        False,
+        *[True] * 5,
+    ]
+    _end(engine, 64, step_time_s=0.5)
+    ended = _read(engine, sweep_id, added)
+    fresh = _read(engine, sweep_id)
+    assert ended.table.lines == fresh.table.lines
+    assert ended.table.machine_s == fresh.table.machine_s
+    # A baseline has changed, and with it the efficiency of the gangs.
+    assert ended.table.lines[1].efficiency_ratio != added.table.lines[1].efficiency_ratio
+
+
+def test_a_new_cell_is_found(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    first = _read(engine, sweep_id)
+    with writing(engine) as session:
+        more = [factories.job_spec(global_batch_size=32)]
+        add_jobs(session, sweep_id, more, priority=0, now=LATER)
+    found = _read(engine, sweep_id, first)
+    assert found.table.lines == _read(engine, sweep_id).table.lines
+    assert len(found.table.lines) == 7
+
+
+def test_cancelled_and_retried_jobs_are_found(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    with writing(engine) as session:
+        more = [factories.job_spec(global_batch_size=32)]
+        add_jobs(session, sweep_id, more, priority=0, now=LATER)
+    waiting = _read(engine, sweep_id)
+    with writing(engine) as session:
+        request_cancel_sweep(session, sweep_id, now=LATER)
+    cancelled = _read(engine, sweep_id, waiting)
+    assert cancelled.table.lines == _read(engine, sweep_id).table.lines
+    with writing(engine) as session:
+        retry_failed(session, sweep_id, now=LATER)
+    again = _read(engine, sweep_id, cancelled)
+    assert again.table.lines == waiting.table.lines
+
+
+def test_of_a_sweep_that_is_too_large_only_whole_cells_are_told(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    with reading(engine) as session:
+        found = read_sweep(session, sweep_id, prices=PRICES, max_jobs=7)
+    assert [len(line.repetitions) for line in found.table.lines] == [3, 3]
+    assert not found.table.is_complete
+
+
+def test_a_table_is_kept_until_something_changes(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    kept = KeptTables()
+    with reading(engine) as session:
+        first = kept.of_sweep(session, sweep_id, prices=PRICES)
+        assert kept.of_sweep(session, sweep_id, prices=PRICES) is first
+    with writing(engine) as session:
+        session.scalars(sa.select(Job)).first().attempt_count += 1  # type: ignore[union-attr] # there
+    with reading(engine) as session:
+        assert kept.of_sweep(session, sweep_id, prices=PRICES) is not first
+
+
+def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    memory = Memory.of_server(web_settings().home)
+    at_once, beside = AdviceCache(engine, memory), AdviceCache(engine, memory, many=0)
+
+    def ask() -> list[Advice] | None:
+        with reading(engine) as session:
+            found = beside.of_sweep(session, sweep_id)
+        return None if found is None else list(found)
+
+    assert ask() is None
+    found = wait_until(ask, "advice was made", within_s=30)
+    with reading(engine) as session:
+        assert found == list(at_once.of_sweep(session, sweep_id) or ())
+    assert [item.question.global_batch_size for item in found or []] == [64, 128]

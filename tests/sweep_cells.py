@@ -1,0 +1,66 @@
+"""Tables of cells for tests, as if they had been summed up from a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from farm.core.precision import Outcome, Repetition
+from web.cell_axes import CellConfiguration
+from web.sweep_table import CellLine, CellState, SweepTable, make_table
+
+
+def configuration(**changes: Any) -> CellConfiguration:
+    """One machine with batch 64, unless told otherwise; more than one are a ring."""
+    fields: dict[str, Any] = {
+        "model": "mlp",
+        "dataset": "digits",
+        "training_pass": "forward_backward",
+        "strategy": "mwms_ring" if changes.get("world_size", 1) > 1 else "single",
+        "world_size": 1,
+        "server_count": 0,
+        "global_batch_size": 64,
+        "one_way_delay_s": 0.0,
+        "jitter_s": 0.0,
+        "packet_loss_ratio": 0.0,
+        "bandwidth_bytes_per_s": None,
+        "emulator": None,
+        "length": "10 steps",
+        "labels": "",
+    }
+    return CellConfiguration(**{**fields, **changes})
+
+
+def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
+    """A cell with these step times; without any it waits, unless `state` says otherwise."""
+    columns = {name: changes.pop(name) for name in list(changes) if name in _OF_LINE}
+    what = configuration(**changes)
+    middle = sorted(times_s)[len(times_s) // 2] if times_s else None
+    outcome = Outcome.MEASURED if times_s else Outcome.PENDING
+    fields: dict[str, Any] = {
+        "cell_hash": repr(what),
+        "configuration": what,
+        "state": CellState.MEASURED if times_s else CellState.WAITING,
+        "repetitions": tuple(
+            Repetition(
+                job_id=first_job_id + i, outcome=outcome, step_time_s=time_s, fingerprint="x"
+            )
+            for i, time_s in enumerate(times_s or (None,))
+        ),
+        "precision": None,
+        "median_s": middle,
+        "fingerprint": "x" if times_s else None,
+    }
+    return CellLine(**{**fields, **columns})
+
+
+def table(*lines: CellLine) -> SweepTable:
+    """A complete table of them."""
+    return make_table(lines, single={}, precision=None, spent_s={})
+
+
+_OF_LINE: Sequence[str] = (
+    *("cell_hash", "state", "repetitions", "precision", "throughput_examples_per_s"),
+    *("time_per_epoch_s", "efficiency_ratio", "cost_usd", "fingerprint", "failure_kind"),
+    "failed_job_ids",
+)

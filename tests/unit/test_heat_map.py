@@ -1,0 +1,195 @@
+"""The map of a sweep's cells: which cell stands where, and how it is drawn."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from werkzeug.datastructures import MultiDict
+
+from farm.errors import InvalidSpec
+from tests.sweep_cells import cell, table
+from web.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
+from web.heat_map_drawing import draw_map, to_plotly
+from web.sweep_choice import read_choice
+from web.sweep_table import CellState, SweepTable
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+GRID = table(
+    *(cell(0.1 * batch / 64, global_batch_size=batch) for batch in (64, 128)),
+    *(
+        cell(0.1 * batch / 64 / n, world_size=n, global_batch_size=batch)
+        for batch in (64, 128)
+        for n in (2, 4)
+    ),
+)
+
+
+def _map(of: SweepTable, **query: str) -> HeatMap:
+    shown = heat_map(of, read_choice(MultiDict(query), of))
+    assert shown is not None
+    return shown
+
+
+def _texts(shown: HeatMap) -> list[list[str]]:
+    return [[field.text for field in row] for row in shown.fields]
+
+
+def test_one_machine_begins_every_row_of_gangs() -> None:
+    shown = _map(GRID)
+    assert (shown.x_title, shown.y_title) == ("World size", "Batch")
+    assert (shown.columns, shown.rows) == (["1", "2", "4"], ["64", "128"])
+    assert _texts(shown) == [["100 ms", "50.0 ms", "25.0 ms"], ["200 ms", "100 ms", "50.0 ms"]]
+    assert shown.held == "mwms_ring"
+    assert (shown.least, shown.most) == ("25.0 ms", "200 ms")
+
+
+def test_axes_and_metric_are_chosen_and_the_rest_is_held() -> None:
+    shown = _map(GRID, x="global_batch_size", y="strategy", at_world_size="4")
+    assert shown.columns == ["64", "128"]
+    assert shown.rows == ["mwms_ring", "single"]
+    assert [field.kind for field in shown.fields[1]] == [FieldKind.MISSING] * 2
+    assert _texts(shown)[0] == ["25.0 ms", "50.0 ms"]
+    assert "not in this sweep" in shown.fields[1][0].said
+    unknown = _map(GRID, metric="cost")
+    assert {field.text for row in unknown.fields for field in row} == {"?"}
+    assert unknown.least is None
+
+
+def test_one_machine_stands_at_every_delay() -> None:
+    delays = table(
+        cell(0.1),
+        *(cell(0.05 + delay, world_size=2, one_way_delay_s=delay) for delay in (0.0, 0.02)),
+    )
+    shown = _map(delays, x="one_way_delay_ms", y="world_size")
+    assert shown.columns == ["0 s", "20.0 ms"]
+    assert _texts(shown) == [["100 ms", "100 ms"], ["50.0 ms", "70.0 ms"]]
+
+
+def test_what_failed_waits_or_is_missing_is_told_apart() -> None:
+    shown = _map(
+        table(
+            cell(0.1),
+            cell(world_size=2, state=CellState.FAILED, failure_kind="out_of_memory"),
+            cell(global_batch_size=128),
+        )
+    )
+    [[one, failed], [waits, missing]] = shown.fields
+    assert (one.kind, failed.kind) == (FieldKind.KNOWN, FieldKind.FAILED)
+    assert (waits.kind, missing.kind) == (FieldKind.OPEN, FieldKind.MISSING)
+    assert failed.said == "failed, out of memory"
+    assert waits.text == "waiting"
+    svg = _svg(shown)
+    assert len(svg.findall(f".//{SVG}path[@class='cross']")) == 1
+    assert "1 failed" in svg.attrib["aria-label"]
+
+
+def test_a_sweep_that_varies_nothing_has_no_map() -> None:
+    single = table(cell(0.1))
+    assert heat_map(single, read_choice(MultiDict(), single)) is None
+
+
+def test_a_sweep_of_one_axis_is_one_row() -> None:
+    shown = _map(table(cell(0.1), cell(0.2, global_batch_size=128)))
+    assert _texts(shown) == [["100 ms", "200 ms"]]
+    assert (shown.rows, shown.y_title) == ([""], "")
+
+
+def test_too_many_values_are_left_out_and_said() -> None:
+    shown = _map(table(*(cell(0.1, global_batch_size=n) for n in range(1, 40))))
+    assert len(shown.columns) == MOST_COLUMNS
+    assert shown.left_out == f"the first {MOST_COLUMNS} of 39 values of batch"
+
+
+def test_cells_that_differ_in_no_axis_are_counted() -> None:
+    twice = table(cell(0.1), cell(0.3, 0.3, cell_hash="other"), cell(0.2, world_size=2))
+    shown = _map(twice)
+    assert _texts(shown) == [["–", "200 ms"], ["300 ms", "–"]]  # noqa: RUF001 # a dash
+    assert shown.left_out == "1 cell stands behind another that differs in no axis"
+
+
+@pytest.mark.parametrize(
+    ("value", "ends", "shade"),
+    [
+        (1.0, (1.0, 1.0), 0),
+        (1.0, (1.0, 2.0), 0),
+        (2.0, (1.0, 2.0), SHADES - 1),
+        (10.0, (1.0, 1000.0), SHADES // 3),  # a third of three decades
+        (0.0, (0.0, 100.0), 0),
+    ],
+)
+def test_shades_go_from_least_to_most(value: float, ends: tuple[float, float], shade: int) -> None:
+    assert shade_of(value, *ends) == shade
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"x": "colour"}, "x"),
+        ({"y": "model"}, "y"),  # which this sweep does not vary
+        ({"x": "world_size", "y": "world_size"}, "y"),
+        ({"metric": "beauty"}, "metric"),
+        ({"along": "strategy"}, "along"),
+        ({"at_world_size": "3"}, "at_world_size"),
+        ({"at_model": "mlp"}, "at_model"),
+        ({"sort": "model"}, "sort"),
+        ({"show": "all"}, "show"),
+    ],
+)
+def test_what_a_sweep_does_not_have_is_refused(query: dict[str, str], field: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        read_choice(MultiDict(query), GRID)
+    assert caught.value.field == field
+
+
+def test_what_forms_send_empty_is_not_chosen() -> None:
+    choice = read_choice(MultiDict({"x": "", "at_strategy": "", "sort": ""}), GRID)
+    assert choice.given == {}
+    assert choice.x is not None
+    assert choice.x.name == "world_size"
+
+
+def _svg(shown: HeatMap) -> ElementTree.Element:
+    text = str(draw_map(shown)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return ElementTree.fromstring(text)
+
+
+def test_every_field_is_drawn_with_its_number_inside() -> None:
+    shown = _map(GRID)
+    svg = _svg(shown)
+    width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
+    groups = svg.findall(f"{SVG}g")
+    assert len(groups) == 6
+    for group in groups:
+        rect, text = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
+        assert rect is not None
+        assert text is not None
+        assert 0 <= float(rect.attrib["x"]) < float(rect.attrib["x"]) + 60 <= width
+        assert 0 <= float(rect.attrib["y"]) < height
+        assert text.text
+    shades = [rect.attrib["class"] for rect in svg.iter(f"{SVG}rect")]
+    assert shades[2] == "h0"  # the least
+    assert shades[3] == f"h{SHADES - 1}"
+
+
+def test_names_are_text_to_a_browser_and_to_plotly() -> None:
+    evil = "<b>x</b>"
+    shown = _map(table(cell(0.1, strategy=evil), cell(0.2, strategy=f"{evil}2")), x="strategy")
+    assert "<b>" not in str(draw_map(shown))
+    assert "style=" not in str(draw_map(shown))
+    drawing = to_plotly(shown)
+    assert "<b" not in json.dumps([drawing["data"], drawing["layout"]])
+
+
+def test_plotly_gets_a_rectangle_for_each_field() -> None:
+    drawing = to_plotly(_map(GRID))
+    layout = drawing["layout"]
+    assert isinstance(layout, dict)
+    assert len(layout["shapes"]) == 6
+    assert layout["shapes"][0]["tone"] in {f"h{n}" for n in range(SHADES)}
+    assert layout["yaxis"]["range"] == [1.5, -0.5]  # the first row is above
+    data = drawing["data"]
+    assert isinstance(data, list)
+    assert data[0]["text"][:3] == ["100 ms", "50.0 ms", "25.0 ms"]

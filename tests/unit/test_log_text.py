@@ -1,0 +1,43 @@
+"""What was meant for a terminal, made to be read, and cut to its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.core.log_text import last_lines, readable
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("plain\n\ttext \N{SNOWMAN}\n", "plain\n\ttext \N{SNOWMAN}\n"),
+        ("\x1b[31mred\x1b[0m\x1b[2K", "red"),
+        ("10 %\r20 %\r\n", "10 %\n20 %\n"),
+        ("Windows\r\r\n", "Windows\n"),
+        (
+            "bell\a, back\b\b, bare \x1b escape, \x9b control, \x7f",
+            "bell, back, bare  escape,  control, ",
+        ),
+        ("\x1b]0;a title\a", "]0;a title"),
+    ],
+)
+def test_control_characters_are_not_read(written: str, read: str) -> None:
+    assert readable(written) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("", ""),
+        ("one", "one"),
+        ("one\ntwo\nthree\n", "two\nthree"),
+        ("one\ntwo\nthree", "two\nthree"),
+        ("one\n\n\n", "\n"),
+        ("x" * 50, "x" * 20),
+        ("short\n" + "y" * 18 + "z", "\n" + "y" * 18 + "z"),
+    ],
+)
+def test_the_end_has_so_many_lines_and_no_more_than_so_many_characters(
+    text: str, last: str
+) -> None:
+    assert last_lines(text, 2, most_characters=20) == last

@@ -1,0 +1,199 @@
+"""The charts of a sweep: which lines they have, with which intervals, and as files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from werkzeug.datastructures import MultiDict
+
+from tests.sweep_cells import cell, table
+from web.figures import Figure
+from web.heat_map import heat_map
+from web.svg_file import POLICY, STYLE, figure_file, map_file
+from web.sweep_choice import in_order, read_choice
+from web.sweep_figures import MOST_LINES, MOST_PLACES, figures_of
+from web.sweep_table import SweepTable
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _figures(of: SweepTable, **query: str) -> dict[str, Figure]:
+    return figures_of(of, read_choice(MultiDict(query), of))
+
+
+def _lines(figure: Figure) -> dict[str, list[tuple[float, float]]]:
+    return {one.name: [(m.x, m.y) for m in one.marks] for one in figure.series}
+
+
+SCALING = table(
+    *(cell(0.4 * batch / 64, 0.4, 0.4, global_batch_size=batch) for batch in (64, 128)),
+    *(
+        cell(
+            *(0.4 * batch / 64 / n * f for f in (0.99, 1.0, 1.01)),
+            world_size=n,
+            global_batch_size=batch,
+            efficiency_ratio=0.9,
+            time_per_epoch_s=10.0,
+            cost_usd=0.1 * n,
+        )
+        for batch in (64, 128)
+        for n in (2, 4)
+    ),
+)
+
+
+def test_lines_of_world_sizes_begin_with_one_machine() -> None:
+    lines = _lines(_figures(SCALING)["time"])
+    assert list(lines) == ["batch 64", "batch 128"]
+    assert [x for x, _ in lines["batch 64"]] == [1, 2, 4]
+    assert lines["batch 64"][0] == (1, 0.4)
+
+
+def test_along_the_batch_one_machine_is_a_line_of_its_own() -> None:
+    lines = _lines(_figures(SCALING, along="global_batch_size")["time"])
+    assert list(lines) == [
+        "world size 1, single",
+        "world size 2, mwms_ring",
+        "world size 4, mwms_ring",
+    ]
+
+
+def test_what_is_held_is_left_out_of_the_lines() -> None:
+    lines = _lines(_figures(SCALING, at_global_batch_size="128")["time"])
+    assert list(lines) == ["this sweep"]
+    assert [x for x, _ in lines["this sweep"]] == [1, 2, 4]
+
+
+def test_marks_have_the_interval_of_their_repetitions() -> None:
+    [_, mark, _] = _figures(SCALING, at_global_batch_size="64")["time"].series[0].marks
+    assert mark.low is not None
+    assert mark.high is not None
+    assert mark.low < 0.2 < mark.high
+    assert "3 repetitions" in mark.note
+    assert "(95 %:" in mark.note
+    few = table(cell(0.1), cell(0.1, global_batch_size=128))
+    assert [m.low for m in _figures(few)["time"].marks] == [None, None]
+
+
+def test_efficiency_is_as_uncertain_as_the_time() -> None:
+    figure = _figures(SCALING, at_global_batch_size="64")["efficiency"]
+    mark = figure.marks[0]
+    time = _figures(SCALING, at_global_batch_size="64")["time"].series[0].marks[1]
+    assert time.low is not None
+    assert mark.high == pytest.approx(0.9 * time.y / time.low)
+
+
+def test_a_flat_line_of_one_machine_stands_at_every_delay() -> None:
+    delays = table(
+        cell(0.3),
+        *(cell(0.2 + d, world_size=2, one_way_delay_s=d) for d in (0.0, 0.01, 0.02)),
+    )
+    lines = _lines(_figures(delays, along="one_way_delay_ms")["time"])
+    assert lines["world size 1, single"] == [(0.0, 0.3), (0.01, 0.3), (0.02, 0.3)]
+    assert [x for x, _ in lines["world size 2, mwms_ring"]] == [0.0, 0.01, 0.02]
+
+
+def test_only_so_many_lines_are_drawn_and_it_is_said() -> None:
+    many = table(
+        *(
+            cell(0.1 * n, world_size=n, global_batch_size=batch)
+            for batch in range(64, 64 + MOST_LINES + 4)
+            for n in (2, 4)
+        )
+    )
+    figure = _figures(many)["time"]
+    assert len(figure.series) == MOST_LINES
+    assert f"the {MOST_LINES} lines with most cells, of {MOST_LINES + 4}" in figure.summary
+
+
+def test_only_so_many_places_are_on_a_line_and_it_is_said() -> None:
+    many = table(*(cell(0.1, global_batch_size=n) for n in range(1, 100)))
+    figure = _figures(many)["time"]
+    assert len(figure.marks) == MOST_PLACES
+    assert f"the first {MOST_PLACES} of 99 values" in figure.summary
+
+
+def test_numbers_far_apart_are_drawn_by_their_logarithm() -> None:
+    assert _figures(SCALING)["time"].x.is_log is False
+    wide = table(*(cell(0.1, global_batch_size=n) for n in (32, 256)))
+    assert _figures(wide)["time"].x.is_log is True
+
+
+def test_what_has_no_limit_is_not_on_an_axis_of_bandwidths() -> None:
+    limited = table(
+        *(cell(0.1, world_size=2, bandwidth_bytes_per_s=b) for b in (None, 1e6, 2e6)),
+    )
+    lines = _lines(_figures(limited, along="bandwidth_mbit_per_s")["time"])
+    assert [x for x, _ in lines["this sweep"]] == [1e6, 2e6]
+
+
+def test_without_prices_there_is_no_cost_and_without_times_nothing() -> None:
+    waiting = table(cell(), cell(world_size=2))
+    assert _figures(waiting) == {}
+    assert set(_figures(table(cell(0.1), cell(0.2, world_size=2)))) == {"time"}
+
+
+def test_cost_and_time_are_held_against_each_other() -> None:
+    figure = _figures(SCALING)["cost-time"]
+    assert _lines(figure) == {
+        "world size 2": [(0.2, 10.0), (0.2, 10.0)],
+        "world size 4": [(0.4, 10.0), (0.4, 10.0)],
+    }
+    assert not any(one.is_joined for one in figure.series)
+
+
+def test_cells_are_put_in_order_and_what_is_unknown_comes_last() -> None:
+    lines = table(cell(0.2), cell(global_batch_size=16), cell(0.1, global_batch_size=128))
+    for sort, batches in (("step_time", [128, 64, 16]), ("-step_time", [64, 128, 16])):
+        ordered = in_order(lines.lines, read_choice(MultiDict({"sort": sort}), lines))
+        assert [line.configuration.global_batch_size for line in ordered] == batches
+
+
+def test_an_address_keeps_what_was_chosen() -> None:
+    choice = read_choice(MultiDict({"sort": "cost", "at_world_size": "2", "page": "3"}), SCALING)
+    assert choice.address(sort=None, cells=2) == {"at_world_size": "2", "page": "3", "cells": "2"}
+
+
+def test_a_file_stands_alone_on_white_with_its_title_and_key() -> None:
+    text = figure_file(_figures(SCALING)["time"])
+    svg = ElementTree.fromstring(text)
+    [inner] = svg.findall(f"{SVG}svg")
+    assert float(inner.attrib["width"]) <= float(svg.attrib["width"])
+    texts = ["".join(one.itertext()) for one in svg.iter(f"{SVG}text")]
+    assert texts[0] == "Step time against world size"
+    assert texts[-2:] == ["batch 64", "batch 128"]
+    paper = svg.find(f"{SVG}rect[@class='paper']")
+    assert paper is not None
+    assert paper.attrib["width"] == svg.attrib["width"]
+    classes = {name for one in svg.iter() for name in one.attrib.get("class", "").split()}
+    styled = set(re.findall(r"\.([a-z0-9]+)", STYLE))
+    assert classes - styled <= {"chart", "plot", "name"}
+
+
+def test_a_map_is_a_file_too_with_what_is_held() -> None:
+    shown = heat_map(SCALING, read_choice(MultiDict(), SCALING))
+    assert shown is not None
+    svg = ElementTree.fromstring(map_file(shown))
+    texts = ["".join(one.itertext()) for one in svg.iter(f"{SVG}text")]
+    assert texts[0] == "Step time over world size and batch"
+    assert texts[-1] == "mwms_ring"
+
+
+def test_names_become_no_markup_of_a_file() -> None:
+    evil = table(cell(0.1, model="<script>x</script>"), cell(0.1, model='"><script>', world_size=2))
+    text = figure_file(_figures(evil)["time"])
+    assert "<script" not in text
+    ElementTree.fromstring(text)
+
+
+def test_the_policy_of_a_file_lets_its_own_style_and_nothing_else() -> None:
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in POLICY
+    assert "default-src 'none'" in POLICY
+    assert f"<style>{STYLE}</style>" in figure_file(_figures(SCALING)["time"])
+    assert "<" not in STYLE
+    assert "&" not in STYLE

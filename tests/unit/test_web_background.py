@@ -1,0 +1,102 @@
+"""Answers made in a thread, and files kept between two forms."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from farm.errors import InvalidSpec, Unreachable
+from web.background import Background
+from web.uploads import Upload, Uploads
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DEADLINE_S = 30.0
+
+
+def test_what_is_quick_is_there_at_once_and_made_once() -> None:
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(1)
+        return 7
+
+    background = Background(patience_s=DEADLINE_S)
+    for _ in range(2):
+        answer = background.ask("key", make)
+        assert answer is not None
+        assert answer.value == 7
+    assert made == [1]
+
+
+def test_nobody_waits_for_what_is_slow_and_others_are_made_after_it() -> None:
+    gate = threading.Event()
+    background = Background(patience_s=0.0)
+    assert background.ask("slow", gate.wait) is None
+    assert background.ask("slow", gate.wait) is None
+    assert background.ask("next", lambda: "made") is None
+    gate.set()
+    background._patience_s = DEADLINE_S
+    for key in ("slow", "next"):
+        assert background.ask(key, lambda: "again") is not None
+    answer = background.ask("next", lambda: "again")
+    assert answer is not None
+    assert answer.value == "made"
+
+
+def test_a_mistake_is_told_to_everybody_who_asks() -> None:
+    def fail() -> None:
+        raise InvalidSpec("beta", 1, "0")
+
+    background = Background(patience_s=DEADLINE_S)
+    for _ in range(2):
+        with pytest.raises(InvalidSpec, match="beta"):
+            background.ask("key", fail)
+
+
+def test_an_error_is_not_kept_since_it_may_pass() -> None:
+    outcomes: Iterator[Unreachable | str] = iter([Unreachable("the database is away"), "made"])
+
+    def make() -> str:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    background = Background(patience_s=DEADLINE_S)
+    with pytest.raises(Unreachable):
+        background.ask("key", make)
+    answer = background.ask("key", make)
+    assert answer is not None
+    assert answer.value == "made"
+
+
+def test_too_much_to_do_is_not_added_to() -> None:
+    gate = threading.Event()
+    background = Background(patience_s=0.0)
+    for number in range(50):
+        assert background.ask(number, gate.wait) is None
+    assert len(background._due) <= 8
+    gate.set()
+
+
+def test_a_file_is_found_by_its_ticket_for_a_while() -> None:
+    uploads = Uploads()
+    ticket = uploads.keep(Upload(b"a,b", "mine.csv", NOW))
+    found = uploads.find(ticket, now=NOW + dt.timedelta(minutes=1))
+    assert found is not None
+    assert found.content == b"a,b"
+    assert uploads.find("another", now=NOW) is None
+    assert uploads.find(ticket, now=NOW + dt.timedelta(hours=1)) is None
+    assert uploads.find(ticket, now=NOW) is None  # and is gone
+
+
+def test_the_oldest_files_go_when_there_are_many() -> None:
+    uploads = Uploads()
+    tickets = [uploads.keep(Upload(b"", f"{n}.csv", NOW)) for n in range(20)]
+    assert uploads.find(tickets[0], now=NOW) is None
+    assert uploads.find(tickets[-1], now=NOW) is not None
+    uploads.forget(tickets[-1])
+    assert uploads.find(tickets[-1], now=NOW) is None

@@ -1,0 +1,93 @@
+"""Prices that come with a question: in its address, and in the fields of its form."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+from werkzeug.datastructures import MultiDict
+
+from farm.errors import InvalidSpec
+from farm.recommend.prices import Price, Prices
+from farm.store.known_axes import KnownAxes
+from web.question_prices import PRICES, by_type, folded, price_fields
+
+AXES = KnownAxes(
+    workloads=(),
+    strategies=(),
+    instance_types=("c5", "m5.large", "with=sign"),
+    has_unnamed_type=True,
+    world_sizes=(),
+    global_batch_sizes=(),
+    one_way_delays_s=(),
+)
+TODAY = dt.date(2026, 1, 1)
+LISTED = Price(instance_type="m5.large", region="a", usd_per_hour=0.1, date=TODAY, source="a list")
+TABLE = Prices(by_type={"m5.large": LISTED})
+
+
+def _fits(text: str) -> bool:
+    return re.search(str(PRICES.schema["pattern"]), text) is not None and 3 <= len(text) <= 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "prices"),
+    [
+        ("m5.large=0.1", {"m5.large": 0.1}),
+        ("a=1,b = .5 ,c=0", {"a": 1.0, "b": 0.5, "c": 0.0}),
+        ("a b=1e-3", {"a b": 0.001}),
+        ("unnamed=2.", {"unnamed": 2.0}),
+    ],
+)
+def test_pairs_are_read_as_they_are_described(text: str, prices: dict[str, float]) -> None:
+    assert PRICES.read(MultiDict({"prices": text})) == prices
+    assert _fits(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "m5.large", "=1", "a=", "a=x", "a=-1", "a=nan", "a=inf", "a=1=2", "a=1,", "a=1;b=2"),
+        *("a=\n1", "a=1_0", "a=0x1", "a=٣", "a=1e999", "a" * 2000 + "=1"),
+    ],
+)
+def test_what_is_no_pair_is_refused_and_not_described(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="prices: expected"):
+        PRICES.read(MultiDict({"prices": text}))
+    assert not _fits(text)
+
+
+@pytest.mark.parametrize("text", ["a=1,a=2", "a=1e7"])
+def test_a_type_has_one_price_and_no_fantastic_one(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="each type once"):
+        PRICES.read(MultiDict({"prices": text}))
+
+
+def test_without_any_the_table_holds() -> None:
+    assert PRICES.read(MultiDict()) == {}
+    assert TABLE.with_given({}, on=TODAY) == TABLE
+
+
+def test_a_given_price_counts_instead_of_the_listed_one() -> None:
+    given = by_type(PRICES.read(MultiDict({"prices": "m5.large=0.2,unnamed=0.3"})))
+    prices = TABLE.with_given(given, on=TODAY)
+    assert prices.usd_per_hour == {"m5.large": 0.2, "": 0.3}
+    assert prices.by_type["m5.large"].source == "given with the question"
+    assert TABLE.usd_per_hour == {"m5.large": 0.1}
+
+
+def test_the_fields_of_a_form_are_the_one_parameter() -> None:
+    sent = MultiDict([("prices", "a=1"), ("price:b", " 2 "), ("price:c", ""), ("beta", "1")])
+    assert folded(sent) == "a=1,b=2"
+    assert folded(MultiDict({"prices": " ", "price:c": ""})) == ""
+
+
+def test_a_form_has_a_field_for_every_type_it_can_name_and_those_given() -> None:
+    fields = price_fields("m5.large=0.2,other=7", AXES, TABLE)
+    assert [(f.name, f.typed, f.listed_usd_per_hour) for f in fields] == [
+        ("price:c5", "", None),
+        ("price:m5.large", "0.2", 0.1),
+        ("price:unnamed", "", None),
+        ("price:other", "7", None),
+    ]

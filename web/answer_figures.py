@@ -1,0 +1,192 @@
+"""The charts of an answer: time and cost of every candidate against the world size, and each other.
+
+Pure: from options to figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.recommend.contracts import Option, Recommendation
+from farm.recommend.prediction import Basis
+from web.display import count, dollars, duration
+from web.figures import Axis, Figure, Mark, Series
+
+MOST_WAYS = 12  # more lines than these cannot be told apart
+_FINGERPRINT_DIGITS = 8
+_WORLD_SIZE = Axis(title="World size", write=count, is_counted=True)
+_COST = Axis(title="Cost", write=dollars)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value with its 90 % interval; None: nothing tells it."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def time_of(option: Option, *, by_step: bool) -> Span | None:
+    """Return the time of the training, or of one step where lengths are not known.
+
+    The interval is that of an epoch, which the training has so many of, or of a step.
+    """
+    value = option.step_time_s if by_step else option.time_s
+    one, low, high = (
+        (option.step_time_s, option.step_low_s, option.step_high_s)
+        if by_step or option.low_s is None
+        else (option.time_per_epoch_s, option.low_s, option.high_s)
+    )
+    if value is None:
+        return None
+    if not one or low is None or high is None:
+        return Span(value, None, None)
+    return Span(value, value * low / one, value * high / one)
+
+
+def cost_of(option: Option) -> Span | None:
+    """Return the cost of the training: as uncertain as its time, since prices are known."""
+    time = time_of(option, by_step=False)
+    if option.cost_usd is None or time is None or not time.value:
+        return None
+    factor = option.cost_usd / time.value
+    return Span(
+        option.cost_usd,
+        None if time.low is None else time.low * factor,
+        None if time.high is None else time.high * factor,
+    )
+
+
+def is_by_step(answer: Recommendation) -> bool:
+    """Whether options are compared by the time of one step, as nothing tells the training's."""
+    return all(option.time_s is None for option in answer.options)
+
+
+def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
+    """Name each way of training in the options: by its strategy, and what tells it from others."""
+    ways = dict.fromkeys(_way(option) for option in options)
+    named: dict[tuple[object, ...], str] = {}
+    for way in ways:
+        parts = [str(way[0] or "unnamed strategy")]
+        for position in range(1, len(way)):
+            if len({other[position] for other in ways}) > 1 and way[position]:
+                parts.append(_part(position, way[position]))
+        named[way] = ", ".join(parts)
+    return named
+
+
+def figures_of(answer: Recommendation) -> list[Figure]:
+    """Return what can be drawn of an answer: nothing where it has no options."""
+    by_step = is_by_step(answer)
+    titled = "Time of one step" if by_step else "Time of the training"
+    figures = [
+        _against_world_size(
+            answer.options,
+            lambda option: time_of(option, by_step=by_step),
+            y=Axis(title=titled, write=duration),
+        ),
+        _against_world_size(answer.options, cost_of, y=_COST),
+        _pareto(answer),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _way(option: Option) -> tuple[object, ...]:
+    return (
+        option.strategy,
+        option.instance_type,
+        option.network,
+        option.placement,
+        option.framework,
+        option.server_count,
+        option.fingerprint,
+    )
+
+
+def _part(position: int, value: object) -> str:
+    if position == 5:
+        return f"{value} servers"
+    if position == 6:
+        return f"hardware {str(value)[:_FINGERPRINT_DIGITS]}"
+    return str(value)
+
+
+def _against_world_size(
+    options: Sequence[Option], read: Callable[[Option], Span | None], *, y: Axis
+) -> Figure | None:
+    names = way_names(options)
+    by_way: dict[tuple[object, ...], list[Mark]] = {}
+    for option in options:  # the best first, so the ways of the best options are drawn
+        span = read(option)
+        if span is not None:
+            by_way.setdefault(_way(option), []).append(
+                _mark(option, span, _named(option, names), x=option.world_size, write=y.write)
+            )
+    drawn = list(by_way.items())[:MOST_WAYS]
+    if not drawn:
+        return None
+    left_out = len(by_way) - len(drawn)
+    return Figure(
+        title=f"{y.title} against the world size",
+        summary=_extremes([mark for _, marks in drawn for mark in marks], y)
+        + (f"; the {MOST_WAYS} best of {len(by_way)} kinds" if left_out else ""),
+        x=_WORLD_SIZE,
+        y=y,
+        series=[
+            Series(name=names[way], marks=sorted(marks, key=lambda mark: mark.x))
+            for way, marks in drawn
+        ],
+    )
+
+
+def _pareto(answer: Recommendation) -> Figure | None:
+    names = way_names(answer.options)
+    on_front = {id(option) for option in answer.pareto}
+    front: list[Mark] = []
+    others: list[Mark] = []
+    for option in answer.options:
+        time, cost = time_of(option, by_step=False), cost_of(option)
+        if time is not None and cost is not None:
+            name = f"{_named(option, names)}, {dollars(cost.value)}"
+            mark = _mark(option, time, name, x=cost.value, write=duration)
+            (front if id(option) in on_front else others).append(mark)
+    if len(front) + len(others) < 2:
+        return None
+    series = [
+        Series(name="Pareto front", marks=sorted(front, key=lambda mark: mark.x)),
+        Series(name="others", marks=others, is_joined=False),
+    ]
+    return Figure(
+        title="Time against cost",
+        summary=f"{len(front)} of {len(front) + len(others)} options on the Pareto front",
+        x=_COST,
+        y=Axis(title="Time of the training", write=duration),
+        series=[one for one in series if one.marks],
+    )
+
+
+def _named(option: Option, names: Mapping[tuple[object, ...], str]) -> str:
+    return f"{names[_way(option)]}, world size {option.world_size}"
+
+
+def _mark(
+    option: Option, span: Span, name: str, *, x: float, write: Callable[[float | None], str]
+) -> Mark:
+    interval = ""
+    if span.low is not None and span.high is not None:
+        interval = f" (90 %: {write(span.low)} to {write(span.high)})"
+    return Mark(
+        x=x,
+        y=span.value,
+        low=span.low,
+        high=span.high,
+        is_solid=option.basis == Basis.MEASURED.value,
+        note=f"{name}: {write(span.value)}{interval}, {option.basis}",
+    )
+
+
+def _extremes(marks: Sequence[Mark], y: Axis) -> str:
+    least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
+    return f"from {y.write(least.y)} at {least.x:g} to {y.write(most.y)} at {most.x:g}"

@@ -1,0 +1,68 @@
+"""GET /api/v1/jobs/{id}/log: what the trainers of one rank wrote, from any character on."""
+
+from __future__ import annotations
+
+from apiflask import APIBlueprint
+from flask import jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
+from farm.core.reports import LONGEST_LOG_CHARACTERS
+from farm.store.job_parts import find_attempt, find_rank
+from farm.store.jobs import job_detail
+from farm.store.logs import log_stretch
+from web import etags, parameters, params
+from web.api import answers
+from web.api.description import described
+from web.attempts import ATTEMPT, RANK
+from web.backend import read_session
+
+bp = APIBlueprint("api_logs", __name__, url_prefix="/api/v1", tag="Jobs")
+
+_FROM = parameters.whole(
+    "from",
+    "The character to begin with, from 0: `next` of an earlier answer.",
+    low=0,
+    high=2 * LONGEST_LOG_CHARACTERS,
+)
+_PARAMETERS = (ATTEMPT, RANK, _FROM)
+
+
+@bp.get("/jobs/<job_id>/log")
+@described(bp, answers.Log, parameters=_PARAMETERS, is_cacheable=True)
+def get_log(job_id: str) -> ResponseReturnValue:
+    """Return what the trainers of one rank wrote, some hundred thousand characters at most.
+
+    Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
+    """
+    given = parameters.read(_PARAMETERS)
+    number, begin = params.row_id("job", job_id), given[_FROM] or 0
+    with read_session() as session:
+        detail = job_detail(session, number)
+        chosen = find_attempt(detail, given[ATTEMPT])
+        if chosen is None:
+            return jsonify(_nothing(number, begin, is_over=detail.job.state in FINAL_JOB_STATES))
+        rank = find_rank(chosen, given[RANK]).rank
+        stretch = log_stretch(session, chosen.attempt.id, rank=rank, first_character=begin)
+    is_over = chosen.attempt.state not in ACTIVE_ATTEMPT_STATES
+    answer: answers.Log = {
+        "job_id": number,
+        "attempt": chosen.attempt.number,
+        "rank": rank,
+        "text": stretch.text,
+        "next": stretch.next_character,
+        "is_complete": is_over and stretch.is_end,
+    }
+    response = jsonify(answer)
+    return etags.answer(response) if is_over else response
+
+
+def _nothing(job_id: int, begin: int, *, is_over: bool) -> answers.Log:
+    return {
+        "job_id": job_id,
+        "attempt": None,
+        "rank": None,
+        "text": "",
+        "next": begin,
+        "is_complete": is_over,
+    }

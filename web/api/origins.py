@@ -1,0 +1,69 @@
+"""Origins: where measurements come from, and which of them are hard to believe."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from apiflask import APIBlueprint
+from flask import jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.core.codec import to_json
+from farm.errors import NotFound
+from farm.importers.sources import citation
+from farm.recommend.doubts import doubts
+from farm.recommend.service import FARM
+from farm.store.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
+from farm.store.imports import origins as summaries
+from web import etags, params
+from web.api import advice_answers, shapes
+from web.api.description import described
+from web.backend import backend, read_session
+
+bp = APIBlueprint("api_origins", __name__, url_prefix="/api/v1", tag="Measurements")
+
+
+@bp.get("/origins")
+@described(bp, advice_answers.OriginList, is_cacheable=True)
+def get_origins() -> ResponseReturnValue:
+    """List the origins of measurements, this farm and what was imported, all on one page."""
+    params.query()
+    with read_session() as session:
+        found = summaries(session)
+    return etags.answer(jsonify(items=[_shape(summary) for summary in found], next=None))
+
+
+@bp.get("/origins/<origin>/suspicious")
+@described(
+    bp,
+    advice_answers.SuspiciousList,
+    is_cacheable=True,
+    refusals={HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store."},
+)
+def get_suspicious(origin: str) -> ResponseReturnValue:
+    """List the measurements of an origin that are hard to believe, with the evidence.
+
+    They count less, and are not left out. Judging them takes the model that predicts; where it is
+    still being fitted, `lacking` says so: ask again.
+    """
+    params.query()
+    if len(origin) > MAX_ORIGIN_CHARACTERS or not origin.isprintable():
+        raise NotFound(f"origin {origin[:80]!r}: there is none")
+    with read_session() as session:
+        found = doubts(session, origin=origin, memory=backend().memory, may_wait=False)
+    response = jsonify(items=to_json(found.doubts), next=None, lacking=to_json(found.lacking))
+    return response if found.lacking else etags.answer(response)
+
+
+def _shape(summary: OriginSummary) -> advice_answers.Origin:
+    own = "measured by this farm"
+    return {
+        "origin": summary.origin,
+        "source": own if summary.origin == FARM else citation(summary.source),
+        "measurement_count": summary.measurement_count,
+        "failed_count": summary.failed_count,
+        "workload_count": summary.workload_count,
+        "fingerprint_count": summary.fingerprint_count,
+        "first_at": shapes.instant(summary.first_at),
+        "last_at": shapes.instant(summary.last_at),
+    }

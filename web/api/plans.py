@@ -1,0 +1,169 @@
+"""GET /api/v1/plan: what to measure next, as a sweep file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from apiflask import APIBlueprint
+from flask import jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.core.codec import to_json
+from farm.core.spec import (
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_ONE_WAY_DELAY_S,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+)
+from farm.core.sweep import DEFAULT_STEPS, MAX_SEED
+from farm.errors import InvalidSpec
+from farm.recommend.service import FARM
+from web import parameters
+from web.api import advice_answers
+from web.api.description import described
+from web.backend import backend
+from web.errors import Refused
+from web.parameters import Given
+from web.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
+from web.question_prices import PRICES
+from web.questions import LARGEST, read_prices
+from web.scopes import costly
+
+if TYPE_CHECKING:
+    from farm.recommend.plans.planning import Task
+
+bp = APIBlueprint("api_plans", __name__, url_prefix="/api/v1", tag="Advice")
+
+_MOST_PROPOSALS = 100
+_MOST_NAMED = 5000  # configurations; the planner looks at some hundred of them
+_PATIENCE_S = 10.0  # of a program, for which it is simpler to wait than to ask again
+_RETRY_AFTER_S = 2
+
+_ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
+_MODEL = parameters.text("model", "Only this; needed where nothing is measured yet.")
+_DATASET = parameters.text("dataset", "Only this; needed where nothing is measured yet.")
+_FINGERPRINT = parameters.text("fingerprint", "Which hardware, by its first characters.")
+_STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
+_WORLD_SIZES = parameters.wholes(
+    "world_sizes", "Such as 1,2,4; those that were measured.", high=MAX_WORLD_SIZE
+)
+_BATCH_SIZES = parameters.wholes(
+    "global_batch_sizes", "Such as 64,256; those that were measured.", high=MAX_GLOBAL_BATCH_SIZE
+)
+_DELAYS = parameters.numbers(
+    "one_way_delays_ms",
+    "Such as 0,20,100; those that were measured.",
+    low=0.0,
+    high=MAX_ONE_WAY_DELAY_S * 1000,
+)
+_INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
+_COUNT = parameters.whole(
+    "next", "At most so many; 5, or 100 with `until_regret`.", high=_MOST_PROPOSALS
+)
+_UNTIL = parameters.number(
+    "until_regret", "As many as it takes, such as 0.05 for 5 %.", low=0.0, high=LARGEST
+)
+_BUDGET = parameters.number("budget_usd", "The plan must not cost more.", low=0.0, high=LARGEST)
+_HOURS = parameters.number(
+    "budget_machine_hours", "The same where there are no prices.", low=0.0, high=LARGEST
+)
+_ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
+_BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
+_STEPS = parameters.whole("steps", f"Of a measurement; {DEFAULT_STEPS}.", high=MAX_STEPS)
+_WARMUP = parameters.whole(
+    "warmup_steps", f"Before them; {DEFAULT_WARMUP_STEPS}.", low=0, high=MAX_STEPS
+)
+_SEED = parameters.whole("seed", "Decides between equals; 0.", low=0, high=MAX_SEED)
+_PARAMETERS = (
+    *(_ORIGIN, _MODEL, _DATASET, _FINGERPRINT, _STRATEGY, _WORLD_SIZES, _BATCH_SIZES, _DELAYS),
+    *(_INSTANCE_TYPES, _COUNT, _UNTIL, _BUDGET, _HOURS, PRICES, _ALPHA, _BETA),
+    *(_STEPS, _WARMUP, _SEED),
+)
+
+
+@bp.get("/plan")
+@costly
+@described(
+    bp,
+    advice_answers.Plan,
+    parameters=_PARAMETERS,
+    refusals={
+        HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store.",
+        HTTPStatus.SERVICE_UNAVAILABLE: (
+            "The plan is still being made: ask again, see `Retry-After`. Or the store does not "
+            "answer, or the maths are missing."
+        ),
+    },
+)
+def get_plan() -> ResponseReturnValue:
+    """Say which measurements would make the advice sure soonest for their cost. Reads only.
+
+    `sweep` is a sweep file for `POST /sweeps`, with the reasons as comments.
+    """
+    given = parameters.read(_PARAMETERS)
+    origin = given[_ORIGIN] or FARM
+    proposed = propose(
+        _task(given), origin=origin, fingerprint=given[_FINGERPRINT], patience_s=_PATIENCE_S
+    )
+    if proposed is None:
+        raise Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the plan is still being made: ask again",
+            headers={"Retry-After": str(_RETRY_AFTER_S)},
+        )
+    return jsonify(_shape(proposed, origin=origin))
+
+
+def _task(given: Given) -> Task:
+    with needing_maths():
+        from farm.recommend.plans.grid import Axes
+        from farm.recommend.plans.planning import Task
+
+    axes = Axes(
+        strategies=given[_STRATEGY],
+        world_sizes=given[_WORLD_SIZES],
+        global_batch_sizes=given[_BATCH_SIZES],
+        one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in given[_DELAYS]),
+        instance_types=given[_INSTANCE_TYPES],
+    )
+    named = math.prod(max(1, len(axis)) for axis in dataclasses.astuple(axes))
+    if named > _MOST_NAMED:
+        expected = f"axes that cross to at most {_MOST_NAMED} configurations"
+        raise InvalidSpec("world_sizes", named, expected)
+    until, steps, warmup_steps = given[_UNTIL], given[_STEPS], given[_WARMUP]
+    return Task(
+        axes=axes,
+        model=given[_MODEL],
+        dataset=given[_DATASET],
+        count=given[_COUNT] or (DEFAULT_COUNT if until is None else _MOST_PROPOSALS),
+        until_regret_ratio=until,
+        budget_usd=given[_BUDGET],
+        budget_machine_hours=given[_HOURS],
+        step_count=DEFAULT_STEPS if steps is None else steps,
+        warmup_step_count=DEFAULT_WARMUP_STEPS if warmup_steps is None else warmup_steps,
+        prices_usd_per_hour=read_prices(given, backend().prices).usd_per_hour,
+        alpha=given[_ALPHA],
+        beta=given[_BETA],
+        seed=given[_SEED] or 0,
+    )
+
+
+def _shape(proposed: Proposed, *, origin: str) -> dict[str, object]:
+    planned, chosen = proposed.planned, proposed.planned.plan
+    return {
+        "origin": origin,
+        "fingerprints": list(proposed.fingerprints),
+        "proposals": to_json(chosen.proposals),
+        "question_count": chosen.choice_count,
+        "regret_before_ratio": chosen.regret_before_ratio,
+        "regret_after_ratio": chosen.regret_after_ratio,
+        "cost": chosen.cost,
+        "cost_unit": planned.cost_unit,
+        "stopped_because": chosen.stopped_because,
+        "considered_count": planned.considered_count,
+        "grid_count": planned.grid_count,
+        "sweep": proposed.sweep,
+    }

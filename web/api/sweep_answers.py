@@ -1,0 +1,92 @@
+"""What the API answers about sweeps, as types; see `web.api.answers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import TypedDict
+
+
+class Sweep(TypedDict):
+    """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added."""
+
+    id: int
+    name: str
+    state: str
+    is_paused: bool
+    created_at: str | None
+    job_count: int
+    max_job_count: int
+    finished_count: int
+    skipped_count: int
+    jobs_by_state: dict[str, int]
+
+
+class SweepCell(TypedDict):
+    """A configuration of a sweep over its repetitions; times are of its kind of hardware."""
+
+    configuration: dict[str, Any]
+    job_ids: list[int]
+    repetition_count: int
+    step_time_s: float | None
+    step_time_low_s: float | None
+    step_time_high_s: float | None
+    half_width_ratio: float | None
+    target: str | None
+    outlier_job_ids: list[int]
+    machine_s: float
+
+
+class SweepDetail(Sweep):
+    """A sweep as it was submitted, its cells, and what is left to do."""
+
+    remaining_s: float | None
+    spec: dict[str, Any]
+    skipped: list[str]
+    cells: list[SweepCell]
+    has_more_cells: bool
+    target_ratio: float | None
+    min_repetitions: int | None
+    max_repetitions: int | None
+    machine_s: float | None
+    fixed_repetitions: int | None
+    fixed_machine_s: float | None
+    machine_hours_saved: float | None
+
+
+class SweepList(TypedDict):
+    """Sweeps, the newest first."""
+
+    items: list[Sweep]
+    next: str | None
+
+
+class Submitted(TypedDict):
+    """`skipped`: the impossible cells that were left out, each with its reason."""
+
+    id: int
+    job_count: int
+    max_job_count: int
+    skipped: list[str]
+
+
+class SweepCancelled(TypedDict):
+    """How many jobs were not over."""
+
+    id: int
+    cancelled_count: int
+
+
+class SweepRetried(TypedDict):
+    """How many jobs wait again."""
+
+    id: int
+    retried_count: int
+
+
+class SweepPaused(TypedDict):
+    """`changed` is false where it was so already."""
+
+    id: int
+    is_paused: bool
+    changed: bool

@@ -1,0 +1,175 @@
+"""Who asks: the token behind a bearer or a signed-in session, looked up with every request.
+
+So a token that is revoked, or has expired, ends every session that was opened with it. A session
+holds the token's id and nothing of the token.
+
+A farm is open while it listens on loopback, directly, and no token was ever made for it: whoever
+reaches it may do everything. The first token closes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import sqlalchemy as sa
+from flask import Response, after_this_request, g, request, session
+
+from farm.config import Settings
+from farm.core.api_tokens import Scope
+from farm.errors import Unreachable
+from farm.store.api_tokens import (
+    has_tokens,
+    is_use_due,
+    note_use,
+    presented_token,
+    token_of_session,
+)
+from farm.store.engine import writing
+from farm.store.tables import ApiToken
+from web.backend import backend, now, read_session
+from web.scopes import needed_scope
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT = "FARM_API_TOKEN"
+_TOKEN_ID = "token_id"  # in a session; ids begin at 1
+_ID_OF_ENVIRONMENT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever asks. `scope` None: nobody that is known.
+
+    `token` says which token it is, as people call it. `is_bearer`: it came with this very request,
+    which no page of another site can bring about. `is_wrong`: what came is no token of this farm.
+    """
+
+    scope: Scope | None = None
+    token: str | None = None
+    is_bearer: bool = False
+    is_wrong: bool = False
+    is_farm_open: bool = False
+
+    def may(self, needed: Scope) -> bool:
+        """Tell whether the caller may do what needs a scope."""
+        return self.scope is not None and self.scope.includes(needed)
+
+
+_NOBODY = Caller()
+_OF_OPEN_FARM = Caller(Scope.ADMIN, is_farm_open=True)
+
+
+def caller() -> Caller:
+    """Return who makes this request. Raises Unreachable where the store has to be asked."""
+    if "caller" not in g:
+        g.caller = _identify()
+    return cast(Caller, g.caller)
+
+
+def known_caller() -> Caller | None:
+    """Return who makes this request if that was asked already: error pages must not fail."""
+    return cast(Caller | None, g.get("caller"))
+
+
+def is_beyond_loopback(settings: Settings) -> bool:
+    """Tell whether others than this machine's own programs can reach the web server."""
+    return settings.proxy_count > 0 or not is_loopback(settings.web_host)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address means this machine itself."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def sign_in(presented: str) -> bool:
+    """Sign this browser's session in with a token, if it is one. Mutates the session."""
+    if _is_environments(presented):
+        _open_session(_ID_OF_ENVIRONMENT, ENVIRONMENT)
+        return True
+    with read_session() as store:
+        found = presented_token(store, presented, now=now())
+    if found is None:
+        return False
+    _open_session(found.id, found.name)
+    return True
+
+
+def _open_session(token_id: int, name: str) -> None:
+    # Anew, so that nothing of whoever had this browser before goes on, its CSRF token included.
+    session.clear()
+    session[_TOKEN_ID] = token_id
+    logger.info("signed in", extra={"token": name, "address": request.remote_addr})
+
+
+def _identify() -> Caller:
+    settings, presented, instant = backend().settings, _bearer(), now()
+    token_id = None if presented is not None else session.get(_TOKEN_ID)
+    if presented is not None and _is_environments(presented):
+        return Caller(Scope.ADMIN, ENVIRONMENT, is_bearer=True)
+    if token_id == _ID_OF_ENVIRONMENT:
+        return Caller(Scope.ADMIN, ENVIRONMENT)
+    may_be_open = settings.api_token is None and not is_beyond_loopback(settings)
+    found: ApiToken | None = None
+    if may_be_open or presented is not None or token_id is not None:
+        with read_session() as store:
+            if may_be_open and not has_tokens(store):
+                return _OF_OPEN_FARM
+            if presented is not None:
+                found = presented_token(store, presented, now=instant)
+            elif token_id is not None:
+                found = token_of_session(store, token_id, now=instant)
+    if found is not None:
+        if is_use_due(found, now=instant):
+            _note_use_after(found)
+        return Caller(found.scope, f"token {found.name!r}", is_bearer=presented is not None)
+    if token_id is not None:
+        # Its token no longer counts, so this is a stranger's browser again.
+        session.pop(_TOKEN_ID)
+    return _NOBODY if presented is None else Caller(is_wrong=True)
+
+
+def _bearer() -> str | None:
+    # Where nothing is needed, failures are not counted; so no answer may depend on a guess there.
+    if needed_scope() is None:
+        return None
+    scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
+    return presented.strip() if scheme.lower() == "bearer" else None
+
+
+def _is_environments(presented: str) -> bool:
+    """Compare with FARM_API_TOKEN in a time that tells neither its length nor what was right."""
+    expected = backend().settings.api_token
+    return expected is not None and hmac.compare_digest(_digest(presented), _digest(expected))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).digest()
+
+
+def _note_use_after(token: ApiToken) -> None:
+    """Note the use once the response is out: on SQLite, writing may have to wait for others."""
+    note = partial(_note_use, backend().engine, token.id)
+
+    @after_this_request
+    def note_when_closed(response: Response) -> Response:
+        response.call_on_close(note)
+        return response
+
+
+def _note_use(engine: sa.Engine, token_id: int) -> None:
+    try:
+        with writing(engine) as store:
+            note_use(store, token_id, now=now())
+    except Unreachable as error:
+        logger.warning("the use of a token was not noted: %s", error)

@@ -1,0 +1,255 @@
+"""What the cells of a sweep differ in: their configurations, and the axes one may look along."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from web.display import bit_rate, count, duration, percent
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellConfiguration:
+    """What the jobs of a cell have in common. Without a network profile it asks for nothing.
+
+    `length`: how long a job of it measures; `labels`: which agents may serve it.
+    """
+
+    model: str
+    dataset: str
+    training_pass: str
+    strategy: str
+    world_size: int
+    server_count: int
+    global_batch_size: int
+    one_way_delay_s: float
+    jitter_s: float
+    packet_loss_ratio: float
+    bandwidth_bytes_per_s: float | None
+    emulator: str | None
+    length: str
+    labels: str
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether it needs no network, and so is the same on every one."""
+        return self.world_size == 1 and self.server_count == 0
+
+    @property
+    def machine_count(self) -> int:
+        """Ranks that train and servers beside them."""
+        return self.world_size + self.server_count
+
+    @property
+    def network(self) -> CellConfiguration | None:
+        """What was asked of the network, by the names of a profile; None: it is untouched."""
+        asked = self.one_way_delay_s or self.jitter_s or self.packet_loss_ratio
+        return self if asked or self.bandwidth_bytes_per_s is not None else None
+
+
+def configuration_of(spec: Mapping[str, Any]) -> CellConfiguration:
+    """Read the specification of a stored job, which was checked when it was written."""
+    network = spec.get("network") or {}
+    return CellConfiguration(
+        model=spec["model"],
+        dataset=spec["dataset"],
+        training_pass=spec.get("training_pass") or "forward_backward",
+        strategy=spec["strategy"],
+        world_size=spec["world_size"],
+        server_count=spec.get("server_count") or 0,
+        global_batch_size=spec["global_batch_size"],
+        one_way_delay_s=network.get("one_way_delay_s") or 0.0,
+        jitter_s=network.get("jitter_s") or 0.0,
+        packet_loss_ratio=network.get("packet_loss_ratio") or 0.0,
+        bandwidth_bytes_per_s=network.get("bandwidth_bytes_per_s"),
+        emulator=spec.get("emulator"),
+        length=_length(spec),
+        labels=", ".join(f"{k}={v}" for k, v in sorted((spec.get("labels") or {}).items())),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellAxis:
+    """One thing that cells may differ in. `name` is that of the sweep file, and of addresses.
+
+    `attribute`: of a configuration. `key` writes a value for an address, `write` for people.
+    `is_of_network`: one machine is the same at every value of it. `is_number`: charts may be drawn
+    along it.
+    """
+
+    name: str
+    title: str
+    attribute: str
+    write: Callable[[Value], str]
+    key: Callable[[Value], str]
+    is_of_network: bool = False
+    is_number: bool = False
+
+    def read(self, configuration: CellConfiguration) -> Value:
+        """Return the value of a configuration."""
+        value: Value = getattr(configuration, self.attribute)
+        return value
+
+    def named(self, value: Value) -> str:
+        """Write a value so that it says what it is of, as in the name of a line."""
+        text = self.write(value)
+        return text if isinstance(value, str) else f"{self.title.lower()} {text}"
+
+
+def places_of(
+    configurations: Sequence[CellConfiguration],
+) -> tuple[Sequence[CellAxis], Sequence[tuple[Value, ...]], Mapping[str, Sequence[Value]]]:
+    """Return the axes on which they differ, where each stands on them, and by axis the values."""
+    columns = {
+        axis: list(map(operator.attrgetter(axis.attribute), configurations)) for axis in AXES
+    }
+    values = {axis: set(column) for axis, column in columns.items()}
+    axes = [axis for axis in AXES if len(values[axis]) > 1]
+    places: list[tuple[Value, ...]] = (
+        list(zip(*(columns[axis] for axis in axes), strict=True))
+        if axes
+        else [() for _ in configurations]
+    )
+    return axes, places, {axis.name: sorted(values[axis], key=order) for axis in axes}
+
+
+def order(value: Value) -> tuple[int, float, str]:
+    """Sort what is not limited or not named before numbers, and numbers before names."""
+    if value is None:
+        return 0, 0.0, ""
+    return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
+
+
+def _length(spec: Mapping[str, Any]) -> str:
+    of_epochs, steps = spec.get("epochs"), spec.get("steps")
+    if of_epochs:
+        return "1 epoch" if of_epochs == 1 else f"{count(of_epochs)} epochs"
+    return "1 step" if steps == 1 else f"{count(steps)} steps"
+
+
+def _text(value: Value) -> str:
+    return "any" if value in (None, "") else str(value)
+
+
+def _whole(value: Value) -> str:
+    return count(cast(float, value))
+
+
+def _plain(factor: float) -> Callable[[Value], str]:
+    """Return what writes a number in the unit of the sweep file, None as unlimited."""
+
+    def write(value: Value) -> str:
+        return "unlimited" if value is None else f"{float(value) * factor:.9g}"
+
+    return write
+
+
+def _one_way(value: Value) -> str:
+    return duration(cast(float, value))
+
+
+def _capacity(value: Value) -> str:
+    return "unlimited" if value is None else bit_rate(float(value))
+
+
+def _lost(value: Value) -> str:
+    return percent(cast(float, value), 2)
+
+
+_COUNT = _plain(1.0)
+
+# Those that people compare most come first: pages begin with the first that a sweep varies.
+AXES: tuple[CellAxis, ...] = (
+    CellAxis(
+        name="world_size",
+        title="World size",
+        attribute="world_size",
+        write=_whole,
+        key=_COUNT,
+        is_number=True,
+    ),
+    CellAxis(
+        name="global_batch_size",
+        title="Batch",
+        attribute="global_batch_size",
+        write=_whole,
+        key=_COUNT,
+        is_number=True,
+    ),
+    CellAxis(
+        name="one_way_delay_ms",
+        title="Delay",
+        attribute="one_way_delay_s",
+        write=_one_way,
+        key=_plain(1e3),
+        is_of_network=True,
+        is_number=True,
+    ),
+    CellAxis(
+        name="bandwidth_mbit_per_s",
+        title="Bandwidth",
+        attribute="bandwidth_bytes_per_s",
+        write=_capacity,
+        key=_plain(8e-6),
+        is_of_network=True,
+        is_number=True,
+    ),
+    CellAxis(
+        name="packet_loss_percent",
+        title="Packet loss",
+        attribute="packet_loss_ratio",
+        write=_lost,
+        key=_plain(100.0),
+        is_of_network=True,
+        is_number=True,
+    ),
+    CellAxis(
+        name="jitter_ms",
+        title="Jitter",
+        attribute="jitter_s",
+        write=_one_way,
+        key=_plain(1e3),
+        is_of_network=True,
+        is_number=True,
+    ),
+    CellAxis(
+        name="strategy",
+        title="Strategy",
+        attribute="strategy",
+        write=_text,
+        key=_text,
+    ),
+    CellAxis(name="model", title="Model", attribute="model", write=_text, key=_text),
+    CellAxis(name="dataset", title="Data set", attribute="dataset", write=_text, key=_text),
+    CellAxis(
+        name="pass",
+        title="Pass",
+        attribute="training_pass",
+        write=lambda value: _text(value).replace("_", " + "),
+        key=_text,
+    ),
+    CellAxis(
+        name="server_count",
+        title="Servers",
+        attribute="server_count",
+        write=_whole,
+        key=_COUNT,
+        is_number=True,
+    ),
+    CellAxis(
+        name="emulator",
+        title="Emulator",
+        attribute="emulator",
+        write=_text,
+        key=_text,
+        is_of_network=True,
+    ),
+    CellAxis(name="length", title="Length", attribute="length", write=_text, key=_text),
+    CellAxis(name="labels", title="Labels", attribute="labels", write=_text, key=_text),
+)
+STRATEGY = next(axis for axis in AXES if axis.name == "strategy")
+LENGTH = next(axis for axis in AXES if axis.name == "length")

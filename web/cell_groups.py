@@ -1,0 +1,129 @@
+"""Cells of a sweep that differ in nothing but the axes that are looked along. Pure.
+
+One machine is part of every gang's picture: the same work on it is where a line of world sizes
+begins, and it is the same on every network.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from web.cell_axes import LENGTH, STRATEGY, CellAxis, Value, order
+from web.sweep_choice import Choice
+from web.sweep_table import CellLine, SweepTable
+
+Place = tuple[Value, ...]
+
+
+@dataclass(slots=True)
+class Group:
+    """`rest`: what its cells share, in the order of the other axes. `cells` by where they stand.
+
+    `hidden_count`: cells that differ in something that is no axis, and stand where another does.
+    `has_gang`: some need more than one machine.
+    """
+
+    rest: Place
+    cells: dict[Place, CellLine] = field(default_factory=dict)
+    hidden_count: int = 0
+    has_gang: bool = False
+
+    def add(self, place: Place, line: CellLine) -> None:
+        """Put a cell where it stands; of two, the one with more repetitions is kept."""
+        other = self.cells.get(place)
+        if other is None or len(other.repetitions) < len(line.repetitions):
+            self.cells[place] = line
+        self.hidden_count += other is not None
+
+
+class Groups:
+    """The groups of the cells that a choice admits, along the `shown` axes.
+
+    `rest`: the other axes that vary. `is_on_number`: cells without a number on the first of the
+    shown axes are left out, as no limit is no bandwidth.
+    """
+
+    def __init__(
+        self,
+        table: SweepTable,
+        choice: Choice,
+        *,
+        shown: Sequence[CellAxis],
+        is_on_number: bool = False,
+    ) -> None:
+        self._shown = shown
+        self.rest = [axis for axis in table.axes if axis not in shown]
+        # What one machine shares with a gang: not the strategy, the network or how long it takes.
+        self._common = [
+            i
+            for i, axis in enumerate(self.rest)
+            if not axis.is_of_network and axis not in (STRATEGY, LENGTH)
+        ]
+        at = {axis.name: position for position, axis in enumerate(table.axes)}
+        place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
+        self._singles: dict[Place, list[CellLine]] = {}
+        found: dict[Place, Group] = {}
+        of_gangs: set[Place] = set()
+        for line, full in choice.admitted(table):
+            key, place = key_of(full), place_of(full)
+            if is_on_number and place[0] is None:
+                continue
+            group = found.get(key)
+            if group is None:
+                group = found[key] = Group(key)
+            group.add(place, line)
+            if line.configuration.is_one_machine:
+                self._singles.setdefault(self._part(key), []).append(line)
+            else:
+                group.has_gang = True
+                of_gangs.add(self._part(key))
+        # One machine alone is no picture of its own where a gang's begins with it.
+        kept = (g for g in found.values() if g.has_gang or self._part(g.rest) not in of_gangs)
+        self.found = sorted(kept, key=lambda group: [order(value) for value in group.rest])
+
+    def largest(self, count: int) -> list[Group]:
+        """Return the groups with most cells, in their order; gangs before single machines."""
+        ranked = sorted(self.found, key=lambda group: (not group.has_gang, -len(group.cells)))
+        chosen = {id(group) for group in ranked[:count]}
+        return [group for group in self.found if id(group) in chosen]
+
+    def completed(
+        self, group: Group, values: Mapping[str, Sequence[Value]]
+    ) -> dict[Place, CellLine]:
+        """Return the cells of a group and, where it has none, those of one machine.
+
+        `values`: by name, of the shown axes, those at which one machine is to stand.
+        """
+        cells = dict(group.cells)
+        singles = (
+            self._singles.get(self._part(group.rest), ())
+            if group.has_gang
+            else tuple(group.cells.values())
+        )
+        for line in singles:
+            for place in self._places(line, values):
+                cells.setdefault(place, line)
+        return cells
+
+    def _part(self, rest: Place) -> Place:
+        return tuple([rest[i] for i in self._common])
+
+    def _places(self, line: CellLine, values: Mapping[str, Sequence[Value]]) -> Iterator[Place]:
+        return itertools.product(
+            *(
+                values[axis.name] if axis.is_of_network else (axis.read(line.configuration),)
+                for axis in self._shown
+            )
+        )
+
+
+def _part_of(at: Mapping[str, int], axes: Sequence[CellAxis]) -> Callable[[Place], Place]:
+    """Return what takes some axes' values out of a line's."""
+    positions = [at[axis.name] for axis in axes]
+    if len(positions) == 1:
+        [only] = positions
+        return lambda full: (full[only],)
+    return operator.itemgetter(*positions) if positions else lambda full: ()

@@ -1,0 +1,101 @@
+"""Two sweeps side by side: the cells they share, how much these differ, and what only one has.
+
+Pure: from tables of cells to rows. Jobs that measure for another number of steps, or on other
+machines by their labels, are compared all the same; who reads is told where hardware differs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farm.core.time_ratio import TimeRatio, time_ratio
+from web.cell_axes import CellConfiguration
+from web.sweep_table import CellLine, SweepTable
+
+CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPair:
+    """A configuration in both sweeps. `ratio`: times of the second over those of the first."""
+
+    a: CellLine
+    b: CellLine
+    ratio: TimeRatio | None
+
+    @property
+    def is_other_hardware(self) -> bool:
+        """Whether the two were measured on different kinds."""
+        both = self.a.fingerprint, self.b.fingerprint
+        return None not in both and both[0] != both[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`pairs` in the order of the first sweep; the others are in one sweep alone."""
+
+    pairs: Sequence[CellPair]
+    only_a: Sequence[CellLine]
+    only_b: Sequence[CellLine]
+
+    @property
+    def judged_count(self) -> int:
+        """Pairs of which it can be said whether they differ."""
+        return sum(self._verdict(pair) is not None for pair in self.pairs)
+
+    @property
+    def differing_count(self) -> int:
+        """Pairs that differ beyond noise."""
+        return sum(self._verdict(pair) is True for pair in self.pairs)
+
+    @staticmethod
+    def _verdict(pair: CellPair) -> bool | None:
+        return None if pair.ratio is None else pair.ratio.is_beyond_noise
+
+
+def compare(a: SweepTable, b: SweepTable) -> Comparison:
+    """Pair the cells of two sweeps: those that are the same job, then those that are alike."""
+    is_sequential = a.precision is not None or b.precision is not None
+    left = {line.cell_hash: line for line in b.lines}
+    partners = {
+        line.cell_hash: left.pop(line.cell_hash) for line in a.lines if line.cell_hash in left
+    }
+    alike: dict[CellConfiguration, CellLine] = {}
+    for line in left.values():
+        alike.setdefault(_compared(line), line)
+    for line in a.lines:
+        if line.cell_hash not in partners and (other := alike.pop(_compared(line), None)):
+            partners[line.cell_hash] = left.pop(other.cell_hash)
+    return Comparison(
+        pairs=[
+            _pair(line, partners[line.cell_hash], is_sequential=is_sequential)
+            for line in a.lines
+            if line.cell_hash in partners
+        ],
+        only_a=[line for line in a.lines if line.cell_hash not in partners],
+        only_b=list(left.values()),
+    )
+
+
+def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
+    """Return pairs, those that differ beyond noise first, and of them the most different."""
+
+    def rank(pair: CellPair) -> tuple[int, float]:
+        if pair.ratio is None:
+            return 3, 0.0
+        verdict = pair.ratio.is_beyond_noise
+        distance = max(pair.ratio.ratio, 1 / pair.ratio.ratio)
+        return (0 if verdict else 1 if verdict is None else 2), -distance
+
+    return sorted(pairs, key=rank)
+
+
+def _pair(a: CellLine, b: CellLine, *, is_sequential: bool) -> CellPair:
+    return CellPair(a=a, b=b, ratio=time_ratio(b.times_s, a.times_s, is_sequential=is_sequential))
+
+
+def _compared(line: CellLine) -> CellConfiguration:
+    """Return of a configuration what two cells must share to be compared."""
+    return dataclasses.replace(line.configuration, length="", labels="")

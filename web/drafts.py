@@ -1,0 +1,115 @@
+"""Sweeps on their way into the queue: looked at and not sent yet, and those that were sent.
+
+In memory, for the one process that serves. A restart forgets both, and with the key of its sessions
+every form that was open, so that none of these can be sent a second time either.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from farm.submission import Submitted
+from web.sweep_form import Fields
+from web.sweep_preview import Summary
+
+_MOST_DRAFTS = 200
+_MOST_CHARACTERS = 32_000_000  # of all drafts together
+_KEPT_FOR = dt.timedelta(hours=2)
+_MOST_SENT = 2000
+_PATIENCE_S = 60.0  # for the same form, which another request is just sending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A sweep that may be enqueued. `fields`: of the form it came from, None: it was a file."""
+
+    text: str
+    fields: Fields | None
+    summary: Summary
+    at: dt.datetime
+
+
+class Drafts:
+    """The drafts of one process. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Draft] = OrderedDict()
+        self._characters = 0
+
+    def keep(self, draft: Draft) -> str:
+        """Keep a draft, and return the ticket that it is found by."""
+        ticket = secrets.token_urlsafe(24)
+        with self._lock:
+            self._kept[ticket] = draft
+            self._characters += len(draft.text)
+            while len(self._kept) > _MOST_DRAFTS or (
+                self._characters > _MOST_CHARACTERS and len(self._kept) > 1
+            ):
+                self._forget(next(iter(self._kept)))
+        return ticket
+
+    def find(self, ticket: str, *, now: dt.datetime) -> Draft | None:
+        """Return the draft; None: it was never there, too long ago, or before too many others."""
+        with self._lock:
+            draft = self._kept.get(ticket)
+            if draft is not None and now - draft.at > _KEPT_FOR:
+                self._forget(ticket)
+                draft = None
+        return draft
+
+    def _forget(self, ticket: str) -> None:
+        self._characters -= len(self._kept.pop(ticket).text)
+
+
+class Sent:
+    """Which forms were sent, and what came of each. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done: OrderedDict[str, Future[Submitted]] = OrderedDict()
+
+    def once(
+        self, key: str, text: str, *, enqueue: Callable[[], Submitted]
+    ) -> tuple[Submitted, bool]:
+        """Enqueue what a form holds, unless that was done; return the sweep, and whether it was.
+
+        A form has a `key` of its own, so whoever presses twice, reloads, or goes back and presses
+        again sends the same key with the same text. Who changed the text meanwhile wants another
+        sweep. Without a key every time counts.
+
+        Raises what `enqueue` raises; then the form may be sent again.
+        """
+        if not key:
+            return enqueue(), False
+        name = hashlib.sha256(f"{key}\0{text}".encode(errors="backslashreplace")).hexdigest()
+        with self._lock:
+            done = self._done.get(name)
+            if done is None:
+                mine: Future[Submitted] = Future()
+                self._done[name] = mine
+                while len(self._done) > _MOST_SENT:
+                    self._done.popitem(last=False)
+        if done is not None:
+            return done.result(timeout=_PATIENCE_S), True
+        try:
+            submitted = enqueue()
+        except BaseException as error:
+            with self._lock:
+                self._done.pop(name, None)
+            mine.set_exception(error)
+            raise
+        mine.set_result(submitted)
+        return submitted, False
+
+
+def form_key() -> str:
+    """Return a new key of a form that enqueues a sweep; see `Sent`."""
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,53 @@
+"""What can be taken away of a sweep: its measurements as a file, its charts as drawings."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import tempfile
+from collections.abc import Sequence
+from typing import IO
+
+from sqlalchemy.orm import Session
+
+from farm.exporting import Form, write_export
+from web.heat_map import heat_map
+from web.svg_file import figure_file, map_file
+from web.sweep_choice import Choice
+from web.sweep_figures import figures_of
+from web.sweep_table import SweepTable
+
+HEAT_MAP = "map"  # the name of its drawing, beside those of `web.sweep_figures`
+_IN_MEMORY_BYTES = 4 << 20
+
+
+@functools.cache
+def forms() -> Sequence[Form]:
+    """Return the kinds of file that can be written here."""
+    can_parquet = importlib.util.find_spec("pyarrow") is not None
+    return [form for form in Form if can_parquet or form is not Form.PARQUET]
+
+
+def measurements_file(session: Session, sweep_id: int, form: Form) -> IO[bytes]:
+    """Return a file at its beginning; the caller closes it.
+
+    Whole before the first byte is sent: a slow reader keeps no transaction open, and an error is
+    an error and no half of a file. A large one is on disk, not in memory.
+    """
+    file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 # the caller closes it
+    try:
+        write_export(session, sweep_id, form, file)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def drawing(table: SweepTable, choice: Choice, name: str) -> str | None:
+    """Return a chart of a sweep as a file; None: there is none of that name."""
+    if name == HEAT_MAP:
+        shown = heat_map(table, choice)
+        return None if shown is None else map_file(shown)
+    figure = figures_of(table, choice).get(name)
+    return None if figure is None else figure_file(figure)

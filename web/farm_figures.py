@@ -1,0 +1,122 @@
+"""The charts of the farm itself: what finished in each hour, and how an agent's machine drifts.
+
+Pure: from what the store sums up to figures.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+from farm.core.control_run import ControlRun
+from farm.core.measurement import quantile
+from farm.store.control_runs import AgentRun
+from farm.store.dashboard import FinishedHour
+from web.display import count, duration
+from web.figures import Axis, Figure, Mark, Series
+
+# From how long a time on in which unit it is written.
+_UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))
+_LEAST_RUNS = 2  # one alone has nothing to drift from
+_MOST_COUNTED = 8  # hours that are each named on the axis
+
+
+def throughput_figure(hours: Sequence[FinishedHour]) -> Figure | None:
+    """Return how many jobs finished in each hour; None where there is no hour before this one."""
+    if len(hours) < 2:
+        return None
+    least, most = min(h.job_count for h in hours), max(h.job_count for h in hours)
+    series = [_hourly("finished", hours, lambda hour: hour.job_count)]
+    if any(hour.failed_count for hour in hours):
+        series.append(_hourly("of them failed", hours, lambda hour: hour.failed_count))
+    return Figure(
+        title="Jobs finished in an hour",
+        summary=f"from {least} to {most} in the last {len(hours)} hours, "
+        f"{hours[-1].job_count} in the last one",
+        x=Axis(title="hours ago", write=_ago, is_counted=len(hours) <= _MOST_COUNTED),
+        y=Axis(title="jobs", write=count),
+        series=series,
+    )
+
+
+def drift_figure(runs: Sequence[AgentRun], *, now: dt.datetime) -> Figure | None:
+    """Return how each control run differs from the median of those like it; None of too few.
+
+    `runs`: the oldest first. Those under other circumstances are compared among themselves.
+    """
+    alike: dict[tuple[int, str | None], list[AgentRun]] = {}
+    for run in runs:
+        alike.setdefault(run.circumstances, []).append(run)
+    groups = [group for group in alike.values() if len(group) >= _LEAST_RUNS]
+    if not groups:
+        return None
+    span_s = max(0.0, *((now - group[0].at).total_seconds() for group in groups))
+    unit_s, unit = next((unit_s, name) for least_s, unit_s, name in _UNITS if span_s >= least_s)
+    series = [
+        Series(
+            name=_circumstances(group[0], runs[-1].kind), marks=_marks(group, now, unit_s=unit_s)
+        )
+        for group in groups
+    ]
+    deviations = [mark.y for one in series for mark in one.marks]
+    return Figure(
+        title="Control runs against their median",
+        summary=f"{len(deviations)} runs from {_percent(min(deviations))} "
+        f"to {_percent(max(deviations))}",
+        x=Axis(title=f"{unit} ago", write=_ago),
+        y=Axis(title="Time against the median", write=_percent),
+        series=series,
+    )
+
+
+def latest_drift(runs: Sequence[AgentRun]) -> ControlRun | None:
+    """Return the last control run with those before it that it may be compared with."""
+    if not runs:
+        return None
+    last = runs[-1]
+    past_s = [r.control_s for r in reversed(runs[:-1]) if r.circumstances == last.circumstances]
+    return ControlRun(control_s=last.control_s, past_s=tuple(past_s))
+
+
+def _hourly(
+    name: str, hours: Sequence[FinishedHour], read: Callable[[FinishedHour], int]
+) -> Series:
+    marks = [
+        Mark(x=-float(hour.hours_ago), y=float(read(hour)), note=f"{_when(hour)}: {read(hour)}")
+        for hour in hours
+    ]
+    return Series(name=name, marks=marks)
+
+
+def _when(hour: FinishedHour) -> str:
+    return "the last hour" if hour.hours_ago == 0 else f"{hour.hours_ago} h before"
+
+
+def _marks(group: Sequence[AgentRun], now: dt.datetime, *, unit_s: float) -> list[Mark]:
+    median_s = quantile(sorted(run.control_s for run in group), 0.5)
+    marks = []
+    for run in group:
+        deviation = run.control_s / median_s - 1.0 if median_s > 0 else 0.0
+        marks.append(
+            Mark(
+                x=-(now - run.at).total_seconds() / unit_s,
+                y=deviation,
+                note=f"attempt {run.token}: {duration(run.control_s)}, {_percent(deviation)}",
+            )
+        )
+    return marks
+
+
+def _circumstances(run: AgentRun, latest_kind: str | None) -> str:
+    others = run.neighbour_count - 1
+    where = "alone of its gang on the machine" if others == 0 else f"beside {others} of its gang"
+    return where if run.kind == latest_kind else f"{where}, other hardware"
+
+
+def _ago(value: float | None) -> str:
+    # Towards the past numbers become smaller, as on every axis of time.
+    return "" if value is None else ("now" if value == 0 else f"{abs(value):g}")
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio * 100:+.1f} %"

@@ -1,0 +1,176 @@
+"""Charts of measured and predicted values: what they show, and the same for plotly to draw.
+
+Values only. The server draws them itself in `web.figure_svg`, so that pages need no script.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from web.display import decimal
+
+STYLES = 6  # colours of the style sheet; more series than these begin again
+_TICKS = 5  # about so many on an axis
+_MOST_COUNTED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One point; `low` to `high` is its interval, None where nothing tells it.
+
+    `is_solid`: it was measured; what is predicted is hollow. `note`: said of it, in one line.
+    """
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    is_solid: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Marks in the order in which a line joins them, unless `is_joined` is False."""
+
+    name: str
+    marks: Sequence[Mark]
+    is_joined: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """`write` writes a value of it with its unit; `is_log` needs values above 0.
+
+    `is_counted`: its values are few whole numbers, such as world sizes, and named themselves.
+    """
+
+    title: str
+    write: Callable[[float | None], str] = decimal
+    is_log: bool = False
+    is_counted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`summary` tells what it shows to who cannot see it."""
+
+    title: str
+    summary: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+
+    @property
+    def marks(self) -> list[Mark]:
+        """All marks of all series."""
+        return [mark for series in self.series for mark in series.marks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A chart as its template shows it: `data` is what the script reads."""
+
+    figure: Figure
+    svg: Markup
+    data: dict[str, object]
+
+
+def to_plotly(figure: Figure) -> dict[str, object]:
+    """Return traces and axes as plotly names them; colours are left to the page's script.
+
+    Plotly reads markup in texts, and what users named must not become any.
+    """
+    return {
+        "summary": figure.summary,
+        "data": [_trace(series, number) for number, series in enumerate(figure.series)],
+        "layout": {
+            "xaxis": _axis(figure.x, [mark.x for mark in figure.marks]),
+            "yaxis": _axis(figure.y, heights(figure)),
+            "showlegend": len(figure.series) > 1,
+        },
+    }
+
+
+def _trace(series: Series, number: int) -> dict[str, object]:
+    marks = series.marks
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if series.is_joined else "markers",
+        "name": _literally(series.name),
+        "x": [mark.x for mark in marks],
+        "y": [mark.y for mark in marks],
+        "text": [_literally(mark.note or series.name) for mark in marks],
+        "hovertemplate": "%{text}<extra></extra>",
+        "meta": {"style": number % STYLES},
+        "marker": {"symbol": ["circle" if mark.is_solid else "circle-open" for mark in marks]},
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [None if m.high is None else max(0.0, m.high - m.y) for m in marks],
+            "arrayminus": [None if m.low is None else max(0.0, m.y - m.low) for m in marks],
+        },
+    }
+
+
+def heights(figure: Figure) -> list[float]:
+    """Return all values that have a place on the vertical axis, the ends of intervals too."""
+    return [v for m in figure.marks for v in (m.y, m.low, m.high) if v is not None]
+
+
+def ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
+    """Return from where to where an axis goes: from 0, or with room on either side."""
+    if not values:
+        return (1.0, 10.0) if axis.is_log else (0.0, 1.0)
+    low, high = min(values), max(values)
+    if axis.is_log:
+        room = (high / low) ** 0.06 if high > low else 1.5
+        return low / room, high * room
+    if high <= 0:
+        return low * 1.06, (0.0 if low < 0 else 1.0)
+    return min(0.0, low * 1.06), high * 1.06
+
+
+def ticks(axis: Axis, values: Sequence[float]) -> list[float]:
+    """Return the values to write on an axis: round ones, or where they are counted those."""
+    if axis.is_counted and values:
+        distinct = sorted(set(values))
+        return distinct[:: math.ceil(len(distinct) / _MOST_COUNTED)]
+    low, high = ends(axis, values)
+    return _powers(low, high) if axis.is_log else _round_steps(low, high)
+
+
+def _axis(axis: Axis, values: Sequence[float]) -> dict[str, object]:
+    """Name the ticks as the server does, so that both drawings say the same."""
+    places, span = ticks(axis, values), ends(axis, values)
+    return {
+        "title": {"text": _literally(axis.title)},
+        "type": "log" if axis.is_log else "linear",
+        "tickvals": places,
+        "ticktext": [_literally(axis.write(place)) for place in places],
+        "range": [math.log10(end) for end in span] if axis.is_log else list(span),
+    }
+
+
+def _literally(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _round_steps(low: float, high: float) -> list[float]:
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * 0.999)
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    if len(found) > 2 * _TICKS:
+        found = [10.0**p for p in powers if low <= 10.0**p <= high]
+    return found[:: math.ceil(len(found) / (2 * _TICKS))] if found else [low, high]

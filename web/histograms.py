@@ -1,0 +1,199 @@
+"""How often times of which length were measured, those far from the rest apart.
+
+As values, as SVG text that needs no script, and as what plotly draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from farm.core.measurement import quantile
+from web.display import count, duration
+from web.figures import Axis, ends, ticks
+from web.timelines import in_page, literally
+
+_MOST_BINS = 30
+_FEWEST_TIMES = 2
+_WIDTH, _HEIGHT = 440.0, 220.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 28.0
+_NAMED_BINS = 5
+_COUNT = Axis(title="Steps", write=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """`is_far`: it holds all times on one side that are far from the median."""
+
+    low_s: float
+    high_s: float
+    count: int
+    is_far: bool = False
+
+    @property
+    def note(self) -> str:
+        """Return in words what it holds."""
+        steps = f"{count(self.count)} {'step' if self.count == 1 else 'steps'}"
+        return f"{duration(self.low_s)} to {duration(self.high_s)}: {steps}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    title: str
+    summary: str
+    bins: Sequence[Bin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnHistogram:
+    """A chart as its template shows it: `json` is what the script reads."""
+
+    figure: Histogram
+    svg: Markup
+    json: Markup
+
+
+def histogram(times_s: Sequence[float], *, far: Collection[int], title: str) -> Histogram | None:
+    """Count times into bins of equal width; None of fewer than two times.
+
+    `far`: the places of those far from the median. They are in one bin on either side: one stall of
+    a minute would else leave all other steps in a single bin.
+    """
+    if len(times_s) < _FEWEST_TIMES:
+        return None
+    apart = frozenset(far)
+    near = sorted(time_s for i, time_s in enumerate(times_s) if i not in apart)
+    low_s, high_s = near[0], near[-1]
+    shorter = [times_s[i] for i in far if times_s[i] < low_s]
+    longer = [times_s[i] for i in far if times_s[i] > high_s]
+    bins = [*_far_bin(shorter), *_near_bins(near, low_s, high_s), *_far_bin(longer)]
+    median_s = quantile(sorted(times_s), 0.5)
+    return Histogram(
+        title=title,
+        summary=f"median {duration(median_s)}, {count(len(far))} of {count(len(times_s))} steps far"
+        f" from it; the shortest {duration(min(times_s))}, the longest {duration(max(times_s))}",
+        bins=bins,
+    )
+
+
+def drawn(figure: Histogram) -> DrawnHistogram:
+    """Return all that a template needs to show a histogram."""
+    return DrawnHistogram(figure=figure, svg=draw(figure), json=in_page(_to_plotly(figure)))
+
+
+def draw(figure: Histogram) -> Markup:
+    """Draw it as SVG text."""
+    counts = [float(one.count) for one in figure.bins]
+    high = ends(_COUNT, counts)[1]
+    floor, slot = _HEIGHT - _BOTTOM, (_WIDTH - _LEFT - _RIGHT) / len(figure.bins)
+
+    def up(value: float) -> float:
+        return round(floor - (floor - _TOP) * value / high, 1)
+
+    parts = [
+        Markup(
+            '<path class="axis" d="M{} {}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>'
+        ).format(_LEFT, up(v), _WIDTH - _RIGHT, _LEFT - 6, up(v) + 4, count(v))
+        for v in _whole_ticks(counts)
+    ]
+    for i, one in enumerate(figure.bins):
+        parts.append(
+            Markup(
+                '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+            ).format(
+                "column far" if one.is_far else "column",
+                round(_LEFT + i * slot, 1),
+                up(one.count),
+                round(slot * 0.92, 1),
+                round(floor - up(one.count), 1),
+                one.note,
+            )
+        )
+    for i in _named(figure.bins):
+        x = round(_LEFT + (i + 0.5) * slot, 1)
+        name = _name(figure.bins[i])
+        parts.append(
+            Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, floor + 16, name)
+        )
+    return Markup(
+        '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
+        "{parts}</svg>"
+    ).format(
+        w=_WIDTH,
+        h=_HEIGHT,
+        label=f"{figure.title}: {figure.summary}",
+        parts=Markup("").join(parts),
+    )
+
+
+def _to_plotly(figure: Histogram) -> dict[str, object]:
+    counts = [float(one.count) for one in figure.bins]
+    named = _named(figure.bins)
+    return {
+        "summary": figure.summary,
+        "data": [
+            {
+                "type": "bar",
+                "x": [i for i, one in enumerate(figure.bins) if one.is_far == is_far],
+                "y": [one.count for one in figure.bins if one.is_far == is_far],
+                "text": [literally(one.note) for one in figure.bins if one.is_far == is_far],
+                "textposition": "none",
+                "hovertemplate": "%{text}<extra></extra>",
+                "name": "far from the median" if is_far else "steps",
+                "meta": {"tone": "bad" if is_far else "s0"},
+            }
+            for is_far in (False, True)
+            if any(one.is_far == is_far for one in figure.bins)
+        ],
+        "layout": {
+            "xaxis": {
+                "title": {"text": "Step time"},
+                "tickvals": named,
+                "ticktext": [literally(_name(figure.bins[i])) for i in named],
+                "range": [-0.6, len(figure.bins) - 0.4],
+            },
+            "yaxis": {
+                "title": {"text": "Steps"},
+                "tickvals": _whole_ticks(counts),
+                "ticktext": [count(value) for value in _whole_ticks(counts)],
+                "range": list(ends(_COUNT, counts)),
+            },
+            "showlegend": False,
+        },
+    }
+
+
+def _near_bins(ordered: Sequence[float], low_s: float, high_s: float) -> list[Bin]:
+    number = max(1, min(_MOST_BINS, round(len(ordered) ** 0.5)))
+    width_s = (high_s - low_s) / number
+    if width_s <= 0:
+        return [Bin(low_s=low_s, high_s=high_s, count=len(ordered))]
+    counts = [0] * number
+    for time_s in ordered:
+        counts[min(number - 1, int((time_s - low_s) / width_s))] += 1
+    return [
+        Bin(low_s=low_s + i * width_s, high_s=low_s + (i + 1) * width_s, count=found)
+        for i, found in enumerate(counts)
+    ]
+
+
+def _far_bin(times_s: Sequence[float]) -> list[Bin]:
+    if not times_s:
+        return []
+    return [Bin(low_s=min(times_s), high_s=max(times_s), count=len(times_s), is_far=True)]
+
+
+def _whole_ticks(counts: Sequence[float]) -> list[float]:
+    return [value for value in ticks(_COUNT, counts) if value == int(value)]
+
+
+def _named(bins: Sequence[Bin]) -> list[int]:
+    """Return the places of the bins that have their names written below them."""
+    step = -(-len(bins) // _NAMED_BINS)
+    return list(range(step // 2, len(bins), step))
+
+
+def _name(one: Bin) -> str:
+    return duration((one.low_s + one.high_s) / 2)

@@ -1,0 +1,214 @@
+"""The network of an attempt: what was asked for beside what the ranks measured, way by way.
+
+Pure. The verdict is the scheduler's own: the same functions on the same round trips.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farm.core.network_check import (
+    RankNetwork,
+    expected_rtt_s,
+    find_deviations,
+    find_leftovers,
+    is_as_asked,
+    is_back,
+    is_bandwidth_as_asked,
+)
+from farm.core.reports import PeerBandwidth, PeerRtt
+from farm.core.spec import NetworkProfile
+from farm.store.tables import Rank
+
+_MOST_WAYS = 12
+_MOST_REMARKS = 4
+
+
+class Verdict(enum.Enum):
+    """What to think of the shaped network."""
+
+    UNTOUCHED = "untouched"  # nothing was asked of it
+    UNKNOWN = "not measured"  # not yet, or not any more
+    AS_ASKED = "as asked"
+    NOT_AS_ASKED = "not as asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """From one rank to another. `expected_s`: the round trip asked for, on top of the one before.
+
+    `is_right`: of what was shaped, None where nothing was asked or measured; `is_undone` likewise.
+    """
+
+    rank: int
+    peer: int
+    before_s: float | None
+    expected_s: float | None
+    shaped_s: float | None
+    after_s: float | None
+    bytes_per_s: float | None
+    is_right: bool | None
+    is_undone: bool | None
+
+    @property
+    def deviation_s(self) -> float:
+        """Return how far the shaped round trip is from the expected one; 0 where unknown."""
+        if self.shaped_s is None or self.expected_s is None:
+            return 0.0
+        return abs(self.shaped_s - self.expected_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """`ways`: the wrong ones first, then those furthest off, of `way_count`.
+
+    `before`, `shaped` and `after` are the ways with the longest round trips of all, `narrowest`
+    that with the least bandwidth. `remarks`: what is not as asked, or is left over at the end.
+    """
+
+    profile: NetworkProfile
+    verdict: Verdict
+    remarks: Sequence[str]
+    ways: Sequence[Way]
+    way_count: int
+    before: Way | None
+    shaped: Way | None
+    after: Way | None
+    narrowest: Way | None
+    emulators: Sequence[str]
+
+
+def network_of(ranks: Sequence[Rank], profile: NetworkProfile | None) -> Network | None:
+    """Put together what the ranks of a gang measured; None of one that has no network."""
+    if len(ranks) < 2:
+        return None
+    asked = profile or NetworkProfile()
+    measured = [_measured(rank) for rank in ranks]
+    back = [_after(rank) for rank in ranks]
+    ways = [
+        way
+        for own, after in zip(measured, back, strict=True)
+        for way in _ways(asked, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
+    ]
+    verdict, remarks = _judged(asked, measured)
+    remarks += find_leftovers(back)
+    ordered = sorted(
+        ways, key=lambda w: (w.is_right is not False, w.is_undone is not False, -w.deviation_s)
+    )
+    return Network(
+        profile=asked,
+        verdict=verdict,
+        remarks=remarks[:_MOST_REMARKS],
+        ways=ordered[:_MOST_WAYS],
+        way_count=len(ways),
+        before=_longest(ways, "before_s"),
+        shaped=_longest(ways, "shaped_s"),
+        after=_longest(ways, "after_s"),
+        narrowest=min(
+            (way for way in ways if way.bytes_per_s is not None),
+            key=lambda way: way.bytes_per_s or 0.0,
+            default=None,
+        ),
+        emulators=sorted({own.emulator for own in measured if own.emulator} - {"none"}),
+    )
+
+
+def _judged(
+    profile: NetworkProfile, ranks: Sequence[RankNetwork]
+) -> tuple[Verdict, tuple[str, ...]]:
+    if profile.is_untouched:
+        return Verdict.UNTOUCHED, ()
+    if not all(own.shaped for own in ranks):
+        return Verdict.UNKNOWN, ()
+    found = find_deviations(profile, ranks)
+    return (Verdict.NOT_AS_ASKED if found else Verdict.AS_ASKED), found
+
+
+def _ways(
+    profile: NetworkProfile, own: RankNetwork, after: RankNetwork, *, peers: Sequence[int]
+) -> list[Way]:
+    before = {peer.rank: peer.rtt_s for peer in own.untouched}
+    shaped = {peer.rank: peer.rtt_s for peer in own.shaped}
+    back = {peer.rank: peer.rtt_s for peer in after.shaped}
+    carried = {peer.rank: peer.bytes_per_s for peer in own.bandwidths}
+    ways = []
+    for peer in peers:
+        before_s, shaped_s, after_s = before.get(peer), shaped.get(peer), back.get(peer)
+        ways.append(
+            Way(
+                rank=own.rank,
+                peer=peer,
+                before_s=before_s,
+                expected_s=None
+                if before_s is None or profile.is_untouched
+                else expected_rtt_s(profile, untouched_s=before_s),
+                shaped_s=shaped_s,
+                after_s=after_s,
+                bytes_per_s=carried.get(peer),
+                is_right=_is_right(
+                    profile, before_s, shaped_s, carried.get(peer), peer_count=len(peers)
+                ),
+                is_undone=None
+                if before_s is None or after_s is None
+                else is_back(untouched_s=before_s, back_s=after_s),
+            )
+        )
+    return ways
+
+
+def _is_right(
+    profile: NetworkProfile,
+    before_s: float | None,
+    shaped_s: float | None,
+    bytes_per_s: float | None,
+    *,
+    peer_count: int,
+) -> bool | None:
+    if before_s is None or shaped_s is None or profile.is_untouched:
+        return None
+    if not is_as_asked(profile, untouched_s=before_s, shaped_s=shaped_s, peer_count=peer_count):
+        return False
+    return bytes_per_s is None or is_bandwidth_as_asked(
+        profile, rtt_s=shaped_s, bytes_per_s=bytes_per_s
+    )
+
+
+def _longest(ways: Sequence[Way], name: str) -> Way | None:
+    known = [way for way in ways if getattr(way, name) is not None]
+    return max(known, key=lambda way: float(getattr(way, name)), default=None)
+
+
+def _measured(rank: Rank) -> RankNetwork:
+    shaped: Mapping[str, Any] = rank.shaped or {}
+    return RankNetwork(
+        rank=rank.rank,
+        agent_id=rank.agent_id,
+        untouched=_rtts(rank.peers),
+        shaped=_rtts(rank.shaped),
+        bandwidths=[
+            PeerBandwidth(
+                rank=one["rank"], bytes_per_s=one["bytes_per_s"], byte_count=one["byte_count"]
+            )
+            for one in shaped.get("bandwidths", ())
+        ],
+        emulator=shaped.get("emulator"),
+    )
+
+
+def _after(rank: Rank) -> RankNetwork:
+    return RankNetwork(
+        rank=rank.rank,
+        agent_id=rank.agent_id,
+        untouched=_rtts(rank.peers),
+        shaped=_rtts(rank.ended),
+    )
+
+
+def _rtts(report: Mapping[str, Any] | None) -> list[PeerRtt]:
+    return [
+        PeerRtt(rank=one["rank"], rtt_s=one["rtt_s"], probe_count=one["probe_count"])
+        for one in (report or {}).get("rtts", ())
+    ]

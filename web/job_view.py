@@ -1,0 +1,186 @@
+"""What the page of a job shows, put together from the store. Reads only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.core.codec import from_json
+from farm.core.lifecycle import FINAL_JOB_STATES
+from farm.core.spec import JobSpec
+from farm.core.trainer_lines import Epoch
+from farm.errors import InvalidSpec, NotFound
+from farm.store.neighbours import neighbours_of, repetitions_of
+from farm.store.sample_ranges import extent
+from farm.store.series import last_epochs
+from farm.store.stories import Story, ranks_of
+from farm.store.tables import Attempt, Rank
+from web.drawings import Drawings
+from web.job_charts import JobCharts, Shown, job_charts
+from web.job_comparison import Compared, compare
+from web.job_network import Network, network_of
+from web.job_ranks import RankCard, card, chosen_ranks, timed_window
+from web.job_shares import Shares, rank_shares, shares
+
+_RANKS_READ = 256
+_RANKS_LISTED = 64
+_EPOCHS_LISTED = 50
+_REPETITIONS_LISTED = 50
+# The last reports of ranks come after the end; whose agent is gone by then sends none.
+_LAST_REPORTS = dt.timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What of an attempt the reader wants to see: None is what the page thinks best."""
+
+    attempt: int | None = None
+    ranks: str | None = None
+    from_s: int | None = None
+    to_s: int | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether ranks or seconds were chosen."""
+        return (self.ranks, self.from_s, self.to_s) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAttempt:
+    """One attempt. `most_ranks`: so many may be drawn at once; `ranks`: the first of all its."""
+
+    attempt: Attempt
+    ranks: Sequence[RankCard]
+    rank_count: int
+    charts: JobCharts
+    drawn: tuple[int, ...]
+    most_ranks: int
+    network: Network | None
+    epochs: Sequence[Epoch]
+    rows: Sequence[Rank]
+    is_told: bool
+
+    @property
+    def rank_shares(self) -> list[Shares]:
+        """Return where the time of a step goes on each rank."""
+        return rank_shares(self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Repetitions are rows of `farm.store.neighbours`."""
+
+    repetitions: Sequence[Any]
+    others: Sequence[Compared]
+
+
+def shown_attempt(
+    session: Session,
+    drawings: Drawings,
+    story: Story,
+    spec: JobSpec,
+    asked: Asked,
+) -> ShownAttempt | None:
+    """Return what is shown of the attempt that was asked for, or of the last; None without any.
+
+    Raises:
+        NotFound: there is no such attempt.
+        InvalidSpec: the ranks or seconds cannot be shown.
+    """
+    attempt = _chosen(story, asked.attempt)
+    if attempt is None:
+        return None
+    rows, count = ranks_of(session, attempt.id, limit=_RANKS_READ)
+    cards = [card(row) for row in rows[:_RANKS_LISTED]]
+    drawn, most = chosen_ranks(asked.ranks, cards, span_s=_span_s(session, attempt, asked))
+    is_told = all(one.has_ended for one in cards)
+    return ShownAttempt(
+        attempt=attempt,
+        ranks=cards,
+        rank_count=count,
+        charts=job_charts(
+            session,
+            drawings,
+            attempt,
+            Shown(ranks=drawn, from_s=asked.from_s, to_s=asked.to_s),
+            timed_window=timed_window(_chief(rows)),
+            is_told=is_told,
+        ),
+        drawn=drawn,
+        most_ranks=most,
+        network=network_of(rows[:_RANKS_LISTED], spec.network),
+        epochs=last_epochs(session, attempt.id, rank=0, limit=_EPOCHS_LISTED),
+        rows=rows,
+        is_told=is_told,
+    )
+
+
+def comparison(session: Session, story: Story, spec: JobSpec) -> Comparison:
+    """Return what the job is to be compared with."""
+    own = story.measurement
+    neighbours = neighbours_of(session, spec, fingerprint=own.fingerprint if own else None)
+    return Comparison(
+        repetitions=repetitions_of(session, story.job, limit=_REPETITIONS_LISTED),
+        others=compare(
+            spec,
+            neighbours,
+            step_time_s=own.step_time_s if own else None,
+            throughput_examples_per_s=own.throughput_examples_per_s if own else None,
+        ),
+    )
+
+
+def gang_shares(story: Story) -> Shares | None:
+    """Return where the time of a step goes, over the whole gang."""
+    own = story.measurement
+    if own is None:
+        return None
+    return shares(
+        "all ranks",
+        step_s=own.profiled_step_time_s,
+        compute_s=own.compute_s,
+        communication_s=own.communication_s,
+    )
+
+
+def may_change(story: Story, attempt: ShownAttempt | None, *, now: dt.datetime) -> bool:
+    """Tell whether the page may still change by itself."""
+    if story.job.state not in FINAL_JOB_STATES:
+        return True
+    ended_at = attempt.attempt.ended_at if attempt is not None else None
+    is_recent = ended_at is not None and now - ended_at < _LAST_REPORTS
+    return attempt is not None and not attempt.is_told and is_recent
+
+
+def spec_of(story: Story) -> JobSpec:
+    """Return what is measured."""
+    return from_json(JobSpec, story.job.spec)
+
+
+def _chosen(story: Story, number: int | None) -> Attempt | None:
+    if number is None:
+        return story.attempts[-1] if story.attempts else None
+    for attempt in story.attempts:
+        if attempt.number == number:
+            return attempt
+    raise NotFound(f"attempt {number} of job {story.job.id}: there is none")
+
+
+def _chief(rows: Sequence[Rank]) -> Rank | None:
+    return rows[0] if rows and rows[0].rank == 0 else None
+
+
+def _span_s(session: Session, attempt: Attempt, asked: Asked) -> float:
+    """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
+    found = extent(session, attempt, [0])
+    begin_s = asked.from_s or 0
+    if asked.to_s is not None and asked.to_s < begin_s:
+        raise InvalidSpec("to_s", asked.to_s, f"a second not before from_s, {begin_s}")
+    end_s = 0 if found is None else found[1]
+    if asked.to_s is not None:
+        end_s = min(end_s, asked.to_s)
+    return float(max(1, end_s - begin_s))

@@ -1,0 +1,154 @@
+"""Ask for advice: the question in the address, and its answer with the evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, redirect, url_for
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+from werkzeug.datastructures import MultiDict
+
+from farm.core.measurement import OK
+from farm.errors import InvalidSpec, NotFound
+from farm.recommend.answering.measured import name_of
+from farm.recommend.contracts import Evidence, Question, Recommendation
+from farm.recommend.observations import MACHINE_STATUSES
+from farm.recommend.service import FARM, recommend, settle
+from farm.store.known_axes import known_axes, origin_names
+from farm.store.measurements import measurements_of
+from farm.store.result_tables import MeasurementRow
+from web.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
+from web.backend import backend, read_session
+from web.errors import status_of
+from web.figure_svg import drawn
+from web.figures import Drawn
+from web.parameters import read_from
+from web.plotly import page_with_charts
+from web.question_prices import price_fields
+from web.questions import (
+    QUERY,
+    given_question,
+    is_as_given,
+    read_objective,
+    read_prices,
+    read_question,
+)
+from web.scopes import costly
+
+bp = Blueprint("advice", __name__)
+
+_OPTIONS_SHOWN = 40
+_ROWS_SHOWN = 20
+_FAILURES_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotWorking:
+    """A configuration that failed by itself, and how often."""
+
+    name: str
+    global_batch_size: int
+    status: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An answer with what stands around it on the page. `rests_on`: what the best option does.
+
+    `kinds_left_out`: of machines and strategies, since so many lines cannot be told apart.
+    """
+
+    question: Question
+    answer: Recommendation
+    by_step: bool
+    figures: Sequence[Drawn]
+    kinds_left_out: int
+    rests_on: Sequence[MeasurementRow]
+    not_working: Sequence[NotWorking]
+
+
+@bp.get("/advice")
+@costly
+def get_advice() -> ResponseReturnValue:
+    """Answer the question in the address, by the names of the API's query; without one, ask it.
+
+    Parameters that are empty, as forms send them, count as absent; without them the address is
+    one to be kept, so that is where a form leads in the end.
+    """
+    given = given_question()
+    if not is_as_given(given):
+        kept: dict[str, Any] = given.to_dict()
+        return redirect(url_for(".get_advice", **kept), HTTPStatus.SEE_OTHER)
+    shown: Shown | None = None
+    error: InvalidSpec | NotFound | None = None
+    with read_session() as session:
+        known = origin_names(session)
+        # This farm is asked about first, unless it has measured nothing yet.
+        given.setdefault("origin", known[0] if known else FARM)
+        axes = known_axes(session, given["origin"])
+        if set(given) - {"origin"}:  # that alone is how another origin is chosen
+            try:
+                shown = _answer(session, given)
+            except (InvalidSpec, NotFound) as refusal:
+                error = refusal
+    page = page_with_charts(
+        "advice.html",
+        given=given,
+        origins=known,
+        axes=axes,
+        shown=shown,
+        error=error,
+        error_field=error.field if isinstance(error, InvalidSpec) else None,
+        price_fields=price_fields(given.get("prices", ""), axes, backend().prices),
+        prices=sorted(backend().prices.by_type.values(), key=lambda p: p.instance_type),
+        options_shown=_OPTIONS_SHOWN,
+    )
+    page.status_code = HTTPStatus.OK if error is None else status_of(error)
+    return page
+
+
+def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
+    query, memory = read_from(given, QUERY), backend().memory
+    asked = read_question(query)
+    answer = recommend(
+        session,
+        question=asked,
+        objective=read_objective(query),
+        prices=read_prices(query, backend().prices),
+        memory=memory,
+        may_wait=False,
+    )
+    question, knowledge = settle(session, asked, memory)
+    best = answer.recommended
+    return Shown(
+        question=question,
+        answer=answer,
+        by_step=is_by_step(answer),
+        figures=[drawn(figure) for figure in figures_of(answer)],
+        kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
+        rests_on=measurements_of(session, best.measurement_ids[:_ROWS_SHOWN]) if best else [],
+        not_working=_not_working(
+            knowledge.evidence.get(question.training_pass, ()), question.global_batch_size
+        ),
+    )
+
+
+def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[NotWorking]:
+    """Return what failed by itself, that with the batch size that is asked about first."""
+    failed = Counter(
+        (name_of(e), e.global_batch_size, e.status)
+        for e in evidence
+        if e.status != OK and e.status not in MACHINE_STATUSES
+    )
+    ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
+    return [
+        NotWorking(name=name, global_batch_size=batch, status=status, count=failed[key])
+        for key in ordered[:_FAILURES_SHOWN]
+        for name, batch, status in [key]
+    ]

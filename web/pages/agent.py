@@ -1,0 +1,106 @@
+"""The page of one agent: what it is, what it has served, and whether its machine has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, flash, redirect, request, url_for
+from flask.typing import ResponseReturnValue
+
+from farm.core.api_tokens import Scope
+from farm.store.agent_history import (
+    late_report_count_of,
+    outcome_counts,
+    ranks_of,
+    spool_position,
+)
+from farm.store.agent_list import agents_of_machine, find_agent
+from farm.store.agents import set_drained
+from farm.store.control_runs import agent_runs
+from farm.store.dashboard import served_ranks
+from farm.store.tables import SpoolPosition
+from web import params
+from web.access import own_address
+from web.agent_status import AgentCard, agent_status
+from web.backend import backend, now, read_session, ring_after, write_session
+from web.farm_figures import drift_figure, latest_drift
+from web.figure_svg import drawn
+from web.plotly import page_with_charts
+from web.scopes import needs
+from web.shared_looks import shared
+
+bp = Blueprint("agent", __name__)
+
+_RANKS_SHOWN = 50
+_OUTCOMES_COUNTED = 500
+_RUNS_DRAWN = 300
+_NEIGHBOURS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How the agent's reports arrive. `position` None: none ever has."""
+
+    position: SpoolPosition | None
+    late_count: int
+
+
+@bp.get("/agents/<agent_id>")
+@shared
+def get_agent(agent_id: str) -> ResponseReturnValue:
+    """Show one agent. Query: `before`, an attempt's id, for the ranks it served before that one."""
+    before = params.optional_id(params.query("before"), "before")
+    name, instant, lease_s = params.agent_name(agent_id), now(), backend().settings.lease_s
+    with read_session() as session:
+        agent = find_agent(session, name)
+        served = served_ranks(session, [name]).get(name)
+        ranks = ranks_of(session, name, before_token=before, limit=_RANKS_SHOWN + 1)
+        outcomes = outcome_counts(session, name, limit=_OUTCOMES_COUNTED)
+        runs = agent_runs(session, name, limit=_RUNS_DRAWN)
+        delivery = Delivery(
+            position=spool_position(session, name),
+            late_count=late_report_count_of(session, name),
+        )
+        beside = agents_of_machine(session, agent.machine_id, limit=_NEIGHBOURS_SHOWN + 1)
+    drift = drift_figure(runs, now=instant)
+    shown = ranks[:_RANKS_SHOWN]
+    return page_with_charts(
+        "agent.html",
+        card=AgentCard(agent, agent_status(agent, now=instant, lease_s=lease_s), served),
+        agent=agent,
+        neighbours=[other for other in beside if other != name][:_NEIGHBOURS_SHOWN],
+        delivery=delivery,
+        ranks=shown,
+        is_first_page=before is None,
+        older_before=shown[-1].token if len(ranks) > _RANKS_SHOWN else None,
+        outcomes=outcomes,
+        outcome_count=sum(outcomes.values()),
+        drift=None if drift is None else drawn(drift),
+        last_run=latest_drift(runs),
+        has_more_runs=len(runs) == _RUNS_DRAWN,
+        now=instant,
+    )
+
+
+@bp.post("/agents/<agent_id>/drain")
+@needs(Scope.ADMIN)
+def post_drain(agent_id: str) -> ResponseReturnValue:
+    """Let the agent take nothing new. Field: `next`, the page to go back to."""
+    return _set_drained(agent_id, is_drained=True)
+
+
+@bp.post("/agents/<agent_id>/resume")
+@needs(Scope.ADMIN)
+def post_resume(agent_id: str) -> ResponseReturnValue:
+    """Let the agent take ranks again. Field: `next`, the page to go back to."""
+    return _set_drained(agent_id, is_drained=False)
+
+
+def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
+    name = params.agent_name(agent_id)
+    with write_session() as session:
+        set_drained(session, name, is_drained=is_drained)
+    flash(f"{name} takes {'nothing new' if is_drained else 'jobs again'}.")
+    back = own_address(request.form.get("next", "")) or url_for("dashboard.get_dashboard")
+    return ring_after(redirect(back, HTTPStatus.SEE_OTHER))

@@ -1,0 +1,71 @@
+"""Two sweeps side by side: where they differ beyond noise, and what only one of them has."""
+
+from __future__ import annotations
+
+from flask import Blueprint, render_template
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+from werkzeug.datastructures import MultiDict
+
+from farm.errors import InvalidSpec
+from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
+from web import params
+from web.backend import backend, read_session
+from web.comparison import CHANCE_RATIO, by_difference, compare
+from web.scopes import costly
+from web.sweep_table import SweepTable
+
+bp = Blueprint("compare", __name__)
+
+_PAIRS_SHOWN = 100
+_ALONE_SHOWN = 50
+_SWEEPS_OFFERED = 50
+_MOST_PAGES = 1_000_000
+
+
+@bp.get("/sweeps/compare")
+@costly
+def get_compare() -> ResponseReturnValue:
+    """Compare two sweeps. Query: `a` and `b`, their ids; `page`, from 1; `sort=difference`.
+
+    Without both it asks which. Parameters that are empty, as forms send them, count as absent.
+    """
+    args = params.query("a", "b", "page", "sort")
+    given = MultiDict({name: text for name, text in args.items() if text})
+    sort = given.get("sort")
+    if sort not in (None, "difference"):
+        raise InvalidSpec("sort", sort, "difference, or nothing")
+    page = params.whole(given, "page", high=_MOST_PAGES) or 1
+    a_id, b_id = params.optional_id(given, "a"), params.optional_id(given, "b")
+    if a_id is not None and a_id == b_id:
+        raise InvalidSpec("b", b_id, "another sweep than a")
+    with read_session() as session:
+        offered = list_sweeps(session, limit=_SWEEPS_OFFERED)
+        a, a_table = _sweep(session, a_id)
+        b, b_table = _sweep(session, b_id)
+    found = compare(a_table, b_table) if a_table is not None and b_table is not None else None
+    pairs = [] if found is None else found.pairs
+    ordered = by_difference(pairs) if sort else pairs
+    first = (page - 1) * _PAIRS_SHOWN
+    return render_template(
+        "compare.html",
+        offered=[*offered, *(s for s in (a, b) if s is not None and s not in offered)],
+        a=a,
+        b=b,
+        is_complete=all(t is None or t.is_complete for t in (a_table, b_table)),
+        found=found,
+        pairs=ordered[first : first + _PAIRS_SHOWN],
+        by_chance=CHANCE_RATIO * found.judged_count if found else 0.0,
+        only_a=found.only_a[:_ALONE_SHOWN] if found else [],
+        only_b=found.only_b[:_ALONE_SHOWN] if found else [],
+        sort=sort,
+        page=page,
+        page_count=-(-len(pairs) // _PAIRS_SHOWN),
+    )
+
+
+def _sweep(session: Session, sweep_id: int | None) -> tuple[SweepSummary | None, SweepTable | None]:
+    if sweep_id is None:
+        return None, None
+    summary = sweep_summary(session, sweep_id)
+    return summary, backend().tables.of_sweep(session, sweep_id, prices=backend().prices)

@@ -1,0 +1,149 @@
+"""Data: whose measurements the store has, what is hard to believe of them, and each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+
+from farm.core.api_tokens import Scope
+from farm.errors import NotFound
+from farm.importers import IMPORTERS
+from farm.importers.contracts import Publication
+from farm.recommend.service import FARM
+from farm.store.imports import OriginSummary, check_origin, origins, remove_origin
+from farm.store.known_axes import hardware_of, known_axes
+from farm.store.measurements import find_measurement
+from farm.store.result_tables import MeasurementRow
+from web import params
+from web.backend import backend, now, read_session, write_session
+from web.scopes import needs
+from web.suspicions import suspects
+
+bp = Blueprint("data", __name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginCard:
+    """An origin, and the study it is, if it is a published one."""
+
+    summary: OriginSummary
+    publication: Publication | None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this farm measured it; that is never removed here."""
+        return self.summary.origin == FARM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableForm:
+    """The form of a table of one's own as it was sent, and what was wrong with it."""
+
+    origin: str = ""
+    ignored: str = ""
+    is_replacing: bool = False
+    error: str | None = None
+
+
+@bp.get("/data")
+def get_data() -> ResponseReturnValue:
+    """List the origins, the studies that can be imported, and the form for a table."""
+    params.query()
+    return data_page(TableForm())
+
+
+@bp.get("/data/origin")
+def get_origin() -> ResponseReturnValue:
+    """Show one origin. Query: `name`; `suspicious=yes` looks for what is hard to believe.
+
+    Those of imported origins are looked for at once. The farm's own are asked for, since that
+    fits a model on what may be the machine it measures.
+    """
+    args = params.query("name", "suspicious")
+    name = args.get("name", "")
+    is_asked = args.get("suspicious") == "yes"
+    with read_session() as session:
+        card = _card(session, name)
+        axes = known_axes(session, name)
+        hardware = hardware_of(session, name)
+        is_looked_for = is_asked or not card.is_own
+        found = suspects(session, name, backend().memory) if is_looked_for else None
+    return render_template(
+        "origin.html",
+        card=card,
+        axes=axes,
+        hardware=hardware,
+        suspects=found,
+    )
+
+
+@bp.get("/data/measurements/<measurement_id>")
+def get_measurement(measurement_id: str) -> ResponseReturnValue:
+    """Show one measurement, what its source printed, and what disturbed it."""
+    params.query()
+    with read_session() as session:
+        row = find_measurement(session, params.row_id("measurement", measurement_id))
+    return render_template("measurement.html", row=row, values=_values(row))
+
+
+@bp.get("/data/remove")
+def get_remove() -> ResponseReturnValue:
+    """Ask whether an imported origin shall go. Query: `name`."""
+    name = params.query("name").get("name", "")
+    check_origin(name)
+    with read_session() as session:
+        card = _card(session, name)
+    return render_template("remove.html", card=card)
+
+
+@bp.post("/data/remove")
+@needs(Scope.ADMIN)
+def post_remove() -> ResponseReturnValue:
+    """Remove all measurements of an imported origin."""
+    name = request.form.get("name", "")
+    with write_session() as session:
+        count = remove_origin(session, name)
+    flash(f"{name.strip()}: {count} measurements removed.")
+    return redirect(url_for(".get_data"), HTTPStatus.SEE_OTHER)
+
+
+def data_page(form: TableForm) -> str:
+    """Render the list of origins, with the form as it was sent."""
+    with read_session() as session:
+        summaries = origins(session)
+    present = {summary.origin for summary in summaries}
+    return render_template(
+        "data.html",
+        cards=[_with_publication(summary) for summary in summaries],
+        missing=[p for p in IMPORTERS if p.name not in present],
+        form=form,
+        now=now(),
+    )
+
+
+def _card(session: Session, name: str) -> OriginCard:
+    for summary in origins(session):
+        if summary.origin == name:
+            return _with_publication(summary)
+    raise NotFound(f"origin {name[:80]!r}: nothing of it is in this store")
+
+
+def _with_publication(summary: OriginSummary) -> OriginCard:
+    published = {publication.name: publication for publication in IMPORTERS}
+    return OriginCard(summary=summary, publication=published.get(summary.source or ""))
+
+
+def _values(row: MeasurementRow) -> Sequence[tuple[str, object]]:
+    """Return what is known of a measurement by its column, long ones left to parts of their own."""
+    names = [column.name for column in row.__table__.columns]
+    apart = {"id", "origin", "job_id", "flags", "details", "created_at"}
+    return [
+        (name, value)
+        for name in names
+        if name not in apart and (value := getattr(row, name)) is not None
+    ]

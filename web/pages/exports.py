@@ -1,0 +1,84 @@
+"""What can be taken away of a sweep: its measurements as a file, its charts as drawings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from flask import Blueprint, Response
+from flask.typing import ResponseReturnValue
+
+from farm.errors import NotFound
+from farm.exporting import Form
+from farm.store.sweeps import find_sweep, sweep_summary
+from web import params
+from web.backend import backend, read_session
+from web.exports import drawing, measurements_file
+from web.scopes import costly
+from web.svg_file import POLICY
+from web.sweep_choice import QUERY, read_choice
+
+bp = Blueprint("exports", __name__)
+
+_CHUNK_BYTES = 1 << 16
+_FORMS = {form.value: form for form in Form}
+
+
+@bp.get("/sweeps/<sweep_id>/export.<form>")
+@costly
+def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
+    """Return the measurements of a sweep, one row each: as csv, json or parquet."""
+    params.query()
+    number, kind = params.row_id("sweep", sweep_id), _FORMS.get(form)
+    if kind is None:
+        raise NotFound(f"export {form[:40]!r}: there is none, only {', '.join(_FORMS)}")
+    with read_session() as session:
+        sweep_summary(session, number)
+        name = find_sweep(session, str(number)).name
+        file = measurements_file(session, number, kind)
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    response = Response(_chunks(file), mimetype=kind.media_type)
+    response.content_length = size_bytes
+    response.headers.set(
+        "Content-Disposition",
+        "attachment",
+        filename=f"{_file_name(number, name)}.{kind.value}",
+    )
+    response.call_on_close(file.close)
+    return response
+
+
+@bp.get("/sweeps/<sweep_id>/charts/<name>.svg")
+@costly
+def get_chart(sweep_id: str, name: str) -> ResponseReturnValue:
+    """Return a chart as a file of its own. Query: as the sweep's page takes it."""
+    args = params.query(*QUERY)
+    number = params.row_id("sweep", sweep_id)
+    with read_session() as session:
+        sweep_summary(session, number)
+        sweep_name = find_sweep(session, str(number)).name
+        table = backend().tables.of_sweep(session, number, prices=backend().prices)
+    text = drawing(table, read_choice(args, table), name)
+    if text is None:
+        raise NotFound(f"chart {name[:40]!r}: this sweep has none, or nothing to draw in it yet")
+    response = Response(text, content_type="image/svg+xml; charset=utf-8")
+    # Opened in a browser it is a page of this server, and takes its own rules alone.
+    response.headers["Content-Security-Policy"] = POLICY
+    file_name = f"{_file_name(number, sweep_name)}-{name}.svg"
+    response.headers["Content-Disposition"] = f'inline; filename="{file_name}"'
+    return response
+
+
+def _file_name(number: int, name: str) -> str:
+    """Name a file by its sweep, in characters that every system takes."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
+    return f"sweep-{number}-{plain}" if plain else f"sweep-{number}"
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk

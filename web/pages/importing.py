@@ -1,0 +1,156 @@
+"""Import measurements: a published study by one click, a table of one's own after a look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import PurePath
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+from flask.typing import ResponseReturnValue
+from werkzeug.wrappers import Response
+
+from farm.core.api_tokens import Scope
+from farm.errors import InvalidSpec, NotFound
+from farm.importers import IMPORTERS
+from farm.importers.published import read_publication
+from farm.importers.table import check_table, read_table
+from farm.importing import (
+    Source,
+    failed_counts,
+    foresee,
+    import_reading,
+    of_publication,
+    of_table,
+    untimed,
+)
+from farm.store.imports import Imported
+from web.access import takes_up_to
+from web.backend import backend, now, read_session, write_session
+from web.pages.data import TableForm, data_page
+from web.scopes import needs
+from web.uploads import Upload
+
+bp = Blueprint("importing", __name__)
+
+MAX_TABLE_BYTES = 5 * 2**20
+_REFUSED_SHOWN = 200
+_ROWS_SHOWN = 20
+_NAME_CHARACTERS = 100
+
+
+@bp.post("/data/studies/<name>")
+@needs(Scope.SUBMIT)
+def post_study(name: str) -> ResponseReturnValue:
+    """Import a published study."""
+    publication = next((p for p in IMPORTERS if p.name == name), None)
+    if publication is None:
+        raise NotFound(f"study {name[:80]!r}: there is none of that name")
+    read, source = read_publication(publication), of_publication(publication)
+    with write_session() as session:
+        done = import_reading(session, read, source, now=now())
+    return _imported(source, done)
+
+
+@bp.post("/data/preview")
+@needs(Scope.SUBMIT)
+@takes_up_to(MAX_TABLE_BYTES)
+def post_preview() -> ResponseReturnValue:
+    """Read a table and say what importing it would do, or which of its cells cannot be used.
+
+    Nothing is stored. The file is kept for some minutes, for the button that imports it.
+    """
+    form = _form()
+    try:
+        upload = _uploaded()
+        source = of_table(upload.name, origin=form.origin)
+        checked = check_table(upload.content, ignored=_ignored(form))
+        if checked.reading is None:
+            return _refusal(source, checked.refused), HTTPStatus.UNPROCESSABLE_ENTITY
+        with read_session() as session:
+            would = foresee(session, checked.reading, source, is_replacing=form.is_replacing)
+    except InvalidSpec as error:
+        return _again(form, str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
+    return render_template(
+        "preview.html",
+        form=form,
+        source=source,
+        read=checked.reading,
+        would=would,
+        failed=failed_counts(checked.reading),
+        untimed_count=len(untimed(checked.reading)),
+        ticket=backend().uploads.keep(upload),
+        rows_shown=_ROWS_SHOWN,
+    )
+
+
+@bp.post("/data/import")
+@needs(Scope.SUBMIT)
+def post_import() -> ResponseReturnValue:
+    """Import the table that was looked at: all of it, or nothing."""
+    form, ticket = _form(), request.form.get("ticket", "")
+    upload = backend().uploads.find(ticket, now=now())
+    if upload is None:
+        gone = "file: it was not kept any longer, choose it again"
+        return _again(form, gone), HTTPStatus.GONE
+    try:
+        source = of_table(upload.name, origin=form.origin)
+        read = read_table(upload.content, ignored=_ignored(form))
+        with write_session() as session:
+            done = import_reading(session, read, source, now=now(), is_replacing=form.is_replacing)
+    except InvalidSpec as error:
+        return _again(form, str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
+    backend().uploads.forget(ticket)
+    return _imported(source, done)
+
+
+def _form() -> TableForm:
+    return TableForm(
+        origin=request.form.get("origin", "").strip(),
+        ignored=request.form.get("ignored", "").strip(),
+        is_replacing=request.form.get("replace") == "yes",
+    )
+
+
+def _ignored(form: TableForm) -> Sequence[str]:
+    return [name.strip() for name in form.ignored.split(",") if name.strip()]
+
+
+def _uploaded() -> Upload:
+    """Return the file of the form; of its name no more than can be shown.
+
+    Raises:
+        InvalidSpec: none was chosen.
+    """
+    file = request.files.get("file")
+    if file is None or not file.filename:
+        raise InvalidSpec("file", None, "a CSV file")
+    name = PurePath(file.filename).name[:_NAME_CHARACTERS]
+    shown = name if name.isprintable() and name else "without a name"
+    return Upload(content=file.read(), name=shown, at=now())
+
+
+def _refusal(source: Source, refused: Sequence[InvalidSpec]) -> str:
+    return render_template(
+        "refused.html", source=source, refused=refused[:_REFUSED_SHOWN], count=len(refused)
+    )
+
+
+def _again(form: TableForm, error: str) -> str:
+    return data_page(
+        TableForm(
+            origin=form.origin,
+            ignored=form.ignored,
+            is_replacing=form.is_replacing,
+            error=error,
+        )
+    )
+
+
+def _imported(source: Source, done: Imported) -> Response:
+    removed = f", {done.removed_count} removed" if done.removed_count else ""
+    flash(
+        f"{source.origin}: {done.added_count} measurements added, {done.present_count} were there "
+        f"already{removed}."
+    )
+    return redirect(url_for("data.get_origin", name=source.origin), HTTPStatus.SEE_OTHER)

@@ -1,0 +1,287 @@
+"""New sweep: a form or a file, a look at what would become of it, and then into the queue.
+
+Looking at a sweep leads to an address of its own, where it is kept for a while: so the page can be
+loaded again while what is to be expected is worked out, and going back asks for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import sqlalchemy as sa
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask.typing import ResponseReturnValue
+
+from farm.core.api_tokens import Scope
+from farm.core.spec import EMULATORS
+from farm.errors import FarmError, InvalidSpec
+from farm.recommend.expectation import Expectation
+from farm.recommend.expected import expected
+from farm.recommend.kept.fits import PREPARING
+from farm.recommend.kept.memory import Memory
+from farm.recommend.prices import Prices
+from farm.registry import catalogue
+from farm.store.agents import live_agents
+from farm.store.engine import reading
+from farm.store.imports import origin_names
+from farm.store.sweeps import find_sweep, sweep_summary
+from farm.submission import Plan, Submitted, plan, submit
+from web import params, sweep_form
+from web.backend import backend, now, read_session, ring_after, write_session
+from web.drafts import Draft, form_key
+from web.errors import Refused, status_of
+from web.scopes import costly, needs
+from web.sweep_form import Fields
+from web.sweep_preview import summarise, unserved, widest_gang
+
+bp = Blueprint("new_sweep", __name__)
+
+_MOST_PREDICTED = 20_000  # jobs: a second's work
+_MOST_LABELS = 100  # that are suggested
+EXAMPLE_SWEEP = """\
+name = "one machine or two?"
+repetitions = 2
+
+[[case]]
+model = "small_cnn"
+dataset = "digits"
+strategy = "single"
+world_size = 1
+global_batch_size = [64, 256]
+
+[[case]]
+model = "small_cnn"
+dataset = "digits"
+strategy = "mwms_ring"
+world_size = 2
+global_batch_size = [64, 256]
+"""
+
+# Every form that posts here has one; see `web.drafts.Sent`.
+bp.add_app_template_global(form_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What stands in both forms, and what was wrong with which. `fields` None: as at first.
+
+    `field`: the one at fault, None: no single one.
+    """
+
+    fields: Fields | None = None
+    text: str = EXAMPLE_SWEEP
+    field: str | None = None
+    form_error: str | None = None
+    file_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a draft is expected to take; `found` None goes with why, or is being worked out."""
+
+    found: Expectation | None = None
+    unknown_because: str | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether asking again will tell."""
+        return self.found is None and self.unknown_because is None
+
+
+class _Preparing(FarmError):
+    """Predictions are being fitted: ask again."""
+
+
+@bp.get("/sweeps/new")
+def get_new_sweep() -> ResponseReturnValue:
+    """Show the form. Query: `draft`, one to change; `like`, the id of a sweep to begin with."""
+    args = params.query("draft", "like")
+    if "draft" in args:
+        draft = _draft(args["draft"])
+        fields = draft.fields or sweep_form.fields_of(params.parse_toml(draft.text))
+        return _page(Shown(fields=fields, text=draft.text))
+    if "like" in args:
+        number = params.row_id("sweep", args["like"])
+        with read_session() as session:
+            sweep_summary(session, number)  # an id, and not another sweep's name
+            spec = find_sweep(session, str(number)).spec
+        return _page(Shown(fields=sweep_form.fields_of(spec), text=sweep_form.file_text(spec)))
+    return _page(Shown())
+
+
+@bp.post("/sweeps/preview")
+@needs(Scope.SUBMIT)
+@costly
+def post_preview() -> ResponseReturnValue:
+    """Check the form, or the file if that was sent, and lead to what would become of it."""
+    is_file = "sweep" in request.form or "file" in request.files
+    fields = None if is_file else sweep_form.read_fields(request.form)
+    text = _sent_text() if fields is None else ""
+    try:
+        text = (_uploaded() or text) if fields is None else _text_of(fields)
+        planned = _planned(text)
+    except (InvalidSpec, Refused) as error:
+        shown = _refused_file(text, error) if fields is None else _refused_form(fields, error)
+        return _page(shown), status_of(error)
+    draft = Draft(text=text, fields=fields, summary=summarise(planned), at=now())
+    ticket = backend().drafts.keep(draft)
+    return redirect(url_for(".get_preview", draft=ticket), HTTPStatus.SEE_OTHER)
+
+
+@bp.get("/sweeps/preview")
+@needs(Scope.SUBMIT)
+def get_preview() -> ResponseReturnValue:
+    """Show what a sweep would become. Query: `draft`, as `POST /sweeps/preview` has led to it."""
+    ticket = params.query("draft").get("draft", "")
+    draft = _draft(ticket)
+    with read_session() as session:
+        agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
+    return render_template(
+        "sweep_preview.html",
+        ticket=ticket,
+        draft=draft,
+        summary=draft.summary,
+        unserved=unserved(draft.summary, agents),
+        agent_count=widest_gang(agents),
+        expected=_expected(ticket, draft),
+        prices=backend().prices.by_type,
+    )
+
+
+@bp.get("/sweeps/preview/sweep.toml")
+@needs(Scope.SUBMIT)
+def get_file() -> ResponseReturnValue:
+    """Hand out a draft's sweep file. Query: `draft`."""
+    draft = _draft(params.query("draft").get("draft", ""))
+    response = Response(draft.text, content_type="application/toml; charset=utf-8")
+    response.headers["Content-Disposition"] = 'attachment; filename="sweep.toml"'
+    return response
+
+
+@bp.post("/sweeps")
+@needs(Scope.SUBMIT)
+def post_sweep() -> ResponseReturnValue:
+    """Enqueue a sweep file: the uploaded one if there is one, else the text. Each form once."""
+    text = _sent_text()
+    try:
+        text = _uploaded() or text
+        submitted, was_sent = backend().sent.once(
+            request.form.get("key", ""), text, enqueue=lambda: _enqueue(text)
+        )
+    except (InvalidSpec, Refused) as error:
+        return _page(_refused_file(text, error)), status_of(error)
+    if was_sent:
+        flash("This sweep is in the queue already: the form was sent twice.")
+    else:
+        flash(_told(submitted))
+    to = redirect(url_for("sweep.get_sweep", sweep_id=submitted.sweep_id), HTTPStatus.SEE_OTHER)
+    return to if was_sent else ring_after(to)
+
+
+def _enqueue(text: str) -> Submitted:
+    planned = _planned(text)
+    with write_session() as session:
+        return submit(session, planned, now=now())
+
+
+def _told(submitted: Submitted) -> str:
+    jobs = "1 job is" if submitted.job_count == 1 else f"{submitted.job_count} jobs are"
+    left_out = f"; {len(submitted.skipped)} impossible left out" if submitted.skipped else ""
+    return f"{jobs} in the queue{left_out}."
+
+
+def _planned(text: str) -> Plan:
+    return plan(params.parse_toml(text))
+
+
+def _text_of(fields: Fields) -> str:
+    return sweep_form.file_text(sweep_form.sweep_of(fields))
+
+
+def _sent_text() -> str:
+    # Browsers send a line's end as two characters, whatever the text was before.
+    return request.form.get("sweep", "").replace("\r\n", "\n")
+
+
+def _uploaded() -> str | None:
+    upload = request.files.get("file")
+    if upload is None or not upload.filename:
+        return None
+    content: bytes = upload.read()
+    try:
+        # Editors of another system begin a file with a mark that TOML does not know.
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise InvalidSpec("file", upload.filename, "a TOML file, which is UTF-8 text") from None
+
+
+def _draft(ticket: str) -> Draft:
+    draft = backend().drafts.find(ticket, now=now())
+    if draft is None:
+        gone = "draft: this preview was not kept any longer; fill in the form of a new sweep again"
+        raise Refused(HTTPStatus.GONE, gone)
+    return draft
+
+
+def _refused_form(fields: Fields, error: InvalidSpec | Refused) -> Shown:
+    if isinstance(error, Refused):
+        return Shown(fields=fields, form_error=str(error))
+    field, error = sweep_form.refused_field(error)
+    return Shown(fields=fields, field=field, form_error=str(error))
+
+
+def _refused_file(text: str, error: InvalidSpec | Refused) -> Shown:
+    return Shown(text=text, file_error=str(error))
+
+
+def _expected(ticket: str, draft: Draft) -> Expected:
+    """Return what the farm's measurements let expect, as far as that is worked out."""
+    if draft.summary.job_count > _MOST_PREDICTED:
+        why = f"it has more than {_MOST_PREDICTED:,} jobs to begin with".replace(",", "\u202f")
+        return Expected(unknown_because=why)
+    behind = backend()
+    engine, memory, prices = behind.engine, behind.memory, behind.prices
+    try:
+        made = behind.expectations.ask(ticket, lambda: _foresee(engine, draft.text, memory, prices))
+    except _Preparing:
+        return Expected()
+    except FarmError as error:
+        return Expected(unknown_because=str(error))
+    return Expected(found=None if made is None else made.value)
+
+
+def _foresee(engine: sa.Engine, text: str, memory: Memory, prices: Prices) -> Expectation:
+    """Predict every job of a sweep file, outside of a request, which may wait for a first fit.
+
+    Raises:
+        _Preparing: that takes still longer.
+    """
+    jobs = _planned(text).expansion.jobs
+    with reading(engine) as session:
+        found = expected(session, jobs, prices=prices, memory=memory)
+    if PREPARING in found.unknown:
+        raise _Preparing(PREPARING)
+    return found
+
+
+def _page(shown: Shown) -> str:
+    known = catalogue()
+    with read_session() as session:
+        agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
+        measured = origin_names(session)
+    agent_count = widest_gang(agents)
+    fields = shown.fields or sweep_form.first_fields(known, agent_count=agent_count)
+    labels = sorted({f"{name}={value}" for agent in agents for name, value in agent.labels})
+    return render_template(
+        "new_sweep.html",
+        shown=shown,
+        fields=fields,
+        known=known,
+        uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
+        emulators=EMULATORS,
+        labels=labels[:_MOST_LABELS],
+        agent_count=agent_count,
+        beyond=sweep_form.beyond(fields.text("world_size"), agent_count),
+        origins=measured,
+    )

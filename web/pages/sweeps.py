@@ -1,0 +1,43 @@
+"""All sweeps, the newest first, those of one status alone if one asks for them."""
+
+from __future__ import annotations
+
+from flask import Blueprint, render_template
+from flask.typing import ResponseReturnValue
+
+from farm.core.lifecycle import SweepState
+from farm.store.agents import live_agents
+from farm.store.sweep_loads import sweep_loads
+from farm.store.sweeps import SweepStatus, list_sweeps
+from web import params
+from web.backend import backend, now, read_session
+from web.progress import sweep_cards
+from web.shared_looks import shared
+
+bp = Blueprint("sweeps", __name__)
+
+_SHOWN = 25
+
+
+@bp.get("/sweeps")
+@shared
+def get_sweeps() -> ResponseReturnValue:
+    """List sweeps. Query: `status`; `before`, a sweep's id, for those that are older."""
+    args = params.query("status", "before")
+    status = params.choice(args, "status", SweepStatus)
+    before, instant = params.optional_id(args, "before"), now()
+    with read_session() as session:
+        found = list_sweeps(session, before_id=before, limit=_SHOWN + 1, status=status)
+        shown = found[:_SHOWN]
+        ids = [s.sweep_id for s in shown if s.state is not SweepState.FINISHED]
+        loads = sweep_loads(session, now=instant, sweep_ids=ids) if ids else {}
+        agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
+    return render_template(
+        "sweeps.html",
+        cards=sweep_cards(shown, loads, agent_count=len(agents)),
+        status=status,
+        statuses=list(SweepStatus),
+        is_first_page=before is None,
+        older_before=shown[-1].sweep_id if len(found) > _SHOWN else None,
+        is_busy=any(s.status in (SweepStatus.RUNNING, SweepStatus.WAITING) for s in shown),
+    )

@@ -1,0 +1,186 @@
+"""The parameters of a query, each said once: how it is read, and how the API describes it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from werkzeug.datastructures import MultiDict
+
+from farm.errors import InvalidSpec
+from web import params
+
+T = TypeVar("T")
+_E = TypeVar("_E", bound=enum.Enum)
+
+Args = MultiDict[str, str]
+_OF_NAME, _OF_LIST = f"[^{params.UNPRINTABLE}]", f"[^,{params.UNPRINTABLE}]"
+_LISTED = f"{_OF_LIST}*[^, {params.UNPRINTABLE}]{_OF_LIST}*"
+_COUNTED = " *[1-9][0-9]* *"
+NAME_SCHEMA: Mapping[str, object] = {
+    "type": "string",
+    "pattern": f"^{_OF_NAME}+$",
+    "minLength": 1,
+    "maxLength": params.MAX_NAME_CHARACTERS,
+}
+ID_SCHEMA: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": params.LARGEST_ID}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Generic[T]):
+    """`schema`: JSON Schema of the values that `read` takes. `meaning`: for who asks."""
+
+    name: str
+    meaning: str
+    schema: Mapping[str, object]
+    read: Callable[[Args], T]
+    is_required: bool = False
+
+    def described(self) -> dict[str, object]:
+        """Return the parameter object of OpenAPI."""
+        return {
+            "name": self.name,
+            "in": "query",
+            "description": self.meaning,
+            "required": self.is_required,
+            "schema": dict(self.schema),
+        }
+
+
+class Given:
+    """The parameters of one request, read and checked; ask for each by its declaration."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def __getitem__(self, parameter: Parameter[T]) -> T:
+        return cast(T, self._values[parameter.name])
+
+
+def read(parameters: Sequence[Parameter[Any]]) -> Given:
+    """Read the query of this request.
+
+    Raises:
+        InvalidSpec: a parameter is not one of these, is given twice, or does not fit.
+    """
+    return read_from(params.query(*(parameter.name for parameter in parameters)), parameters)
+
+
+def read_from(args: Args, parameters: Sequence[Parameter[Any]]) -> Given:
+    """Read what was taken from a query already. Raises InvalidSpec: a parameter does not fit."""
+    return Given({parameter.name: parameter.read(args) for parameter in parameters})
+
+
+def row_id(name: str, meaning: str, *, expected: str | None = None) -> Parameter[int | None]:
+    """Declare the id of a row."""
+
+    def read_it(args: Args) -> int | None:
+        if expected is None:
+            return params.optional_id(args, name)
+        return params.optional_id(args, name, expected=expected)
+
+    return Parameter(name, meaning, ID_SCHEMA, read_it)
+
+
+def text(name: str, meaning: str) -> Parameter[str | None]:
+    """Declare a name."""
+    return Parameter(name, meaning, NAME_SCHEMA, lambda args: params.short_text(args, name))
+
+
+def texts(name: str, meaning: str) -> Parameter[tuple[str, ...]]:
+    """Declare names with commas between them."""
+    schema = {**NAME_SCHEMA, "pattern": f"^{_LISTED}(,{_LISTED})*$"}
+    return Parameter(name, meaning, schema, lambda args: params.texts(args, name))
+
+
+def whole(name: str, meaning: str, *, high: int, low: int = 1) -> Parameter[int | None]:
+    """Declare a whole number within the bounds, both included."""
+    schema = {"type": "integer", "minimum": low, "maximum": high}
+    return Parameter(
+        name, meaning, schema, lambda args: params.whole(args, name, low=low, high=high)
+    )
+
+
+def required_whole(name: str, meaning: str, *, high: int) -> Parameter[int]:
+    """Declare a whole number from 1 that must be there."""
+
+    def read_it(args: Args) -> int:
+        value = params.whole(args, name, high=high)
+        if value is None:
+            raise InvalidSpec(name, None, "a value: this parameter is required")
+        return value
+
+    schema = {"type": "integer", "minimum": 1, "maximum": high}
+    return Parameter(name, meaning, schema, read_it, is_required=True)
+
+
+def wholes(name: str, meaning: str, *, high: int) -> Parameter[tuple[int, ...]]:
+    """Declare whole numbers from 1 with commas between them."""
+    schema = {**NAME_SCHEMA, "pattern": f"^{_COUNTED}(,{_COUNTED})*$"}
+    return Parameter(name, meaning, schema, lambda args: params.wholes(args, name, high=high))
+
+
+def number(
+    name: str, meaning: str, *, low: float, high: float, is_above_low: bool = False
+) -> Parameter[float | None]:
+    """Declare a number within the bounds, both included; `is_above_low`: who uses it refuses it."""
+    least = "exclusiveMinimum" if is_above_low else "minimum"
+    schema = {"type": "number", least: low, "maximum": high}
+    return Parameter(
+        name,
+        meaning,
+        schema,
+        lambda args: params.number(args, name, low=low, high=high, default=None),
+    )
+
+
+def numbers(name: str, meaning: str, *, low: float, high: float) -> Parameter[tuple[float, ...]]:
+    """Declare numbers with commas between them, each within the bounds, both included."""
+
+    def read_it(args: Args) -> tuple[float, ...]:
+        # Each as if it stood alone, so that one message says what a number is.
+        alone = (MultiDict({name: item}) for item in params.texts(args, name))
+        values = (params.number(one, name, low=low, high=high, default=None) for one in alone)
+        return tuple(value for value in values if value is not None)
+
+    pattern = r"^[0-9]+(\.[0-9]+)?(,[0-9]+(\.[0-9]+)?)*$"
+    schema = {**NAME_SCHEMA, "pattern": pattern}
+    return Parameter(name, meaning, schema, read_it)
+
+
+def amount(name: str, meaning: str, *, high: float, default: float = 0.0) -> Parameter[float]:
+    """Declare a number of at least 0 that has a default."""
+
+    def read_it(args: Args) -> float:
+        value = params.number(args, name, low=0.0, high=high, default=None)
+        return default if value is None else value
+
+    schema = {"type": "number", "minimum": 0, "maximum": high, "default": default}
+    return Parameter(name, meaning, schema, read_it)
+
+
+def one_of(name: str, meaning: str, kind: type[_E]) -> Parameter[_E | None]:
+    """Declare one of an Enum's values."""
+    schema = {"type": "string", "enum": [member.value for member in kind]}
+    return Parameter(name, meaning, schema, lambda args: params.choice(args, name, kind))
+
+
+LIMIT = Parameter(
+    "limit",
+    "The most items of a page.",
+    {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": params.MAX_PAGE_SIZE,
+        "default": params.DEFAULT_PAGE_SIZE,
+    },
+    params.page_size,
+)
+CURSOR = Parameter(
+    "cursor",
+    "Where the page begins: `next` of the page before it.",
+    {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
+    params.cursor,
+)

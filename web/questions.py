@@ -1,0 +1,166 @@
+"""A question to the recommender as a query asks it: the API's and the page's alike."""
+
+from __future__ import annotations
+
+from flask import request
+from werkzeug.datastructures import MultiDict
+
+from farm.core.spec import (
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_ONE_WAY_DELAY_S,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+    TrainingPass,
+)
+from farm.errors import InvalidSpec
+from farm.recommend.contracts import Objective, Question
+from farm.recommend.prices import Prices
+from web import parameters, question_prices
+from web.backend import now
+from web.parameters import Given
+from web.question_prices import FIELD, PRICES
+
+LARGEST = 1e12  # of weights, dollars and seconds: beyond any meaning, and far from overflow
+_MOST_CHARACTERS = 200
+_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
+_TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several
+
+_ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
+_MODEL = parameters.text("model", "Needed where the origin has several.")
+_DATASET = parameters.text("dataset", "Needed where the origin has several.")
+_PASS = parameters.one_of("pass", "`forward_backward` by default.", TrainingPass)
+_BATCH_SIZE = parameters.required_whole(
+    "global_batch_size", "Examples in one step of the whole gang.", high=MAX_GLOBAL_BATCH_SIZE
+)
+_DELAY = parameters.amount(
+    "one_way_delay_ms", "Between two machines.", high=MAX_ONE_WAY_DELAY_S * 1000
+)
+_JITTER = parameters.amount(
+    "jitter_ms", "By which the delay varies; at most the delay.", high=MAX_ONE_WAY_DELAY_S * 1000
+)
+_BANDWIDTH = parameters.number(
+    "bandwidth_mbit_per_s", "Between two machines; not limited by default.", low=1e-3, high=1e6
+)
+_LOSS = parameters.amount("packet_loss_percent", "Of the packets between two.", high=99.9999)
+_EPOCHS = parameters.whole("epochs", "How long the training is; 1 by default.", high=MAX_STEPS)
+_TARGET = parameters.number(
+    "target_accuracy",
+    "A ratio: the training ends where it is reached. Instead of `epochs`.",
+    low=0.0,
+    high=1.0,
+    is_above_low=True,
+)
+_STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
+_WORLD_SIZES = parameters.wholes(
+    "world_sizes", "Only these beside one machine, such as 2,3,4.", high=MAX_WORLD_SIZE
+)
+_INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
+_NETWORK = parameters.texts("network", "Only what made the delay so, with commas between them.")
+_ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
+_BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
+_BUDGET = parameters.number("budget_usd", "The most it may cost.", low=0.0, high=LARGEST)
+_DEADLINE = parameters.number("deadline_s", "The longest it may take.", low=0.0, high=LARGEST)
+_ACCURACY = parameters.number("min_accuracy", "A ratio it must reach.", low=0.0, high=1.0)
+_MACHINES = parameters.whole("machines", "How many are at hand.", high=MAX_WORLD_SIZE)
+QUESTION = (
+    *(_ORIGIN, _MODEL, _DATASET, _PASS, _BATCH_SIZE, _DELAY, _JITTER, _BANDWIDTH, _LOSS),
+    *(_EPOCHS, _TARGET, _STRATEGY, _WORLD_SIZES, _INSTANCE_TYPES, _NETWORK),
+)
+OBJECTIVE = (_ALPHA, _BETA, _BUDGET, _DEADLINE, _ACCURACY, _MACHINES, PRICES)
+QUERY = (*QUESTION, *OBJECTIVE)
+
+
+def read_question(given: Given) -> Question:
+    """Return what is trained where, and what is considered.
+
+    Raises:
+        InvalidSpec: names the parameter that does not fit beside another.
+    """
+    bandwidth = given[_BANDWIDTH]
+    return Question(
+        origin=given[_ORIGIN] or "farm",
+        model=given[_MODEL],
+        dataset=given[_DATASET],
+        training_pass=given[_PASS] or TrainingPass.FORWARD_BACKWARD,
+        global_batch_size=given[_BATCH_SIZE],
+        one_way_delay_s=given[_DELAY] / 1000,
+        jitter_s=_jitter_s(given),
+        bandwidth_bytes_per_s=(
+            None if bandwidth is None else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S
+        ),
+        packet_loss_ratio=given[_LOSS] / 100,
+        epochs=_epochs(given),
+        target_accuracy_ratio=given[_TARGET],
+        strategies=given[_STRATEGY],
+        world_sizes=given[_WORLD_SIZES],
+        instance_types=given[_INSTANCE_TYPES],
+        networks=given[_NETWORK],
+    )
+
+
+def _jitter_s(given: Given) -> float:
+    jitter_ms = given[_JITTER]
+    if jitter_ms > given[_DELAY]:
+        raise InvalidSpec("jitter_ms", jitter_ms, "at most one_way_delay_ms")
+    return jitter_ms / 1000
+
+
+def _epochs(given: Given) -> int:
+    epochs = given[_EPOCHS]
+    if epochs is not None and given[_TARGET] is not None:
+        raise InvalidSpec("epochs", epochs, "nothing beside target_accuracy")
+    return epochs or 1
+
+
+def read_objective(given: Given) -> Objective:
+    """Return the weights of time and cost, and the limits.
+
+    Raises:
+        InvalidSpec: the weights weigh nothing.
+    """
+    return Objective(
+        alpha=given[_ALPHA],
+        beta=given[_BETA],
+        budget_usd=given[_BUDGET],
+        deadline_s=given[_DEADLINE],
+        min_accuracy_ratio=given[_ACCURACY],
+        max_machine_count=given[_MACHINES],
+    )
+
+
+def read_prices(given: Given, table: Prices) -> Prices:
+    """Return the prices that the answer rests on: those of the question, else the table's."""
+    return table.with_given(question_prices.by_type(given[PRICES]), on=now().date())
+
+
+def given_question() -> MultiDict[str, str]:
+    """Return the query of a page: what forms send empty is absent, ticked names are one list.
+
+    Raises:
+        InvalidSpec: a parameter is unknown, or there twice and no list.
+    """
+    allowed = [parameter.name for parameter in QUERY]
+    given: MultiDict[str, str] = MultiDict()
+    for name, values in request.args.lists():
+        if name == PRICES.name or name.startswith(FIELD):
+            continue
+        if name not in allowed:
+            raise InvalidSpec(name, values[0], f"no parameter but {', '.join(allowed)}")
+        kept = [value.strip() for value in values if value.strip()]
+        for value in kept:
+            if len(value) > _MOST_CHARACTERS or not value.isprintable():
+                expected = f"at most {_MOST_CHARACTERS} printable characters"
+                raise InvalidSpec(name, value, expected)
+        if len(kept) > 1 and name not in _TICKED:
+            raise InvalidSpec(name, kept, "a parameter given once")
+        if kept:
+            given[name] = ",".join(kept)
+    prices = question_prices.folded(request.args)
+    if prices:
+        given[PRICES.name] = prices
+    return given
+
+
+def is_as_given(given: MultiDict[str, str]) -> bool:
+    """Tell whether the address is the shortest that asks so, which is the one to be kept."""
+    return request.args.to_dict(flat=False) == {name: [value] for name, value in given.items()}

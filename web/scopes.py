@@ -1,0 +1,59 @@
+"""What each route needs of whoever asks: its view says so, or else a GET needs the scope `read`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from flask import current_app, request
+
+from farm.core.api_tokens import Scope
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_SCOPE, _IS_COSTLY = "needed_scope", "is_costly"
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+
+def needs(scope: Scope) -> Callable[[_View], _View]:
+    """Mark a view: only a token with this scope may ask for it."""
+
+    def mark(view: _View) -> _View:
+        vars(view)[_SCOPE] = scope
+        return view
+
+    return mark
+
+
+def for_everybody(view: _View) -> _View:
+    """Mark a view: it is answered without a token even where all others need one."""
+    vars(view)[_SCOPE] = None
+    return view
+
+
+def costly(view: _View) -> _View:
+    """Mark a view: it computes for so long that one address may not ask for it without end."""
+    vars(view)[_IS_COSTLY] = True
+    return view
+
+
+def needed_scope() -> Scope | None:
+    """Return what this request needs; None: nothing. Its address must be a route's.
+
+    A change whose view does not say what it needs is left to administrators; a test finds it.
+    """
+    endpoint = request.endpoint or ""
+    if endpoint == "static":
+        return None
+    return scope_of(current_app.view_functions[endpoint], request.method)
+
+
+def scope_of(view: Callable[..., Any], method: str) -> Scope | None:
+    """Return what a view needs for a method in capitals; None: nothing."""
+    default = Scope.READ if method in SAFE_METHODS else Scope.ADMIN
+    return cast(Scope | None, getattr(view, _SCOPE, default))
+
+
+def is_costly() -> bool:
+    """Tell whether this request's view is marked so."""
+    view = current_app.view_functions.get(request.endpoint or "")
+    return getattr(view, _IS_COSTLY, False)

@@ -1,0 +1,128 @@
+"""A page that many watch is made once for all who look within the same second.
+
+A page that is seen asks for itself again after every change, and says so by a header; only such a
+look may be up to a second old. It still knows of the change it follows: `live.js` rests as long
+before it looks. Whoever loads a page, or comes from a form, gets one of his own.
+
+What pages differ in by viewer is part of the key, but for the CSRF token of each session, which
+takes the place of a word that no page contains.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TypeVar
+
+from flask import Flask, Response, current_app, g, request, session
+from flask.typing import ResponseReturnValue
+
+from web.access import PLACE_OF_TOKEN, csrf_token
+from web.callers import caller
+
+LIVE_HEADER = "X-Live-Look"
+LIFE_S = 1.0  # not above what live.js rests after a change
+_MOST_KEPT = 16  # pages of some hundred kilobytes
+_FLASHES = "_flashes"  # where Flask keeps messages for the next page
+_KEY = "shared_looks"
+_View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A page as it was made. `begun_s`: when its making began, by the monotonic clock."""
+
+    body: str
+    headers: tuple[tuple[str, str], ...]
+    begun_s: float
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One page's. Its lock lets one viewer make it while the others wait for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    look: Look | None = None
+
+
+class SharedLooks:
+    """The looks of the last second. Threads share it."""
+
+    def __init__(self, *, life_s: float) -> None:
+        self._life_s = life_s
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    def of(self, key: Hashable, make: Callable[[float], Look]) -> Look:
+        """Return a look that was begun at most a second before this question, or make one.
+
+        `make` gets the time at which it begins.
+        """
+        asked_s = time.monotonic()
+        entry = self._entry(key)
+        with entry.lock:
+            # By when it was asked for: those who wait for one that takes long share it too.
+            if entry.look is None or entry.look.begun_s < asked_s - self._life_s:
+                entry.look = make(time.monotonic())
+            return entry.look
+
+    def _entry(self, key: Hashable) -> _Entry:
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            while len(self._entries) > _MOST_KEPT:
+                self._entries.popitem(last=False)
+            return entry
+
+
+def install(app: Flask) -> None:
+    """Give an app its looks."""
+    app.extensions[_KEY] = SharedLooks(life_s=LIFE_S)
+
+
+def shared(view: _View) -> _View:
+    """Share looks at a page among its viewers. To stand right below its route."""
+
+    @functools.wraps(view)
+    def look_at(**names: str) -> ResponseReturnValue:
+        if LIVE_HEADER not in request.headers or session.get(_FLASHES):
+            return view(**names)
+        who = caller()
+        key = (request.full_path, who.scope, who.is_farm_open)
+        looks: SharedLooks = current_app.extensions[_KEY]
+        try:
+            look = looks.of(key, lambda begun_s: _make(view, names, begun_s))
+        except _NotShared as other:
+            return other.response
+        body = look.body
+        if PLACE_OF_TOKEN in body:
+            body = body.replace(PLACE_OF_TOKEN, csrf_token())
+        return Response(body, headers=look.headers)
+
+    return look_at  # type: ignore[return-value] # it takes what the view takes
+
+
+class _NotShared(Exception):
+    """The view has answered with something else than a page."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str], begun_s: float) -> Look:
+    g.has_place_of_token = True
+    try:
+        response = current_app.make_response(view(**names))
+    finally:
+        g.has_place_of_token = False
+    if response.status_code != HTTPStatus.OK:
+        raise _NotShared(response)
+    # Its length may change with the token.
+    headers = [(name, value) for name, value in response.headers if name != "Content-Length"]
+    return Look(response.get_data(as_text=True), tuple(headers), begun_s)

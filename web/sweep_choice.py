@@ -1,0 +1,202 @@
+"""What the address of a sweep's page asks to see: metric, axes, the rest held fixed, the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from werkzeug.datastructures import MultiDict
+
+from farm.errors import InvalidSpec
+from web.cell_axes import AXES, CellAxis, Value, order
+from web.display import count, dollars, duration, percent, plus_minus
+from web.sweep_table import CellLine, SweepTable
+
+_T = TypeVar("_T", "Metric", CellAxis)
+
+FIXED = "at_"  # before the name of an axis: hold it at a value
+OPTIONS = ("metric", "x", "y", "along")
+QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in AXES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A value of a cell that can be mapped, and how it is written."""
+
+    name: str
+    title: str
+    read: Callable[[CellLine], float | None]
+    write: Callable[[float | None], str]
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(name="step_time", title="Step time", read=lambda c: c.median_s, write=duration),
+    Metric(
+        name="throughput",
+        title="Examples/s",
+        read=lambda c: c.throughput_examples_per_s,
+        write=count,
+    ),
+    Metric(
+        name="time_per_epoch",
+        title="Time per epoch",
+        read=lambda c: c.time_per_epoch_s,
+        write=duration,
+    ),
+    Metric(
+        name="efficiency",
+        title="Scaling efficiency",
+        read=lambda c: c.efficiency_ratio,
+        write=percent,
+    ),
+    Metric(name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars),
+    Metric(
+        name="interval",
+        title="95 % interval",
+        read=lambda c: c.statistics.half_width_ratio,
+        write=plus_minus,
+    ),
+)
+
+# Columns of the table of cells by which it is put in order.
+SORTS: Mapping[str, Callable[[CellLine], Value]] = {
+    "batch": lambda c: c.configuration.global_batch_size,
+    "strategy": lambda c: c.configuration.strategy,
+    "agents": lambda c: c.configuration.world_size,
+    "step_time": lambda c: c.median_s,
+    "repetitions": lambda c: len(c.repetitions),
+    "throughput": lambda c: c.throughput_examples_per_s,
+    "epoch": lambda c: c.time_per_epoch_s,
+    "efficiency": lambda c: c.efficiency_ratio,
+    "cost": lambda c: c.cost_usd,
+    "state": lambda c: c.state.value,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """`x` and `y`: of the heat map, None where the sweep varies too little; `along`: of the charts.
+
+    `fixed`: the values that other axes are held at, by name; of the rest everything is shown.
+    `given`: the parameters that were in the address, to keep them in links.
+    """
+
+    metric: Metric
+    x: CellAxis | None
+    y: CellAxis | None
+    along: CellAxis | None
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    sort: str | None = None
+    is_descending: bool = False
+    is_failed_only: bool = False
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def admitted(self, table: SweepTable) -> Iterable[tuple[CellLine, tuple[Value, ...]]]:
+        """Return the cells at the fixed values, each with its place on the table's axes.
+
+        One machine is at every value of the network's axes.
+        """
+        both = zip(table.lines, table.places, strict=True)
+        fixed = [
+            (position, self.fixed[axis.name], axis.is_of_network)
+            for position, axis in enumerate(table.axes)
+            if axis.name in self.fixed
+        ]
+        if not fixed:
+            return both
+        return (
+            (line, place)
+            for line, place in both
+            if all(
+                place[position] == value or (is_of_network and line.configuration.is_one_machine)
+                for position, value, is_of_network in fixed
+            )
+        )
+
+    def address(self, **changes: object) -> dict[str, str]:
+        """Return the query of the same page with some parameters changed, or left out by None."""
+        merged = {**self.given, **changes}
+        return {name: str(value) for name, value in merged.items() if value is not None}
+
+
+def read_choice(args: MultiDict[str, str], table: SweepTable) -> Choice:
+    """Read what is to be shown; parameters that are empty, as forms send them, count as absent.
+
+    Raises:
+        InvalidSpec: a parameter names nothing that this sweep has.
+    """
+    given = {name: text for name, text in args.items() if text and name in QUERY}
+    fixed = _fixed(given, table)
+    varying = table.axes
+    free = [axis for axis in varying if axis.name not in fixed]
+    x, y = _map_axes(given, varying, free)
+    numbers = [axis for axis in varying if axis.is_number]
+    first = next((axis for axis in numbers if axis in free), None)
+    sort = given.get("sort", "").removeprefix("-") or None
+    if given.get("show", "failed") != "failed":
+        raise InvalidSpec("show", given["show"], "failed, or nothing")
+    if sort is not None and sort not in SORTS:
+        raise InvalidSpec("sort", given["sort"], f"one of {', '.join(SORTS)}, or one after a -")
+    return Choice(
+        metric=_named("metric", given, METRICS) or METRICS[0],
+        x=x,
+        y=y,
+        along=_named("along", given, numbers) or first,
+        fixed=fixed,
+        sort=sort,
+        is_descending=given.get("sort", "").startswith("-"),
+        is_failed_only=given.get("show") == "failed",
+        given=given,
+    )
+
+
+def in_order(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
+    """Return cells in the order that was chosen; what is not known comes last either way."""
+    if choice.sort is None:
+        return lines
+    read = SORTS[choice.sort]
+    known = [line for line in lines if read(line) is not None]
+    unknown = [line for line in lines if read(line) is None]
+    # Equal ones stay as they are in both directions, so that turning round does not shuffle them.
+    known.sort(key=lambda line: order(read(line)), reverse=choice.is_descending)
+    return [*known, *unknown]
+
+
+def _map_axes(
+    given: Mapping[str, str], varying: Sequence[CellAxis], free: Sequence[CellAxis]
+) -> tuple[CellAxis | None, CellAxis | None]:
+    x, y = _named("x", given, varying), _named("y", given, varying)
+    if x is not None and x is y:
+        raise InvalidSpec("y", given["y"], "another axis than x")
+    rest = iter([axis for axis in free if axis not in (x, y)])
+    x = x or next(rest, None)
+    return x, y or next(rest, None)
+
+
+def _fixed(given: Mapping[str, str], table: SweepTable) -> dict[str, Value]:
+    fixed: dict[str, Value] = {}
+    for axis in AXES:
+        name = f"{FIXED}{axis.name}"
+        text = given.get(name)
+        if text is None:
+            continue
+        values = {axis.key(value): value for value in table.values.get(axis.name, ())}
+        if text not in values:
+            raise InvalidSpec(name, text, _one_of(list(values)))
+        fixed[axis.name] = values[text]
+    return fixed
+
+
+def _named(name: str, given: Mapping[str, str], known: Sequence[_T]) -> _T | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    for one in known:
+        if one.name == text:
+            return one
+    raise InvalidSpec(name, text, _one_of([one.name for one in known]))
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"one of {', '.join(names[:20])}" if names else "nothing: this sweep does not vary it"

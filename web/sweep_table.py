@@ -1,0 +1,295 @@
+"""The cells of a sweep as its pages show them: summed up once, kept until something changes.
+
+Pages ask again every two seconds, and a sweep may have thousands of cells; what costs most, the
+interval of a cell, is worked out only for the cells that are shown.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.core.lifecycle import JobState
+from farm.core.measurement import OK, scaling_efficiency_ratio
+from farm.core.precision import (
+    CellStatistics,
+    Outcome,
+    Precision,
+    Repetition,
+    cell_statistics,
+    judged,
+)
+from farm.core.saving import CellCost, Saving, saving
+from farm.core.scaling import Baselines, Workload, baselines
+from farm.recommend.prices import Prices
+from farm.store.cell_rows import changed_groups, job_groups, machine_s_by_cell, specs_of
+from farm.store.repetitions import repetition_of
+from farm.store.sweeps import find_sweep, stored_precision
+from web.cell_axes import CellAxis, CellConfiguration, Value, configuration_of, places_of
+
+MOST_JOBS = 10_000  # of a sweep, read to sum up its cells
+_S_AN_HOUR = 3600
+
+
+class CellState(enum.Enum):
+    """What a cell has come to so far."""
+
+    MEASURED = "measured"
+    FAILED = "failed"  # nothing was measured, and nothing of it is to come
+    CANCELLED = "cancelled"
+    RUNNING = "running"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellLine:
+    """One configuration of a sweep over its repetitions. What is not known is None.
+
+    Values are medians over the repetitions on the kind of hardware with most of them, one machine
+    being the baseline of `efficiency_ratio`; `cost_usd` is that of an epoch. `failure_kind` is that
+    of the first repetition that failed.
+    """
+
+    cell_hash: str
+    configuration: CellConfiguration
+    state: CellState
+    repetitions: tuple[Repetition, ...]
+    precision: Precision | None
+    median_s: float | None = None
+    throughput_examples_per_s: float | None = None
+    time_per_epoch_s: float | None = None
+    efficiency_ratio: float | None = None
+    cost_usd: float | None = None
+    fingerprint: str | None = None
+    failure_kind: str | None = None
+    failed_job_ids: tuple[int, ...] = ()
+
+    @functools.cached_property  # kept with the cell, hence no slots
+    def statistics(self) -> CellStatistics:
+        """The interval, the outliers and the target; worked out when asked for."""
+        return cell_statistics(self.repetitions, self.precision)
+
+    @functools.cached_property
+    def times_s(self) -> list[float]:
+        """The step time of each repetition behind the median."""
+        return [time_s for _, time_s in judged(self.repetitions)]
+
+    @property
+    def first_job_id(self) -> int:
+        """The job to look at first: one that failed where nothing was measured."""
+        if self.state is CellState.FAILED and self.failed_job_ids:
+            return self.failed_job_ids[0]
+        return self.repetitions[0].job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTable:
+    """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
+
+    `axes` and `places`: those axes, and where each line stands on them. `is_complete`: no cell is
+    left out. `machine_s`: of all attempts, duration times agents. `token`: of this very table;
+    `pictures`: what was drawn of it or of an older one, by whoever draws.
+    """
+
+    lines: Sequence[CellLine]
+    axes: Sequence[CellAxis]
+    places: Sequence[tuple[Value, ...]]
+    values: Mapping[str, Sequence[Value]]
+    single: Baselines
+    precision: Precision | None
+    is_complete: bool
+    machine_s: float
+    saving: Saving | None
+    token: object = field(default_factory=object)
+    pictures: dict[Hashable, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReading:
+    """A sweep as it was read: the jobs of each cell, and what they sum up to."""
+
+    groups: Mapping[str, tuple[Any, ...]]
+    table: SweepTable
+
+
+def read_sweep(
+    session: Session,
+    sweep_id: int,
+    *,
+    prices: Prices,
+    before: SweepReading | None = None,
+    max_jobs: int = MOST_JOBS,
+) -> SweepReading:
+    """Sum up the cells of a sweep. `before`: an older reading, of which what is unchanged is kept.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    precision = stored_precision(find_sweep(session, str(sweep_id)))
+    groups, is_complete = None, True
+    if before is not None and before.table.is_complete:
+        groups = changed_groups(session, sweep_id, before.groups, max_jobs=max_jobs)
+    if groups is None:
+        groups, is_complete = job_groups(session, sweep_id, max_jobs=max_jobs)
+    jobs = (job for of_cell in groups.values() for job in of_cell)
+    single = baselines(job for job in jobs if job.world_size == 1 and job.status == OK)
+    known = {line.cell_hash: line for line in before.table.lines} if before is not None else {}
+    # Only a cell whose jobs are the very same, held against the same baselines, is the same.
+    kept = (
+        {one for one, of_cell in groups.items() if before.groups.get(one) is of_cell}
+        if before is not None and before.table.single == single
+        else set()
+    )
+    configurations = _configurations(session, groups, known)
+    lines = [
+        known[one]
+        if one in kept
+        else _line(configurations[one], of_cell, precision=precision, single=single, prices=prices)
+        for one, of_cell in groups.items()
+    ]
+    spent_s = machine_s_by_cell(session, sweep_id)
+    table = make_table(
+        lines, single=single, precision=precision, is_complete=is_complete, spent_s=spent_s
+    )
+    if before is not None:
+        table.pictures.update(before.table.pictures)
+    return SweepReading(groups=groups, table=table)
+
+
+def make_table(
+    lines: Sequence[CellLine],
+    *,
+    single: Baselines,
+    precision: Precision | None,
+    is_complete: bool = True,
+    spent_s: Mapping[str, float],
+) -> SweepTable:
+    """Put cells into a table. `spent_s`: by hash, how long they kept agents times their number."""
+    axes, places, values = places_of([line.configuration for line in lines])
+    return SweepTable(
+        lines=lines,
+        axes=axes,
+        places=places,
+        values=values,
+        single=single,
+        precision=precision,
+        is_complete=is_complete,
+        machine_s=sum(spent_s.values()),
+        saving=_saving(lines, spent_s) if precision and is_complete else None,
+    )
+
+
+def _configurations(
+    session: Session, groups: Mapping[str, Sequence[Any]], known: Mapping[str, CellLine]
+) -> dict[str, CellConfiguration]:
+    new = {jobs[0].id: cell_hash for cell_hash, jobs in groups.items() if cell_hash not in known}
+    specs = specs_of(session, list(new))
+    return {
+        **{one: known[one].configuration for one in groups if one in known},
+        **{cell_hash: configuration_of(specs[job_id]) for job_id, cell_hash in new.items()},
+    }
+
+
+def _line(
+    configuration: CellConfiguration,
+    jobs: Sequence[Any],
+    *,
+    precision: Precision | None,
+    single: Baselines,
+    prices: Prices,
+) -> CellLine:
+    repetitions = tuple(repetition_of(job) for job in jobs)
+    times = judged(repetitions)
+    of_median = {job_id for job_id, _ in times}
+    # A job by epochs whose every step was partial has a time per epoch and no step time.
+    measured = [job for job in jobs if job.id in of_median] or [
+        job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK
+    ]
+    failed = [job for job in jobs if job.state is JobState.FAILED]
+    throughput = _median([job.throughput_examples_per_s for job in measured])
+    epoch_s = _median([job.time_per_epoch_s for job in measured])
+    return CellLine(
+        cell_hash=jobs[0].cell_hash,
+        configuration=configuration,
+        state=_state(jobs, is_measured=bool(measured)),
+        repetitions=repetitions,
+        precision=precision,
+        median_s=_median([time_s for _, time_s in times]),
+        throughput_examples_per_s=throughput,
+        time_per_epoch_s=epoch_s,
+        efficiency_ratio=_efficiency(measured, throughput, single),
+        cost_usd=_cost(configuration, measured, epoch_s, prices),
+        fingerprint=measured[0].fingerprint if measured else None,
+        failure_kind=failed[0].failure_kind if failed else None,
+        failed_job_ids=tuple(job.id for job in failed),
+    )
+
+
+def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
+    if is_measured:
+        return CellState.MEASURED
+    states = {job.state for job in jobs}
+    if states & {JobState.LEASED, JobState.RUNNING}:
+        return CellState.RUNNING
+    if JobState.WAITING in states:
+        return CellState.WAITING
+    return CellState.FAILED if JobState.FAILED in states else CellState.CANCELLED
+
+
+def _efficiency(
+    measured: Sequence[Any], throughput: float | None, single: Baselines
+) -> float | None:
+    if not measured or throughput is None:
+        return None
+    row = measured[0]
+    alone = single.get(
+        Workload(row.model, row.dataset, row.training_pass, row.fingerprint, row.global_batch_size)
+    )
+    if not alone:
+        return None
+    return scaling_efficiency_ratio(
+        throughput_examples_per_s=throughput,
+        world_size=row.world_size,
+        single_examples_per_s=alone,
+    )
+
+
+def _cost(
+    configuration: CellConfiguration,
+    measured: Sequence[Any],
+    epoch_s: float | None,
+    prices: Prices,
+) -> float | None:
+    price = prices.by_type.get(measured[0].instance_type or "") if measured else None
+    if price is None or epoch_s is None:
+        return None
+    return configuration.machine_count * epoch_s * price.usd_per_hour / _S_AN_HOUR
+
+
+def _saving(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:
+    costs = []
+    for line in lines:
+        target = line.statistics.target
+        if target is not None:
+            measured = sum(r.outcome is Outcome.MEASURED for r in line.repetitions)
+            costs.append(
+                CellCost(
+                    target=target,
+                    repetition_count=measured,
+                    machine_s=spent_s.get(line.cell_hash, 0.0),
+                )
+            )
+    return saving(costs)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return statistics.median(known)

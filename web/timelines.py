@@ -1,0 +1,254 @@
+"""Charts over the seconds since go: what they show, and the same for plotly to draw.
+
+Values only. The server draws them itself in `web.timeline_svg`, so that pages need no script.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from web.display import decimal, duration
+from web.figures import STYLES, Axis, ends, ticks
+
+Points = Sequence[tuple[float, float | None]]  # (seconds, value) by seconds; None breaks a line
+
+_MOST_TICKS = 5
+_TICK_STEPS_S = (
+    *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200),
+    *(3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """In what the seconds of a chart of at most `up_to_s` are told to plotly."""
+
+    name: str
+    seconds: int
+    digits: int
+    up_to_s: float
+
+    def of(self, second: float) -> float:
+        return round(second / self.seconds, self.digits)
+
+
+_UNITS = (
+    _Unit("s", 1, 2, 600),
+    _Unit("min", 60, 4, 4 * 3600),
+    _Unit("h", 3600, 6, math.inf),
+)
+_WHOLE_FROM = 1000.0  # what is larger needs no fraction for four digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """`write` writes a value with its unit. `d3_format` and `suffix` tell plotly the same.
+
+    `top`: where its axis ends at the least, if it has an end by nature.
+    """
+
+    title: str
+    write: Callable[[float | None], str] = decimal
+    d3_format: str = ".3~g"
+    suffix: str = ""
+    top: float | None = None
+
+    @property
+    def axis(self) -> Axis:
+        """Return the axis of its values."""
+        return Axis(title=self.title, write=self.write)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """`style`: the number of its colour. `is_over`: laid over the others, on the axis at the right.
+
+    `is_dots`: points that no line joins.
+    """
+
+    name: str
+    points: Points
+    style: int = 0
+    is_over: bool = False
+    is_dots: bool = False
+
+    @property
+    def tone(self) -> str:
+        """Return the name of its colour in the style sheet."""
+        return "quiet" if self.is_over else f"s{self.style % STYLES}"
+
+    @property
+    def is_dashed(self) -> bool:
+        """Whether it is the second line in its colour."""
+        return not self.is_over and self.style % (2 * STYLES) >= STYLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shade:
+    """A stretch of seconds that is told from the rest; `kind` names its colour."""
+
+    name: str
+    kind: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """`summary` tells what it shows to who cannot see it. `over`: what the axis at the right is.
+
+    `key` names it in the page.
+    """
+
+    key: str
+    title: str
+    summary: str
+    quantity: Quantity
+    lines: Sequence[Line]
+    over: Quantity | None = None
+    shades: Sequence[Shade] = ()
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """Return the first and the last second it shows."""
+        seconds = [end for line in self.lines if line.points for end in _first_and_last(line)]
+        if not seconds:
+            return 0.0, 1.0
+        return min(seconds), max(max(seconds), min(seconds) + 1.0)
+
+    def extent(self, *, is_over: bool) -> tuple[float, float]:
+        """Return from where to where the axis at the left, or the one at the right, goes."""
+        quantity = self.over if is_over else self.quantity
+        assert quantity is not None, "what is laid over has an axis"
+        values = self._values(is_over=is_over)
+        if quantity.top is not None and max(values, default=0.0) <= quantity.top:
+            return 0.0, quantity.top
+        return ends(quantity.axis, values)
+
+    def ticks(self, *, is_over: bool) -> list[float]:
+        """Return the values to write on the axis at the left, or on the one at the right."""
+        quantity = self.over if is_over else self.quantity
+        assert quantity is not None, "what is laid over has an axis"
+        low, high = self.extent(is_over=is_over)
+        return [t for t in ticks(quantity.axis, [low, high / 1.06]) if low <= t <= high]
+
+    def _values(self, *, is_over: bool) -> list[float]:
+        lines = [line for line in self.lines if line.is_over == is_over]
+        return [value for line in lines for _, value in line.points if value is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    """A chart as its template shows it: `json` is what the script reads."""
+
+    figure: Timeline
+    svg: Markup
+    json: Markup
+
+
+def second_ticks(begin_s: float, end_s: float) -> list[float]:
+    """Return round seconds, minutes or hours from `begin_s` to `end_s`."""
+    span_s = end_s - begin_s
+    step_s = next((s for s in _TICK_STEPS_S if span_s / s <= _MOST_TICKS), _TICK_STEPS_S[-1])
+    return [float(n * step_s) for n in range(math.ceil(begin_s / step_s), int(end_s // step_s) + 1)]
+
+
+def write_second(second: float) -> str:
+    """Write a second of a run without the digits that a measured time has."""
+    return f"{second:g} s" if second < 60 else duration(second)
+
+
+def to_json(timeline: Timeline) -> Markup:
+    """Return what the script reads, as JSON that may stand in a page.
+
+    Plotly chooses the ticks, and the ranges where they follow the values: what a reader has zoomed
+    into stays while new values come, and has ticks of its own.
+    """
+    begin_s, end_s = timeline.span_s
+    unit = next(unit for unit in _UNITS if end_s - begin_s <= unit.up_to_s)
+    layout: dict[str, object] = {
+        "xaxis": {"title": {"text": "since go"}, "ticksuffix": f" {unit.name}", "nticks": 7},
+        "yaxis": _axis(timeline, is_over=False),
+        "showlegend": len(timeline.lines) > 1,
+        "uirevision": unit.name,
+    }
+    if timeline.over is not None:
+        layout["yaxis2"] = {**_axis(timeline, is_over=True), "overlaying": "y", "side": "right"}
+    data = {
+        "summary": timeline.summary,
+        "data": [_trace(timeline, line, unit) for line in timeline.lines],
+        "layout": layout,
+        "shades": [
+            {"kind": shade.kind, "x0": unit.of(shade.begin_s), "x1": unit.of(shade.end_s)}
+            for shade in timeline.shades
+        ],
+    }
+    return in_page(data)
+
+
+def in_page(data: object) -> Markup:
+    """Write JSON so that nothing in it can end the element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&'":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return Markup(text)
+
+
+def literally(text: str) -> str:
+    """Escape what plotly would read as markup."""
+    return html.escape(text, quote=False)
+
+
+def _trace(timeline: Timeline, line: Line, unit: _Unit) -> dict[str, object]:
+    quantity = timeline.over if line.is_over else timeline.quantity
+    assert quantity is not None, "what is laid over has an axis"
+    name = literally(line.name)
+    value = f"%{{y:{quantity.d3_format}}}{quantity.suffix}"
+    return {
+        "type": "scatter",
+        "mode": "markers" if line.is_dots else "lines",
+        "name": name,
+        "x": [unit.of(second) for second, _ in line.points],
+        "y": [None if value is None else _short(value) for _, value in line.points],
+        "yaxis": "y2" if line.is_over else "y",
+        "hovertemplate": f"{name}: {value}, %{{x:.4~g}} {unit.name}<extra></extra>",
+        "meta": {"tone": line.tone},
+        "opacity": 0.7 if line.is_over else 1,
+        "line": {
+            "dash": "dash" if line.is_dashed else "solid",
+            "width": 1 if line.is_over else 1.6,
+        },
+        "marker": {"size": 5},
+    }
+
+
+def _axis(timeline: Timeline, *, is_over: bool) -> dict[str, object]:
+    quantity = timeline.over if is_over else timeline.quantity
+    assert quantity is not None, "what is laid over has an axis"
+    axis: dict[str, object] = {
+        # The one at the left is what the chart is called.
+        "title": {"text": literally(quantity.title) if is_over else ""},
+        "tickformat": quantity.d3_format,
+        "ticksuffix": quantity.suffix,
+        "tickmode": "auto",  # not those of the axis that it overlays
+        "nticks": 6,
+        "rangemode": "tozero",
+    }
+    extent = timeline.extent(is_over=is_over)
+    return {**axis, "range": list(extent)} if extent == (0.0, quantity.top) else axis
+
+
+def _first_and_last(line: Line) -> tuple[float, float]:
+    return line.points[0][0], line.points[-1][0]
+
+
+def _short(value: float) -> float:
+    """Round to four digits: what a reader can tell apart, and half of the page's size."""
+    short = float(f"{value:.4g}")
+    return int(short) if abs(short) >= _WHOLE_FROM else short
