@@ -35,6 +35,7 @@ BENCHMARKS = (
     "memory",
     "ingest",
     "recommend",
+    "pages",
     "dispatch",
     "warm",
     "evaluation",

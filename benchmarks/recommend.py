@@ -18,24 +18,21 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import http.client
 import json
 import math
-import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from benchmarks.figures import Figure, root, run_benchmark, say
-from farm.embedded.redis import free_port
+from benchmarks.web_server import Client, farm_environ, running_web
 from farm.errors import FarmError
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.kept.fits import Fits
@@ -55,7 +52,6 @@ COMMAND_COUNT, QUICK_COMMAND_COUNT = 7, 2
 FIT_LIMIT_S, WARM_LIMIT_S, HTTP_LIMIT_S, COLD_LIMIT_S = 10.0, 0.020, 0.050, 2.0
 _WORLD_SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 _STRATEGIES = ("ring", "server")
-_START_S = 60.0
 
 
 def measure(given: argparse.Namespace) -> Sequence[Figure]:
@@ -187,24 +183,16 @@ def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Figure
 def http_figure(home: Path, *, question_count: int) -> Figure:
     """Time requests on one connection to the web server."""
     with running_web(home) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-
-        def get(path: str) -> None:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read()
-            if answer.status != http.HTTPStatus.OK:
-                raise FarmError(f"{path}: {answer.status} {body[:200]!r}")
-
+        client = Client(port)
         paths = [
             f"/api/v1/recommendation?origin={ORIGIN}&global_batch_size={q.global_batch_size}"
             f"&one_way_delay_ms={q.one_way_delay_s * 1000:.3f}"
             for q in questions(question_count)
         ]
-        get(paths[0])
-        ours_s = [_seconds(lambda p=p: get(p)) for p in paths]  # type: ignore[misc] # bound early
-        bare_s = [_seconds(lambda: get("/health/live")) for _ in paths]
-        connection.close()
+        client.get(paths[0])
+        ours_s = [client.get(path)[0] for path in paths]
+        bare_s = [client.get("/health/live")[0] for _ in paths]
+        client.close()
     p95_s = _p95(ours_s)
     return Figure(
         name="warm answer over HTTP, p95",
@@ -248,42 +236,13 @@ def questions(count: int) -> list[Question]:
     ]
 
 
-@contextmanager
-def running_web(home: Path) -> Iterator[int]:
-    """Run the web server as systemd does, and yield its port once it answers."""
-    port = free_port()
-    environ = {**_environ(home), "FARM_WEB_PORT": str(port)}
-    command = [sys.executable, "-P", "-m", "farm.cli.main", "run", "web"]
-    with (home / "web.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=root())
-    try:
-        deadline = time.monotonic() + _START_S
-        while b"dashboard at" not in (home / "web.log").read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise FarmError(f"no web server: {(home / 'web.log').read_text()[-500:]}")
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 def _farm(home: Path, *arguments: str) -> None:
     command = [sys.executable, "-P", "-m", "farm.cli.main", *arguments]
     done = subprocess.run(
-        command, env=_environ(home), cwd=root(), capture_output=True, text=True, check=False
+        command, env=farm_environ(home), cwd=root(), capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise FarmError(f"{' '.join(arguments)}: {done.stderr.strip()}")
-
-
-def _environ(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FARM_")}
-    return {**kept, "FARM_HOME": str(home)}
 
 
 def _seconds(act: Callable[[], object]) -> float:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "command",
-    [["placement"], ["sampler"], ["ingest", "--database", "SQLite"]],
+    [["placement"], ["sampler"], ["ingest", "--database", "SQLite"], ["pages"]],
     ids=lambda command: command[0],
 )
 def test_a_quick_run_prints_both_figures(command: list[str]) -> None:
@@ -26,7 +26,7 @@ def test_a_quick_run_prints_both_figures(command: list[str]) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, run.stderr
