@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -159,20 +161,43 @@ def test_partitions_and_loop_devices_are_not_counted_twice() -> None:
     }
 
 
-def test_the_cpu_time_of_the_tree_is_a_share_of_the_agents_cores() -> None:
-    from worker_agent.metrics.processes import ProcessesMetric
-
-    metric = ProcessesMetric((os.getpid(),), core_count=1)
-    first = metric.read(0)
-    assert first["cpu_ratio"] is None
-    assert first["resident_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+# Says so when it has used 0.2 s of CPU time, once for every line that it is sent.
+BURNER = """
+import sys, time
+for _ in sys.stdin:
     begun = time.process_time()
     while time.process_time() - begun < 0.2:
         pass
-    second = metric.read(1)["cpu_ratio"]
-    assert second is not None
-    assert 0.15 < second < 0.6
-    assert metric.read(3)["cpu_ratio"] is None
+    print("burnt", flush=True)
+"""
+
+
+def test_the_cpu_time_of_the_tree_is_a_share_of_the_agents_cores() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    with subprocess.Popen(
+        [sys.executable, "-c", BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as burner:
+
+        def burn() -> None:
+            assert burner.stdin is not None
+            assert burner.stdout is not None
+            burner.stdin.write(b"burn\n")
+            burner.stdin.flush()
+            assert burner.stdout.readline() == b"burnt\n"
+
+        burn()  # it has started by then
+        metric = ProcessesMetric((burner.pid,), core_count=1)
+        first = metric.read(0)
+        assert first["cpu_ratio"] is None
+        rss_bytes = psutil.Process(burner.pid).memory_info().rss
+        assert first["resident_bytes"] == pytest.approx(rss_bytes, rel=0.2)
+        burn()
+        second = metric.read(1)["cpu_ratio"]
+        assert second is not None
+        assert 0.15 < second < 0.6
+        assert metric.read(3)["cpu_ratio"] is None
+        burner.kill()
 
 
 def test_a_tree_without_processes_has_nothing_to_measure() -> None:

@@ -96,6 +96,9 @@ class Fits:
 
     def _later(self, subject: Hashable, due: _Due, may_wait: bool) -> Fitted:
         with self._changed:
+            made = self._known(due.digest)
+            if made is not None:
+                return made  # since it was looked for
             self._due[subject] = due
             self._changed.notify_all()
             if not self._is_fitting:
