@@ -21,9 +21,11 @@ help:
 demo: $(VENV)/installed-run
 	@exec $(BIN)/farm demo $(ARGS)
 
-# Tests of the store and the pages need a database alone, and share the cores with the pure ones.
-# What starts processes and measures time has them to itself.
-SHARING := tests/integration/test_store_*.py tests/integration/test_web_*.py
+# Tests of the store, the pages, the scheduler and most commands need a database alone, and share
+# the cores with the pure ones. What starts processes and measures time has them to itself.
+SHARING := $(addprefix tests/integration/test_,store_*.py web_*.py scheduler_*.py shown_*.py \
+    recommend_*.py failure_kinds.py precision_shown.py models_submitted.py cli_commands.py \
+    cli_db.py cli_evaluate.py cli_imports.py cli_plan.py cli_recommend.py cli_tokens.py)
 test: $(VENV)/installed-dev
 	$(BIN)/pytest tests/unit tests/property $(wildcard $(SHARING)) -n 2 --dist loadfile \
 	    -m "not root and not browser"

@@ -25,12 +25,16 @@ _Rows = Sequence[dict[str, object]]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 _WHOLE = frozenset(
-    {"world_size", "server_count", "global_batch_size", "steps_per_epoch", "epochs", "repetition"}
+    {
+        *("world_size", "server_count", "global_batch_size", "steps_per_epoch", "epochs"),
+        *("repetition", "replicas_per_rank", "steps_between_averages"),
+        *("update_count", "staleness_max"),
+    }
 )
 _TEXT = frozenset(
     {
         *("model", "dataset", "pass", "framework", "strategy", "placement", "network"),
-        *("instance_type", "status", "fingerprint"),
+        *("instance_type", "status", "fingerprint", "server_placement", "batch_split"),
     }
 )
 

@@ -6,13 +6,17 @@ Pure descriptions: importing this loads no framework.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from farm.core.catalogue import Catalogue
+from farm.core.model_files import file_of
+from farm.core.model_size import ModelSize
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import Dataset, Model, Strategy
 from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
+from farm.trainers.models.model_file import read_model_file
 from farm.trainers.strategies import STRATEGIES
 
 _Entry = TypeVar("_Entry", Model, Dataset, Strategy)
@@ -27,9 +31,31 @@ def catalogue() -> Catalogue:
     )
 
 
-def model(name: str) -> Model:
-    """Return the model of that name. Raises InvalidSpec, which names the known ones."""
+def model(name: str, *, file: Path | None = None) -> Model:
+    """Return the model of that name; `file`: where this machine has what `file:...` names.
+
+    Raises:
+        InvalidSpec: there is none of that name; it says which there are.
+        TrainerFailed: there is no file, or none that may be run.
+    """
+    file_name = file_of(name)
+    if file_name is not None:
+        return read_model_file(file_name, file)
     return _find("model", name, MODELS)
+
+
+def model_size(name: str, dataset_name: str) -> ModelSize | None:
+    """Return how large a model is for a data set's images; None where that is not known here.
+
+    So it is of users' own models, and of names that are not registered, as imported ones may be.
+    """
+    architecture = next((m for m in MODELS if m.facts.name == name), None)
+    facts = next((d.facts for d in DATASETS if d.facts.name == dataset_name), None)
+    if architecture is None or facts is None:
+        return None
+    if min(facts.example_shape[:2]) < architecture.facts.smallest_side:
+        return None
+    return architecture.describe(facts.example_shape, facts.class_count)
 
 
 def dataset(name: str) -> Dataset:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farm.core.expansion import Expansion, expand
+from farm.core.expansion import Expansion, expand, without_jobs
+from farm.core.memory import least_memory_bytes, memory_problem
+from farm.core.model_size import ModelSize
 from farm.core.sweep import SweepSpec, parse_sweep
+from farm.core.views import LiveAgent
 from farm.errors import InvalidSpec
-from farm.registry import catalogue
+from farm.registry import catalogue, model_size
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -81,6 +85,40 @@ def plan(data: object) -> Plan:
     sweep = parse_sweep(data)
     assert isinstance(data, Mapping)  # or it would not have been parsed
     return Plan(data=data, sweep=sweep, expansion=expand(sweep, catalogue()))
+
+
+def within_memory(planned: Plan, agents: Collection[LiveAgent]) -> Plan:
+    """Leave out what is too large for every live agent that may serve it, or refuse the sweep.
+
+    Nothing is refused where no such agent is alive or one of them does not say how much memory its
+    models have, nor where a model's size is not known here.
+
+    Raises:
+        InvalidSpec: the sweep does not say `skip_impossible`, or all of it is too large.
+    """
+    datasets = catalogue().datasets
+    smallest = min((a.memory_bytes for a in agents if a.memory_bytes is not None), default=None)
+    if smallest is None:
+        return planned
+    # None: it fits all of them. So do most, and only of the others it matters who may serve them.
+    sizes: dict[tuple[object, ...], ModelSize | None] = {}
+    reasons: dict[int, InvalidSpec] = {}
+    for place, job in enumerate(planned.expansion.jobs):
+        what = (job.model, job.dataset, job.training_pass.value)
+        shape = (job.replicas_per_rank, job.global_batch_size, job.world_size, job.server_count)
+        key = (*what, job.strategy, *shape)
+        if key not in sizes:
+            size = model_size(job.model, job.dataset)
+            dataset = datasets[job.dataset]
+            fits = size is None or least_memory_bytes(job, size, dataset) <= smallest
+            sizes[key] = None if fits else size
+        size = sizes[key]
+        if size is not None:
+            problem = memory_problem(job, size, datasets[job.dataset], agents)
+            if problem is not None:
+                reasons[place] = problem
+    expansion = without_jobs(planned.expansion, planned.sweep, reasons)
+    return dataclasses.replace(planned, expansion=expansion)
 
 
 def submit(session: Session, planned: Plan, *, now: datetime) -> Submitted:

@@ -191,6 +191,8 @@ def _waiting(sweep_id: int, spec: JobSpec) -> Job:
         dataset=spec.dataset,
         strategy=spec.strategy,
         world_size=spec.world_size,
+        rank_count=spec.rank_count,
+        requires=sorted(spec.required_capabilities),
         global_batch_size=spec.global_batch_size,
         repetition=spec.repetition,
         state=JobState.WAITING,

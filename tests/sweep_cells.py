@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from farm.core.precision import Outcome, Repetition
-from web.cell_axes import CellConfiguration
+from web.cell_configuration import CellConfiguration
 from web.sweep_table import CellLine, CellState, SweepTable, make_table
 
 

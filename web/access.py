@@ -73,7 +73,9 @@ def csrf_token() -> str:
     """Return the session's secret that every form must send back, made on first use."""
     if g.get("has_place_of_token", False):
         return PLACE_OF_TOKEN
-    token: str = session.setdefault(_CSRF, secrets.token_urlsafe(24))
+    if _CSRF not in session:
+        session[_CSRF] = secrets.token_urlsafe(24)
+    token: str = session[_CSRF]
     return token
 
 

@@ -28,8 +28,8 @@ from web.advice import AdviceCache
 from web.background import Background
 from web.changes import Changes, Kind, Look, Subject
 from web.drafts import Drafts, Sent
-from web.drawings import Drawings
-from web.kept_tables import KeptTables
+from web.kept import Kept
+from web.sweep_reading import SweepReading, kept_reading
 from web.uploads import Uploads
 
 _KEY = "benchfarm"
@@ -45,12 +45,15 @@ class Backend:
     prices: Prices
     changes: Changes
     advice: AdviceCache
-    tables: KeptTables = field(default_factory=KeptTables)
+    # Each of the tables, of 5,000 cells, is some 8 MB.
+    tables: Kept = field(default_factory=lambda: Kept(most=8))
+    pictures: Kept = field(default_factory=lambda: Kept(most=32))
+    paces: Kept = field(default_factory=lambda: Kept(most=32))
     background: Background = field(default_factory=Background)
     uploads: Uploads = field(default_factory=Uploads)
     drafts: Drafts = field(default_factory=Drafts)
     sent: Sent = field(default_factory=Sent)
-    drawings: Drawings = field(default_factory=Drawings)
+    drawings: Kept = field(default_factory=lambda: Kept(most=32))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))
 
@@ -85,6 +88,12 @@ def backend() -> Backend:
 def read_session() -> AbstractContextManager[Session]:
     """Open one snapshot of the store. Raises Unreachable when the database does not answer."""
     return reading(backend().engine)
+
+
+def sweep_reading(session: Session, sweep_id: int) -> SweepReading:
+    """Return the cells of a sweep as the session sees them. Raises NotFound: there is no sweep."""
+    behind = backend()
+    return kept_reading(behind.tables, session, sweep_id, prices=behind.prices)
 
 
 def write_session() -> AbstractContextManager[Session]:

@@ -1,75 +1,16 @@
-"""What the cells of a sweep differ in: their configurations, and the axes one may look along."""
+"""What the cells of a sweep differ in: the axes one may look along."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
+from web.cell_configuration import CellConfiguration
 from web.display import bit_rate, count, duration, percent
 
 Value = str | int | float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellConfiguration:
-    """What the jobs of a cell have in common. Without a network profile it asks for nothing.
-
-    `length`: how long a job of it measures; `labels`: which agents may serve it.
-    """
-
-    model: str
-    dataset: str
-    training_pass: str
-    strategy: str
-    world_size: int
-    server_count: int
-    global_batch_size: int
-    one_way_delay_s: float
-    jitter_s: float
-    packet_loss_ratio: float
-    bandwidth_bytes_per_s: float | None
-    emulator: str | None
-    length: str
-    labels: str
-
-    @property
-    def is_one_machine(self) -> bool:
-        """Whether it needs no network, and so is the same on every one."""
-        return self.world_size == 1 and self.server_count == 0
-
-    @property
-    def machine_count(self) -> int:
-        """Ranks that train and servers beside them."""
-        return self.world_size + self.server_count
-
-    @property
-    def network(self) -> CellConfiguration | None:
-        """What was asked of the network, by the names of a profile; None: it is untouched."""
-        asked = self.one_way_delay_s or self.jitter_s or self.packet_loss_ratio
-        return self if asked or self.bandwidth_bytes_per_s is not None else None
-
-
-def configuration_of(spec: Mapping[str, Any]) -> CellConfiguration:
-    """Read the specification of a stored job, which was checked when it was written."""
-    network = spec.get("network") or {}
-    return CellConfiguration(
-        model=spec["model"],
-        dataset=spec["dataset"],
-        training_pass=spec.get("training_pass") or "forward_backward",
-        strategy=spec["strategy"],
-        world_size=spec["world_size"],
-        server_count=spec.get("server_count") or 0,
-        global_batch_size=spec["global_batch_size"],
-        one_way_delay_s=network.get("one_way_delay_s") or 0.0,
-        jitter_s=network.get("jitter_s") or 0.0,
-        packet_loss_ratio=network.get("packet_loss_ratio") or 0.0,
-        bandwidth_bytes_per_s=network.get("bandwidth_bytes_per_s"),
-        emulator=spec.get("emulator"),
-        length=_length(spec),
-        labels=", ".join(f"{k}={v}" for k, v in sorted((spec.get("labels") or {}).items())),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +65,16 @@ def order(value: Value) -> tuple[int, float, str]:
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
 
 
-def _length(spec: Mapping[str, Any]) -> str:
-    of_epochs, steps = spec.get("epochs"), spec.get("steps")
-    if of_epochs:
-        return "1 epoch" if of_epochs == 1 else f"{count(of_epochs)} epochs"
-    return "1 step" if steps == 1 else f"{count(steps)} steps"
-
-
 def _text(value: Value) -> str:
     return "any" if value in (None, "") else str(value)
+
+
+def _or_none(value: Value) -> str:
+    return "none" if value is None else str(value)
+
+
+def _spoken(value: Value) -> str:
+    return _or_none(value).replace("_", " ")
 
 
 def _whole(value: Value) -> str:
@@ -239,6 +181,45 @@ AXES: tuple[CellAxis, ...] = (
         write=_whole,
         key=_COUNT,
         is_number=True,
+    ),
+    CellAxis(
+        name="server_placement",
+        title="Servers are",
+        attribute="server_placement",
+        write=_or_none,
+        key=_or_none,
+    ),
+    CellAxis(
+        name="replicas_per_rank",
+        title="Replicas per rank",
+        attribute="replicas_per_rank",
+        write=_whole,
+        key=_COUNT,
+        is_number=True,
+    ),
+    CellAxis(
+        name="steps_between_averages",
+        title="Steps between averages",
+        attribute="steps_between_averages",
+        write=_whole,
+        key=_COUNT,
+        is_number=True,
+    ),
+    CellAxis(name="placement", title="Placement", attribute="placement", write=_text, key=_text),
+    CellAxis(
+        name="batch_split",
+        title="Batch split",
+        attribute="batch_split",
+        write=_spoken,
+        key=_text,
+    ),
+    CellAxis(
+        name="network",
+        title="Network",
+        attribute="interface",
+        write=lambda value: "usual" if value is None else str(value),
+        key=_text,
+        is_of_network=True,
     ),
     CellAxis(
         name="emulator",

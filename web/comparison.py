@@ -6,12 +6,11 @@ machines by their labels, are compared all the same; who reads is told where har
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.time_ratio import TimeRatio, time_ratio
-from web.cell_axes import CellConfiguration
+from web.cell_configuration import CellConfiguration
 from web.sweep_table import CellLine, SweepTable
 
 CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
@@ -64,9 +63,9 @@ def compare(a: SweepTable, b: SweepTable) -> Comparison:
     }
     alike: dict[CellConfiguration, CellLine] = {}
     for line in left.values():
-        alike.setdefault(_compared(line), line)
-    for line in a.lines:
-        if line.cell_hash not in partners and (other := alike.pop(_compared(line), None)):
+        alike.setdefault(line.compared, line)
+    for line in a.lines if alike else ():
+        if line.cell_hash not in partners and (other := alike.pop(line.compared, None)):
             partners[line.cell_hash] = left.pop(other.cell_hash)
     return Comparison(
         pairs=[
@@ -94,8 +93,3 @@ def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
 
 def _pair(a: CellLine, b: CellLine, *, is_sequential: bool) -> CellPair:
     return CellPair(a=a, b=b, ratio=time_ratio(b.times_s, a.times_s, is_sequential=is_sequential))
-
-
-def _compared(line: CellLine) -> CellConfiguration:
-    """Return of a configuration what two cells must share to be compared."""
-    return dataclasses.replace(line.configuration, length="", labels="")

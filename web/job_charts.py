@@ -10,14 +10,17 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.core.spec import ServerPlacement
 from farm.store.engine import reading
+from farm.store.role_series import RoleSeries, roles_apart, roles_collocated
 from farm.store.sample_ranges import CHARTED, ranges_by_rank
 from farm.store.step_ranges import step_series, steps_within
 from farm.store.tables import Attempt
 from web import histograms, timeline_svg
-from web.drawings import Drawings
 from web.histograms import DrawnHistogram
 from web.job_figures import rank_timelines
+from web.kept import Kept
+from web.role_figures import role_timelines
 from web.series import step_points
 from web.step_figures import (
     StepSummary,
@@ -40,9 +43,14 @@ _KEPT_OVER_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is asked of the charts: which ranks, from which second to which."""
+    """What is asked of the charts: which ranks, from which second to which.
+
+    `servers`: where they are, of a gang that has any, and its `world_size`.
+    """
 
     ranks: tuple[int, ...]
+    servers: ServerPlacement | None = None
+    world_size: int = 1
     from_s: int | None = None
     to_s: int | None = None
 
@@ -66,7 +74,7 @@ class JobCharts:
 
 def job_charts(
     session: Session,
-    drawings: Drawings,
+    drawings: Kept,
     attempt: Attempt,
     shown: Shown,
     *,
@@ -75,7 +83,7 @@ def job_charts(
 ) -> JobCharts:
     """Return an attempt's charts. `is_told`: every rank has sent its last report."""
     is_over = is_told and attempt.state not in ACTIVE_ATTEMPT_STATES
-    return drawings.of(
+    return drawings.for_a_while(
         (attempt.id, shown, timed_window, is_over),
         lambda: _draw(session, attempt, shown, timed_window),
         keep_s=_KEPT_OVER_S if is_over else _KEPT_RUNNING_S,
@@ -124,11 +132,22 @@ def _draw(
     timed = timed_steps(series)
     steps = step_timeline(points, timed, shades=shades)
     times = step_histogram(timed)
+    of_ranks = rank_timelines(samples, visible, shades=shades)
+    of_roles = role_timelines(_roles(session, attempt, shown), shades=shades)
     return JobCharts(
-        ranks=[timeline_svg.drawn(one) for one in rank_timelines(samples, visible, shades=shades)],
+        ranks=[timeline_svg.drawn(one) for one in (*of_ranks, *of_roles)],
         steps=None if steps is None else timeline_svg.drawn(steps),
         histogram=None if times is None else histograms.drawn(times),
         summary=step_summary(timed),
         shades=shades,
         width_ticks=max((one.width_ticks for one in samples.values()), default=1),
     )
+
+
+def _roles(session: Session, attempt: Attempt, shown: Shown) -> list[RoleSeries]:
+    """Return the series by role, of the whole attempt; nothing of a gang without servers."""
+    if shown.servers is None:
+        return []
+    if shown.servers is ServerPlacement.COLLOCATED:
+        return roles_collocated(session, attempt, max_points=_FEWEST_RANGES)
+    return roles_apart(session, attempt, world_size=shown.world_size, max_points=_FEWEST_RANGES)

@@ -8,17 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import mean, quantile
+from farm.core.means import mean
+from farm.core.measurement import quantile
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.store.neighbours import Neighbour
 from web.display import bit_rate, count, duration, percent
+from web.setup_words import setup_words
 
 _MOST_OF_AN_AXIS = 12
 # Axes in the order in which a page has them.
 _SIZE, _BATCH, _STRATEGY = "world size", "global batch size", "strategy"
+_PASS = "pass"
 _SERVERS, _DELAY, _JITTER = "servers", "one-way delay", "jitter"
 _LOSS, _BANDWIDTH = "packet loss", "bandwidth"
-_AXES = (_SIZE, _BATCH, _STRATEGY, _SERVERS, _DELAY, _JITTER, _LOSS, _BANDWIDTH)
+# Settings of a job by their names there.
+_SETTINGS = {
+    "server_placement": "servers are",
+    "replicas_per_rank": "replicas per rank",
+    "steps_between_averages": "steps between averages",
+    "placement": "placement",
+    "batch_split": "batch split",
+    "interface": "network",
+}
+_AXES = (
+    *(_SIZE, _BATCH, _PASS, _STRATEGY, _SERVERS, *_SETTINGS.values()),
+    *(_DELAY, _JITTER, _LOSS, _BANDWIDTH),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +75,8 @@ def compare(
     for row in neighbours:
         axis, key, value = _difference(spec, row)
         # Kinds of hardware and of emulators stay apart, as everywhere.
-        identity = (axis, key, row.strategy, row.network, row.fingerprint)
+        setup = tuple(setup_words(row))
+        identity = (axis, key, row.strategy, setup, row.network, row.fingerprint)
         cells.setdefault(identity, _Cell(axis, key, value, [])).rows.append(row)
     found: list[Compared] = []
     for axis in _AXES:
@@ -100,11 +116,22 @@ def _difference(spec: JobSpec, row: Neighbour) -> tuple[str, float | str, str]:
         return _SIZE, row.world_size, f"{machines}, {row.strategy}" if is_other else machines
     if row.global_batch_size != spec.global_batch_size:
         return _BATCH, row.global_batch_size, f"{count(row.global_batch_size)} examples"
+    if row.training_pass != spec.training_pass.value:
+        written = row.training_pass.replace("_", " + ")
+        return _PASS, written, written
     network = spec.network or NetworkProfile()
     if row.strategy != spec.strategy:
-        return _STRATEGY, row.strategy or "", row.strategy or "unnamed"
+        name = ", ".join([row.strategy or "unnamed", *setup_words(row)])
+        return _STRATEGY, name, name
     if row.server_count != spec.server_count:
         return _SERVERS, row.server_count, f"{row.server_count} servers"
+    for setting, axis in _SETTINGS.items():
+        own, value = getattr(spec, setting), getattr(row, setting)
+        own = getattr(own, "value", own)
+        is_told = setting != "server_placement" or spec.server_count
+        if is_told and value != own:
+            written = "the usual one" if value is None else str(value).replace("_", " ")
+            return axis, value if isinstance(value, int) else written, written
     if row.one_way_delay_s != network.one_way_delay_s:
         return _DELAY, row.one_way_delay_s, f"{duration(row.one_way_delay_s)} one way"
     if row.jitter_s != network.jitter_s:

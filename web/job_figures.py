@@ -58,6 +58,11 @@ def _key(metric: _Metric) -> str:
     return metric.name.partition("_per_")[0].replace("_", "-")
 
 
+def quantity_of(name: str) -> Quantity:
+    """Return how the values of a metric of every rank are written."""
+    return next(metric.quantity for metric in _METRICS if metric.name == name)
+
+
 # In the order in which a page has the charts, whichever of them there are.
 CHART_KEYS = tuple(_key(metric) for metric in (*_METRICS, *_DISTURBANCES))
 

@@ -19,12 +19,12 @@ from farm.store.sample_ranges import extent
 from farm.store.series import last_epochs
 from farm.store.stories import Story, ranks_of
 from farm.store.tables import Attempt, Rank
-from web.drawings import Drawings
 from web.job_charts import JobCharts, Shown, job_charts
 from web.job_comparison import Compared, compare
 from web.job_network import Network, network_of
 from web.job_ranks import RankCard, card, chosen_ranks, timed_window
 from web.job_shares import Shares, rank_shares, shares
+from web.kept import Kept
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64
@@ -80,7 +80,7 @@ class Comparison:
 
 def shown_attempt(
     session: Session,
-    drawings: Drawings,
+    drawings: Kept,
     story: Story,
     spec: JobSpec,
     asked: Asked,
@@ -106,7 +106,13 @@ def shown_attempt(
             session,
             drawings,
             attempt,
-            Shown(ranks=drawn, from_s=asked.from_s, to_s=asked.to_s),
+            Shown(
+                ranks=drawn,
+                servers=spec.server_placement if spec.server_count else None,
+                world_size=spec.world_size,
+                from_s=asked.from_s,
+                to_s=asked.to_s,
+            ),
             timed_window=timed_window(_chief(rows)),
             is_told=is_told,
         ),

@@ -14,14 +14,17 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.catalogue import Catalogue
 from farm.core.sweep import AUTO
+from farm.core.sweep_axes import AXES
 from farm.core.toml_text import key_text, value_text
 from farm.errors import InvalidSpec
 
-TICKED = ("model", "dataset", "strategy", "pass")  # of which several may be chosen
-LISTS = (
-    *("world_size", "global_batch_size", "server_count", "one_way_delay_ms", "jitter_ms"),
-    *("packet_loss_percent", "bandwidth_mbit_per_s"),
+# Axes of which several values may be ticked; all others are lists, of numbers or of names.
+TICKED = (
+    *("model", "dataset", "strategy", "pass"),
+    *("server_placement", "placement", "batch_split"),
 )
+NAMED = ("network",)
+LISTS = tuple(axis.key for axis in AXES if axis.key not in TICKED)
 _OF_CASE = ("steps", "epochs", "warmup_steps", "seed", "time_limit_s")
 _OF_PRECISION = ("precision_percent", "min_repetitions", "max_repetitions")
 BY = "repetitions_by"  # how many they are: COUNT or AUTO
@@ -101,12 +104,13 @@ def _check_lengths(fields: Fields) -> None:
 
 def _case_of(fields: Fields) -> dict[str, object]:
     case: dict[str, object] = {}
-    for name in TICKED[:3]:
-        _add(case, name, list(fields.chosen(name)))
-    for name in LISTS:
-        items = [item for item in _BETWEEN.split(fields.text(name)) if item]
-        _add(case, name, [_number(item) for item in items])
-    _add(case, "pass", list(fields.chosen("pass")))
+    for axis in AXES:
+        if axis.key in TICKED:
+            _add(case, axis.key, list(fields.chosen(axis.key)))
+        else:
+            items = [item for item in _BETWEEN.split(fields.text(axis.key)) if item]
+            is_named = axis.key in NAMED
+            _add(case, axis.key, [item if is_named else _number(item) for item in items])
     if emulator := fields.text("emulator"):
         case["emulator"] = emulator
     _add_numbers(case, fields, _OF_CASE)
@@ -188,7 +192,8 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
         return names if len(names) == len(items) else None
     if name in LISTS:
         items = value if isinstance(value, list) else [value]
-        numbers = [_shown(item) for item in items]
+        write = _named if name in NAMED else _shown
+        numbers = [write(item) for item in items]
         joined = ", ".join(text for text in numbers if text is not None)
         return None if None in numbers or len(joined) > MAX_CHARACTERS else (joined,)
     if name == "repeat":
@@ -199,6 +204,10 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
         return (value,) if isinstance(value, str) and _is_plain(value) else None
     shown = _shown(value)
     return None if shown is None else (shown,)
+
+
+def _named(value: object) -> str | None:
+    return value if isinstance(value, str) and not _BETWEEN.search(value) and value else None
 
 
 def _shown(value: object) -> str | None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from farm.core.agent_pool import AgentPool
 from farm.core.expansion import Impossible
 from farm.core.scheduling import explain
-from farm.core.spec import JobSpec, required_capabilities
+from farm.core.spec import JobSpec
 from farm.core.views import LiveAgent, WaitingJob
 from farm.submission import Plan
+from web.setup_words import setup_words
 
 _JOBS_SHOWN = 10
 _REASONS_SHOWN = 20
@@ -37,7 +38,7 @@ class LeftOut:
 class Need:
     """What a job asks of the agents that serve it."""
 
-    world_size: int
+    rank_count: int
     requires: frozenset[str]
     labels: frozenset[tuple[str, str]]
 
@@ -62,6 +63,11 @@ class Summary:
     left_out_reason_count: int
     needs: tuple[tuple[Need, int], ...]
     jobs: tuple[JobSpec, ...]
+
+    @property
+    def has_setups(self) -> bool:
+        """Whether any of the jobs that are shown is set up in a way that has to be said."""
+        return any(setup_words(job) for job in self.jobs)
 
     @property
     def has_networks(self) -> bool:
@@ -130,9 +136,10 @@ def _left_out(impossible: Sequence[Impossible]) -> list[LeftOut]:
 def _needs(jobs: Sequence[JobSpec]) -> Counter[Need]:
     # Jobs of a case share their labels, and those of a cell their network: so most are known by
     # where these are, which takes a tenth of the time of looking at what they say.
-    alike: dict[tuple[int, int, str | None, int], list[JobSpec]] = {}
+    alike: dict[tuple[str, str, int, int, str | None, str | None, int], list[JobSpec]] = {}
     for job in jobs:
-        key = (job.world_size, id(job.network), job.emulator, id(job.labels))
+        where = (id(job.network), job.emulator, job.interface, id(job.labels))
+        key = (job.model, job.strategy, job.rank_count, *where)
         alike.setdefault(key, []).append(job)
     needs: Counter[Need] = Counter()
     for first, *others in alike.values():
@@ -142,15 +149,15 @@ def _needs(jobs: Sequence[JobSpec]) -> Counter[Need]:
 
 def _need(job: JobSpec) -> Need:
     return Need(
-        world_size=job.world_size,
-        requires=required_capabilities(job.network, job.emulator),
+        rank_count=job.rank_count,
+        requires=job.required_capabilities,
         labels=frozenset(job.labels.items()),
     )
 
 
 def _waiting(number: int, need: Need) -> WaitingJob:
     return WaitingJob(
-        job_id=number, world_size=need.world_size, requires=need.requires, labels=need.labels
+        job_id=number, rank_count=need.rank_count, requires=need.requires, labels=need.labels
     )
 
 

@@ -1,19 +1,18 @@
-"""The cells of a sweep as its pages show them: summed up once, kept until something changes.
+"""The cells of a sweep as its pages show them; `web.sweep_reading` keeps them until they change.
 
-Pages ask again every two seconds, and a sweep may have thousands of cells; what costs most, the
-interval of a cell, is worked out only for the cells that are shown.
+A sweep may have thousands; what costs most, the interval of a cell, is worked out only for the
+cells that are shown.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import JobState
 from farm.core.measurement import OK, scaling_efficiency_ratio
@@ -26,14 +25,12 @@ from farm.core.precision import (
     judged,
 )
 from farm.core.saving import CellCost, Saving, saving
-from farm.core.scaling import Baselines, Workload, baselines
+from farm.core.scaling import Baselines, Workload
 from farm.recommend.prices import Prices
-from farm.store.cell_rows import changed_groups, job_groups, machine_s_by_cell, specs_of
 from farm.store.repetitions import repetition_of
-from farm.store.sweeps import find_sweep, stored_precision
-from web.cell_axes import CellAxis, CellConfiguration, Value, configuration_of, places_of
+from web.cell_axes import CellAxis, Value, places_of
+from web.cell_configuration import CellConfiguration
 
-MOST_JOBS = 10_000  # of a sweep, read to sum up its cells
 _S_AN_HOUR = 3600
 
 
@@ -80,6 +77,11 @@ class CellLine:
         """The step time of each repetition behind the median."""
         return [time_s for _, time_s in judged(self.repetitions)]
 
+    @functools.cached_property
+    def compared(self) -> CellConfiguration:
+        """What two cells share that may be compared: not how long, and not on which machines."""
+        return dataclasses.replace(self.configuration, length="", labels="")
+
     @property
     def first_job_id(self) -> int:
         """The job to look at first: one that failed where nothing was measured."""
@@ -93,8 +95,7 @@ class SweepTable:
     """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
 
     `axes` and `places`: those axes, and where each line stands on them. `is_complete`: no cell is
-    left out. `machine_s`: of all attempts, duration times agents. `token`: of this very table;
-    `pictures`: what was drawn of it or of an older one, by whoever draws.
+    left out. `machine_s`: of all attempts, duration times agents. `token`: of these very cells.
     """
 
     lines: Sequence[CellLine]
@@ -107,59 +108,6 @@ class SweepTable:
     machine_s: float
     saving: Saving | None
     token: object = field(default_factory=object)
-    pictures: dict[Hashable, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReading:
-    """A sweep as it was read: the jobs of each cell, and what they sum up to."""
-
-    groups: Mapping[str, tuple[Any, ...]]
-    table: SweepTable
-
-
-def read_sweep(
-    session: Session,
-    sweep_id: int,
-    *,
-    prices: Prices,
-    before: SweepReading | None = None,
-    max_jobs: int = MOST_JOBS,
-) -> SweepReading:
-    """Sum up the cells of a sweep. `before`: an older reading, of which what is unchanged is kept.
-
-    Raises:
-        NotFound: there is no such sweep.
-    """
-    precision = stored_precision(find_sweep(session, str(sweep_id)))
-    groups, is_complete = None, True
-    if before is not None and before.table.is_complete:
-        groups = changed_groups(session, sweep_id, before.groups, max_jobs=max_jobs)
-    if groups is None:
-        groups, is_complete = job_groups(session, sweep_id, max_jobs=max_jobs)
-    jobs = (job for of_cell in groups.values() for job in of_cell)
-    single = baselines(job for job in jobs if job.world_size == 1 and job.status == OK)
-    known = {line.cell_hash: line for line in before.table.lines} if before is not None else {}
-    # Only a cell whose jobs are the very same, held against the same baselines, is the same.
-    kept = (
-        {one for one, of_cell in groups.items() if before.groups.get(one) is of_cell}
-        if before is not None and before.table.single == single
-        else set()
-    )
-    configurations = _configurations(session, groups, known)
-    lines = [
-        known[one]
-        if one in kept
-        else _line(configurations[one], of_cell, precision=precision, single=single, prices=prices)
-        for one, of_cell in groups.items()
-    ]
-    spent_s = machine_s_by_cell(session, sweep_id)
-    table = make_table(
-        lines, single=single, precision=precision, is_complete=is_complete, spent_s=spent_s
-    )
-    if before is not None:
-        table.pictures.update(before.table.pictures)
-    return SweepReading(groups=groups, table=table)
 
 
 def make_table(
@@ -181,22 +129,11 @@ def make_table(
         precision=precision,
         is_complete=is_complete,
         machine_s=sum(spent_s.values()),
-        saving=_saving(lines, spent_s) if precision and is_complete else None,
+        saving=saving_of(lines, spent_s) if precision and is_complete else None,
     )
 
 
-def _configurations(
-    session: Session, groups: Mapping[str, Sequence[Any]], known: Mapping[str, CellLine]
-) -> dict[str, CellConfiguration]:
-    new = {jobs[0].id: cell_hash for cell_hash, jobs in groups.items() if cell_hash not in known}
-    specs = specs_of(session, list(new))
-    return {
-        **{one: known[one].configuration for one in groups if one in known},
-        **{cell_hash: configuration_of(specs[job_id]) for job_id, cell_hash in new.items()},
-    }
-
-
-def _line(
+def make_line(
     configuration: CellConfiguration,
     jobs: Sequence[Any],
     *,
@@ -272,7 +209,7 @@ def _cost(
     return configuration.machine_count * epoch_s * price.usd_per_hour / _S_AN_HOUR
 
 
-def _saving(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:
+def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:
     costs = []
     for line in lines:
         target = line.statistics.target

@@ -15,8 +15,9 @@ from farm.core.codec import to_json
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
 from worker_agent import privilege
+from worker_agent.agent_settings import AGENT_SETTINGS
 from worker_agent.applied_note import open_lock
-from worker_agent.config import AGENT_SETTINGS, load_config, load_state_dir
+from worker_agent.config import load_config, load_state_dir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.commands import RankAddress
+from farm.core.commands import Go, RankAddress
 from farm.core.trainer_lines import GoLine
 from farm.errors import InvalidSpec
 
@@ -24,9 +24,7 @@ def reroute(
     }
 
 
-def go_lines(
-    cluster: dict[str, tuple[str, ...]], *, roles: tuple[str, ...], address: RankAddress
-) -> tuple[GoLine, ...]:
+def go_lines(command: Go, *, roles: tuple[str, ...], address: RankAddress) -> tuple[GoLine, ...]:
     """Tell each process of a rank its place: the index of its own address in its role's list.
 
     Raises:
@@ -35,10 +33,16 @@ def go_lines(
     lines = []
     for role, port in zip(roles, address.trainer_ports, strict=True):
         own = _place(address.host, port)
-        members = cluster.get(role, ())
+        members = command.cluster.get(role, ())
         if own not in members:
             raise InvalidSpec(f"cluster.{role}", list(members), f"{own} among them")
-        lines.append(GoLine(cluster=cluster, task_index=members.index(own)))
+        lines.append(
+            GoLine(
+                cluster=command.cluster,
+                task_index=members.index(own),
+                batch_weights=command.batch_weights,
+            )
+        )
     return tuple(lines)
 
 

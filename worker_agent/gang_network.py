@@ -45,9 +45,9 @@ class GangNetwork:
     def __init__(self, command: StartRank, site: Site) -> None:
         self._token = command.token
         self._rank = command.rank
-        self._most_connections = _CONNECTIONS_A_PEER * command.world_size + _MORE_CONNECTIONS
+        self._most_connections = _CONNECTIONS_A_PEER * command.rank_count + _MORE_CONNECTIONS
         self._visits = Visits(
-            token=command.token, peers=frozenset(range(command.world_size)) - {command.rank}
+            token=command.token, peers=frozenset(range(command.rank_count)) - {command.rank}
         )
         self._spec = command.spec
         self._site = site

@@ -11,9 +11,11 @@ import psutil
 from farm import __version__
 from farm.core.agent_pool import SHARES_CORES
 from farm.core.agents import AgentFacts, Hardware
+from farm.core.model_files import MODEL_CAPABILITY
+from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION
 from worker_agent.config import AgentConfig
 from worker_agent.emulators import capabilities
-from worker_agent.metrics.gpu import open_nvml
+from worker_agent.metrics.gpu import devices, open_nvml
 
 _MACHINE_ID = Path("/etc/machine-id")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -36,6 +38,9 @@ def read_facts(config: AgentConfig) -> AgentFacts:
             *capabilities(config.site),
             *(("gpu",) if accelerators else ()),
             *((SHARES_CORES,) if config.shares_cores else ()),
+            *(f"{NETWORK_CAPABILITY}{name}" for name in config.networks),
+            *_torch_capabilities(),
+            *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
         ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
@@ -79,8 +84,8 @@ def read_accelerators() -> tuple[str, ...]:
     if nvml is None:
         return ()
     names = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        name = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))
+    for _, device in devices(nvml):
+        name = nvml.nvmlDeviceGetName(device)
         # Older bindings return bytes.
         names.append(name.decode() if isinstance(name, bytes) else str(name))
     return tuple(names)
@@ -88,9 +93,17 @@ def read_accelerators() -> tuple[str, ...]:
 
 def read_tensorflow_version() -> str | None:
     """Return the installed version without importing it: that takes seconds and 300 MB."""
-    for package in _TENSORFLOW_PACKAGES:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    return next(filter(None, map(_installed_version, _TENSORFLOW_PACKAGES)), None)
+
+
+def _torch_capabilities() -> tuple[str, ...]:
+    """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
+    version = _installed_version("torch")
+    return (TORCH, f"{TORCH_VERSION}{version}") if version else ()
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -138,7 +138,7 @@ class Rank:
         message = f"not done within time_limit_s = {limit_s:g}"
         self._deadlines.set(FailureKind.TIME_LIMIT, received_s + limit_s, message)
         try:
-            lines = go_lines(command.cluster, roles=self._command.roles, address=self._address)
+            lines = go_lines(command, roles=self._command.roles, address=self._address)
             self._resources.go(lines, go_s=received_s)
         except (InvalidSpec, TrainerFailed) as error:
             self.fail(FailureKind.RENDEZVOUS, str(error))
@@ -190,8 +190,8 @@ class Rank:
             if isinstance(event, TrainerResult):
                 self._results.setdefault(process, event)
             return
-        if self._phase is Phase.TRAINING:
-            self._expect_progress(now)
+        if self._phase is Phase.TRAINING and process == 0:
+            self._expect_progress(now)  # a server that lives says nothing of a rank that trains
         if isinstance(event, Ready):
             self._ready[process] = event
             self._prepare_if_all_ready(now)
@@ -215,6 +215,7 @@ class Rank:
                 address=self._address,
                 framework=self._ready[0].framework,
                 dataset=self._ready[0].dataset,
+                model_sha256=self._ready[0].model_sha256,
                 prepare_s=now - self.begun_s,
             )
         )
@@ -284,9 +285,8 @@ class Rank:
         self._deadlines.set(FailureKind.RENDEZVOUS, deadline, message)
 
     def _expect_progress(self, now: float) -> None:
-        limit_s = self._progress_timeout_s
-        message = f"trainer said nothing for {limit_s:g} s"
-        self._deadlines.set(FailureKind.STALLED, now + limit_s, message)
+        message = f"trainer said nothing for {self._progress_timeout_s:g} s"
+        self._deadlines.set(FailureKind.STALLED, now + self._progress_timeout_s, message)
 
     def _leave(self, deadline: float) -> None:
         self._phase = Phase.ENDING

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from farm.core.commands import RankAddress, StartRank
+from farm.core.model_files import file_of
 from farm.core.reports import LogPart, PeerBandwidth, PeerRtt, Sample
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Assignment, Event, GoLine
-from farm.errors import EmulationFailed
+from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from worker_agent.config import AgentConfig
 from worker_agent.control import run_control
 from worker_agent.events import (
@@ -69,14 +70,20 @@ class RankResources:
         self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
         self._rtts_back: tuple[PeerRtt, ...] = ()
-        self._network = GangNetwork(command, config.site)
+        self._network = GangNetwork(command, self._config.site)
 
     def prepare(self) -> RankAddress:
         """Hold ports, listen for probes, start the trainers; return where peers find them.
 
         Raises:
-            TrainerFailed: no free ports, or a trainer did not start. `clear` is still due.
+            TrainerFailed: no such network, no free ports, or a trainer did not start. `clear` is
+                still due.
         """
+        try:
+            self._config = self._config.within(self._command.spec.interface)
+        except InvalidSpec as error:
+            raise TrainerFailed(str(error)) from None
+        self._network = GangNetwork(self._command, self._config.site)
         roles = self._command.roles
         probe, *self._held = self._ports.hold(1 + len(roles))
         self._network.listen(probe)
@@ -126,6 +133,7 @@ class RankResources:
             interface=self._config.interface,
             # What a proxy takes of the rank's cores is no foreign load.
             pids=(*pids, *self._network.pids),
+            roles=self._command.roles,
         )
         self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
         self._sampler.start()
@@ -160,6 +168,7 @@ class RankResources:
             role=role,
             cpus=self._config.cpus,
             data_dir=self._config.data_dir,
+            model_file=self._model_file(),
             interface=self._config.interface,
         )
         return TrainerProcess(
@@ -171,6 +180,11 @@ class RankResources:
             on_exit=partial(self._on_exit, index),
             template=self._template,
         )
+
+    def _model_file(self) -> str | None:
+        name = file_of(self._command.spec.model)
+        path = None if name is None else self._config.models.path_of(name)
+        return None if path is None else str(path)
 
     def _on_event(self, index: int, event: Event) -> None:
         self._post(TrainerSpoke(token=self._command.token, process=index, event=event))

@@ -245,7 +245,7 @@ class Supervisor:
                 config=self._config,
                 ports=self._ports,
                 post=self._events.put,
-                template=self._warmth.template(),
+                template=self._warmth.template(command.spec.strategy),
             ),
             report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
             progress_timeout_s=self._config.progress_timeout_s,

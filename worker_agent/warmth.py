@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from farm.core.spec import PYTORCH_NAMES
 from worker_agent.config import AgentConfig
 from worker_agent.events import Post, TemplateEvent, TemplateReady
 from worker_agent.process import trainer_environment
@@ -39,14 +40,16 @@ class Warmth:
         """The template's own process, which outlives the ranks."""
         return frozenset({self._template.pid}) if self._template is not None else frozenset()
 
-    def template(self) -> TemplateProcess | None:
-        """Return what a rank may be forked from now, ready or still importing.
+    def template(self, strategy: str) -> TemplateProcess | None:
+        """Return what a rank of this strategy may be forked from now, ready or still importing.
 
         A template is as its agent's environment was when it started; from another one nothing is
-        forked.
+        forked. It has imported TensorFlow, so that a rank of PyTorch starts cold.
         """
         template = self._template
         if template is None or template.environment != self._environment():
+            return None
+        if strategy.startswith(PYTORCH_NAMES):
             return None
         return template
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from farm.core.catalogue import GangShape
 from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
 from farm.core.outliers import outlier_positions
 from farm.core.precision import Target, time_interval
 from farm.core.scaling import baselines, workload
-from farm.core.spec import TrainingPass
+from farm.core.spec import EMULATORS, UNTOUCHED, BatchSplit, OperatorPlacement, TrainingPass
 from farm.errors import InvalidSpec
 from farm.registry import strategy
 
@@ -28,7 +29,8 @@ class MeasuredCell:
     repetitions, None with fewer than 3. `step_time_p25_s` and `_p75_s` are medians of the
     repetitions' quartiles: how much steps differ within a run. `target` is how the cell of a sweep
     until precision stands; `outlier_job_ids` are repetitions far from the others.
-    `expected_bytes_per_step` is what the strategy's theory says one rank sends.
+    `server_placement` and `network` are empty where there are no servers and where it is the usual
+    one. `expected_bytes_per_step` is what the strategy's theory says one rank sends, and receives.
     `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
     """
 
@@ -38,6 +40,12 @@ class MeasuredCell:
     strategy: str | None
     world_size: int
     server_count: int
+    server_placement: str
+    replicas_per_rank: int
+    steps_between_averages: int
+    batch_split: str
+    placement: str
+    network: str
     global_batch_size: int
     epochs: int | None
     one_way_delay_s: float
@@ -61,7 +69,14 @@ class MeasuredCell:
     net_tx_bytes_per_s: float | None
     accuracy: float | None
     sent_bytes_per_step: float | None
+    received_bytes_per_step: float | None
     expected_bytes_per_step: float | None
+    idle_ratio: float | None
+    push_s: float | None
+    pull_s: float | None
+    update_count: float | None
+    staleness_mean: float | None
+    staleness_max: float | None
 
     @property
     def half_width_ratio(self) -> float | None:
@@ -78,10 +93,15 @@ def measured_cells(
 
     `targets`: job to how its cell stands, where the sweep goes on until it is precise.
     """
-    successes = sorted((row for row in rows if row.status == OK), key=_key)
-    groups = [list(group) for _, group in groupby(successes, key=_key)]
-    alone = baselines(successes)
+    groups = grouped(rows)
+    alone = baselines(row for group in groups for row in group)
     return [_cell(group, alone.get(workload(group[0])), targets or {}) for group in groups]
+
+
+def grouped(rows: Sequence[MeasurementRow]) -> list[list[MeasurementRow]]:
+    """Return the successful measurements by cell, in the cells' order."""
+    successes = sorted((row for row in rows if row.status == OK), key=_key)
+    return [list(group) for _, group in groupby(successes, key=_key)]
 
 
 def _key(row: MeasurementRow) -> tuple[object, ...]:
@@ -99,7 +119,24 @@ def _key(row: MeasurementRow) -> tuple[object, ...]:
         row.world_size,
         row.server_count,
         row.strategy or "",
+        *_setup(row).values(),
     )
+
+
+def _setup(row: MeasurementRow) -> dict[str, Any]:
+    """Return how the strategy was set up, by the names of a cell's fields; sorted as it stands.
+
+    What older measurements do not say is what it was then, so that cells have one order.
+    """
+    is_name = row.network not in (None, UNTOUCHED, *EMULATORS)
+    return {
+        "server_placement": (row.server_placement or "") if row.server_count else "",
+        "replicas_per_rank": row.replicas_per_rank or 1,
+        "steps_between_averages": row.steps_between_averages or 1,
+        "batch_split": row.batch_split or BatchSplit.EVEN.value,
+        "placement": row.placement or OperatorPlacement.SOFT.value,
+        "network": (row.network or "") if is_name else "",
+    }
 
 
 def _cell(
@@ -121,6 +158,7 @@ def _cell(
         strategy=first.strategy,
         world_size=first.world_size,
         server_count=first.server_count,
+        **_setup(first),
         global_batch_size=first.global_batch_size,
         epochs=first.epochs,
         one_way_delay_s=first.one_way_delay_s,
@@ -144,7 +182,14 @@ def _cell(
         net_tx_bytes_per_s=_median(group, "net_tx_bytes_per_s"),
         accuracy=_median(group, "accuracy"),
         sent_bytes_per_step=_median(group, "sent_bytes_per_step"),
+        received_bytes_per_step=_median(group, "received_bytes_per_step"),
         expected_bytes_per_step=_expected_bytes_per_step(first),
+        idle_ratio=_median(group, "idle_ratio"),
+        push_s=_median(group, "push_s"),
+        pull_s=_median(group, "pull_s"),
+        update_count=_median(group, "update_count"),
+        staleness_mean=_median(group, "staleness_mean"),
+        staleness_max=_median(group, "staleness_max"),
     )
 
 
@@ -169,7 +214,14 @@ def _expected_bytes_per_step(row: MeasurementRow) -> float | None:
         described = strategy(row.strategy)
     except InvalidSpec:
         return None
-    return described.traffic(row.world_size, row.gradient_bytes).bytes
+    return described.traffic(
+        GangShape(
+            world_size=row.world_size,
+            server_count=row.server_count,
+            steps_between_averages=row.steps_between_averages or 1,
+        ),
+        row.gradient_bytes,
+    ).bytes
 
 
 def _median(group: Sequence[MeasurementRow], column: str) -> float | None:

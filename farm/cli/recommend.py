@@ -210,7 +210,7 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
 def _option_cells(option: Option, *, on_front: bool) -> list[str]:
     remarks = [*(["*"] if on_front else []), *filter(None, [option.excluded_because])]
     return [
-        cells.text(option.strategy),
+        ", ".join(filter(None, (cells.text(option.strategy), option.placement))),
         str(option.world_size),
         cells.text(option.instance_type),
         cells.duration(option.step_time_s),

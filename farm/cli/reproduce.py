@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from contextlib import nullcontext
 from importlib.resources import as_file
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,7 +128,7 @@ def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
     """Run what is left of the sweep.
 
     Raises:
-        FarmError: a job has no result even now.
+        FarmError: a framework is not installed, or a job has no result even now.
         click.Abort: stopped by the user.
     """
     from farm.cli.lab_farm import lab_farm
@@ -135,6 +136,11 @@ def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
     from farm.store.engine import reading
     from farm.store.studies import unmeasured_jobs
 
+    for module in study.modules:
+        if find_spec(module) is None:
+            raise FarmError(
+                f"study '{study.name}' needs {module}: pip install 'benchfarm[{module}]'"
+            )
     with StopSignals() as signals:
         try:
             with (

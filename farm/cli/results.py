@@ -41,11 +41,27 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
     (Column("pass"), lambda cell: cell.training_pass),
     (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
     (Column("servers", is_right=True), lambda cell: str(cell.server_count)),
+    (Column("servers are"), lambda cell: cell.server_placement or MISSING),
+    (Column("replicas", is_right=True), lambda cell: str(cell.replicas_per_rank)),
+    (Column("averaged every", is_right=True), lambda cell: str(cell.steps_between_averages)),
+    (Column("placement"), lambda cell: cell.placement),
+    (Column("batch split"), lambda cell: cell.batch_split),
+    (Column("network"), lambda cell: cell.network or MISSING),
     (Column("delay", is_right=True), lambda cell: cells.duration(cell.one_way_delay_s)),
     (Column("jitter", is_right=True), lambda cell: cells.duration(cell.jitter_s)),
     (Column("loss", is_right=True), lambda cell: cells.percent(cell.packet_loss_ratio, decimals=1)),
     (Column("bandwidth", is_right=True), _bandwidth),
     (Column("hardware"), lambda cell: cells.text(cell.fingerprint)[:_FINGERPRINT_SHOWN]),
+)
+# What not every strategy tells: each gets a column where some cell has it.
+_FURTHER: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
+    (Column("idle", is_right=True), lambda cell: cells.percent(cell.idle_ratio)),
+    (Column("push", is_right=True), lambda cell: cells.duration(cell.push_s)),
+    (Column("pull", is_right=True), lambda cell: cells.duration(cell.pull_s)),
+    (Column("updates", is_right=True), lambda cell: _whole(cell.update_count)),
+    (Column("staleness", is_right=True), lambda cell: _staleness(cell)),
+    (Column("received/step", is_right=True), lambda cell: _received(cell)),
+    (Column("received vs theory", is_right=True), lambda cell: _received_deviation(cell)),
 )
 
 
@@ -80,12 +96,21 @@ def notes(measured: Sequence[MeasuredCell]) -> list[str]:
 def table(measured: Sequence[MeasuredCell]) -> tuple[list[Column], list[list[str]]]:
     """Return columns and rows, with a column in front for whatever else tells cells apart."""
     columns, rows = list(COLUMNS), table_rows(measured)
-    for column, write in reversed(_DISTINCTIONS):
+    for column, texts in distinctions(measured):
+        columns.insert(0, column)
+        rows = [[text, *row] for text, row in zip(texts, rows, strict=True)]
+    for column, write in _FURTHER:
         texts = [write(cell) for cell in measured]
-        if len(set(texts)) > 1:
-            columns.insert(0, column)
-            rows = [[text, *row] for text, row in zip(texts, rows, strict=True)]
+        if set(texts) != {MISSING}:
+            columns.append(column)
+            rows = [[*row, text] for text, row in zip(texts, rows, strict=True)]
     return columns, rows
+
+
+def distinctions(measured: Sequence[MeasuredCell]) -> list[tuple[Column, list[str]]]:
+    """Return what else tells cells apart, the last column first, with a text for each cell."""
+    found = [(column, [write(cell) for cell in measured]) for column, write in _DISTINCTIONS]
+    return [(column, texts) for column, texts in reversed(found) if len(set(texts)) > 1]
 
 
 def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
@@ -130,6 +155,31 @@ def _step_time(cell: MeasuredCell) -> str:
 
 
 def _deviation(cell: MeasuredCell) -> str:
-    if not cell.expected_bytes_per_step or cell.sent_bytes_per_step is None:
+    return _against(cell.sent_bytes_per_step, cell.expected_bytes_per_step)
+
+
+def _received(cell: MeasuredCell) -> str:
+    """Told where servers send it; without any, ranks receive what ranks send."""
+    return cells.size(cell.received_bytes_per_step) if cell.server_count else MISSING
+
+
+def _received_deviation(cell: MeasuredCell) -> str:
+    if not cell.server_count:
         return MISSING
-    return f"{(cell.sent_bytes_per_step / cell.expected_bytes_per_step - 1) * 100:+.1f} %"
+    return _against(cell.received_bytes_per_step, cell.expected_bytes_per_step)
+
+
+def _against(measured: float | None, expected: float | None) -> str:
+    if not expected or measured is None:
+        return MISSING
+    return f"{(measured / expected - 1) * 100:+.1f} %"
+
+
+def _whole(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.0f}"
+
+
+def _staleness(cell: MeasuredCell) -> str:
+    if cell.staleness_mean is None:
+        return MISSING
+    return f"{cells.number(cell.staleness_mean)} (max {_whole(cell.staleness_max)})"

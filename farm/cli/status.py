@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from pathlib import Path
 
 import click
 from sqlalchemy.orm import Session
 
 from farm.cli import cells
+from farm.cli.accuracy import accurate_cells, print_accurate_cells
 from farm.cli.agents import troubles
 from farm.cli.measured import measured_cells
 from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.price_options import prices_option, region_option
+from farm.cli.ranges import Real
 from farm.cli.results import print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, store
@@ -21,6 +25,8 @@ from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
 from farm.core.scheduling import explain
+from farm.recommend.prices import load_prices
+from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
 from farm.store.jobs import list_jobs, waiting_jobs
@@ -37,14 +43,31 @@ _MAX_AGENTS = 100_000
 
 @click.command()
 @click.argument("sweep", required=False)
+@click.option(
+    "--target-accuracy",
+    type=Real(0, 1),
+    help="For one SWEEP: how long its trainings took to get so accurate, a ratio, and the cost.",
+)
+@prices_option
+@region_option
 @json_option
-def status(sweep: str | None, *, as_json: bool) -> None:
+def status(
+    sweep: str | None,
+    *,
+    target_accuracy: float | None,
+    prices_file: Path | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
     """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
 
     --json prints sweeps, alive_agent_count and waiting (job_id and reason of the first jobs that
     cannot start now); for one sweep instead: sweep, remaining_s, waiting (of its jobs), measured,
-    one entry a cell and kind of hardware, and cells, machine_s and machine_hours_saved.
+    one entry a cell and kind of hardware, and cells, machine_s and machine_hours_saved; with
+    --target-accuracy also accurate, one entry for each cell that was trained by epochs.
     """
+    if sweep is None and target_accuracy is not None:
+        raise click.UsageError("--target-accuracy needs a SWEEP")
     loaded = settings()
     with store(loaded) as engine:
         if sweep is None:
@@ -56,8 +79,16 @@ def status(sweep: str | None, *, as_json: bool) -> None:
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
             rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
             found = sweep_cells(session, sweep_id)
+            ids = {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
+            curves = learning_curves(session, ids if target_accuracy is not None else ())
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
     measured = measured_cells(rows, _targets(found))
+    accurate = None
+    if target_accuracy is not None:
+        prices = load_prices(prices_file or loaded.prices, region=region).usd_per_hour
+        accurate = accurate_cells(
+            rows, curves, target_accuracy_ratio=target_accuracy, prices_usd_per_hour=prices
+        )
     if as_json:
         print_json(
             {
@@ -65,6 +96,7 @@ def status(sweep: str | None, *, as_json: bool) -> None:
                 "remaining_s": snapshot.remaining_s,
                 "waiting": reasons[:_REASONS_SHOWN],
                 "measured": measured,
+                **({} if accurate is None else {"accurate": accurate}),
                 **found.to_json(),
             }
         )
@@ -74,6 +106,8 @@ def status(sweep: str | None, *, as_json: bool) -> None:
         _print_reasons(reasons)
     if measured:
         print_cells(measured)
+    if accurate is not None and target_accuracy is not None:
+        print_accurate_cells(accurate, target_accuracy)
     if found.machine_s:
         click.echo(_machine_time(found))
 

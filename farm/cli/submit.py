@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import MISSING, Column, json_option, print_json, print_table
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
+from farm.core.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
-from farm.submission import Plan, plan, read_sweep_file
+from farm.recommend.layout import layout_of
+from farm.submission import Plan, plan, read_sweep_file, within_memory
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -68,13 +70,18 @@ def submit(
         found, unknown_because = _expected(planned, prices_file, region)
         _print_plan(planned, found, unknown_because, as_json=as_json)
         return
-    from farm.store.engine import writing
+    from farm.store.agents import live_agents
+    from farm.store.engine import reading, writing
     from farm.submission import submit as submit_sweep
 
     loaded = settings()
     with store(loaded) as engine:
+        now = dt.datetime.now(dt.UTC)
+        with reading(engine) as session:
+            agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+        planned = within_memory(planned, agents)
         with writing(engine) as session:
-            submitted = submit_sweep(session, planned, now=dt.datetime.now(dt.UTC))
+            submitted = submit_sweep(session, planned, now=now)
         ring(loaded)
         result: dict[str, object] = {
             "sweep_id": submitted.sweep_id,
@@ -158,9 +165,13 @@ def _print_plan(
         ]
         for job in jobs
     ]
-    print_table(
-        _PLAN_COLUMNS, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs{_more(planned)}"
-    )
+    columns, setups = list(_PLAN_COLUMNS), [_setup(job) for job in jobs]
+    if any(setups):
+        columns.insert(3, Column("set up"))
+        rows = [
+            [*row[:3], text or MISSING, *row[3:]] for row, text in zip(rows, setups, strict=True)
+        ]
+    print_table(columns, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs{_more(planned)}")
     _print_skipped(skipped)
     if found is None:
         click.echo(f"expected time and cost are not known: {unknown_because}")
@@ -168,6 +179,13 @@ def _print_plan(
         from farm.cli.expected import print_expectation
 
         print_expectation(found)
+
+
+def _setup(job: JobSpec) -> str:
+    """Say by the keys of a sweep file how a strategy is set up, as far as it is not as usual."""
+    servers = f"server_count={job.server_count}" if job.server_count else None
+    network = f"network={job.interface}" if job.interface is not None else None
+    return ", ".join(filter(None, (servers, layout_of(job), network)))
 
 
 def _more(planned: Plan) -> str:

@@ -78,7 +78,7 @@ class SweepWatch:
         clock = time.monotonic()
         unfinished = [
             UnfinishedJob(
-                world_size=job.world_size,
+                rank_count=job.rank_count,
                 elapsed_s=(
                     clock - self._active_since.setdefault(job.id, clock)
                     if job.state in ACTIVE_JOB_STATES

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from farm.core.shared_cores import overlapping
+from farm.core.spec import TORCH, TORCH_VERSION
 from farm.core.views import LiveAgent, WaitingJob
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
@@ -51,7 +53,7 @@ class AgentPool:
         self.taken: set[str] = set()
         self.holders: dict[str, WaitingJob] = {}
         self.change_count = 0
-        self._overlaps = _overlapping([a for a in agents if a.is_idle or a.is_occupying])
+        self._overlaps = overlapping([a for a in agents if a.is_idle or a.is_occupying])
         # Agents that block fewest others first; then plain ones, to spare those with a GPU.
         self.agents = sorted(
             agents, key=lambda a: (len(self.overlaps(a)), len(a.capabilities), a.agent_id)
@@ -66,6 +68,8 @@ class AgentPool:
         self._versions = sorted(
             {kind[2] for kind in self._serving}, key=lambda v: v or "", reverse=True
         )
+        able = {capability for kind in self._serving for capability in kind[0]}
+        self._torch_versions = sorted(filter(_is_torch_version, able), reverse=True)
         self._wishes: dict[Wish, tuple[Wish, ...]] = {}
         self._free = {a.agent_id for a in self.agents if self.is_unblocked(a)}
         # By wish, in order: who was free when last looked at.
@@ -97,12 +101,20 @@ class AgentPool:
         Ranks of different versions would be refused before *go*, so that they are not put together.
         """
         wish = wish_of(job)
-        if job.world_size == 1 or len(self._versions) <= 1:
+        if job.rank_count == 1:
             return (wish,)
         if wish not in self._wishes:
-            of_one = [(wish[0], wish[1], frozenset({v})) for v in self._versions]
-            self._wishes[wish] = tuple(sorted(of_one, key=self.capacity, reverse=True))
+            of_one = self._of_one_version(wish)
+            most_first = tuple(sorted(of_one, key=self.capacity, reverse=True))
+            self._wishes[wish] = most_first if len(of_one) > 1 else (wish,)
         return self._wishes[wish]
+
+    def _of_one_version(self, wish: Wish) -> list[Wish]:
+        """Return the wish for each version of its framework; PyTorch's are capabilities."""
+        capabilities, labels, _ = wish
+        if TORCH in capabilities:
+            return [(capabilities | {v}, labels, frozenset()) for v in self._torch_versions]
+        return [(capabilities, labels, frozenset({v})) for v in self._versions]
 
     def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
         """Return free agents for all its ranks, or None."""
@@ -110,14 +122,14 @@ class AgentPool:
             for wish, others in groups:
                 free = [agent for agent in others if agent.agent_id in self._free]
                 limit = self.ranks_on_a_core(job, wish)
-                gang = list(itertools.islice(self.disjoint(free, limit), job.world_size))
-                if len(gang) == job.world_size:
+                gang = list(itertools.islice(self.disjoint(free, limit), job.rank_count))
+                if len(gang) == job.rank_count:
                     return self._spread(job, free, gang=gang, limit=limit)
             return None
         for wish in self.wishes(job):
             limit = self.ranks_on_a_core(job, wish)
             # Where more share a core, more of them may be found than for the jobs before.
-            if limit > 1 or job.world_size <= self._reach.get(wish, self.free_count):
+            if limit > 1 or job.rank_count <= self._reach.get(wish, self.free_count):
                 found = self._find(job, wish, limit=limit)
                 if found is not None:
                     return found
@@ -127,10 +139,10 @@ class AgentPool:
         candidates = self._candidates_for(wish)
         gone: list[str] = []
         free = self._still_free(candidates, gone)
-        gang = list(itertools.islice(self.disjoint(free, limit), job.world_size))
+        gang = list(itertools.islice(self.disjoint(free, limit), job.rank_count))
         for agent_id in gone:
             del candidates[agent_id]
-        if len(gang) == job.world_size:
+        if len(gang) == job.rank_count:
             return self._spread(job, candidates.values(), gang=gang, limit=limit)
         self._reach[wish] = len(gang)
         return None
@@ -146,8 +158,8 @@ class AgentPool:
             return gang
         free = (agent for agent in candidates if agent.agent_id in self._free)
         spread = self.disjoint(self._least_measured_first(job, free), limit)
-        chosen = list(itertools.islice(spread, job.world_size))
-        return chosen if len(chosen) == job.world_size else gang
+        chosen = list(itertools.islice(spread, job.rank_count))
+        return chosen if len(chosen) == job.rank_count else gang
 
     def _least_measured_first(
         self, job: WaitingJob, agents: Iterable[LiveAgent]
@@ -185,8 +197,8 @@ class AgentPool:
         for wish in self.wishes(job):
             others = [a for a in self._serving_for(wish) if a.agent_id not in job.avoid]
             spread = self.disjoint(others, self.ranks_on_a_core(job, wish))
-            count = sum(1 for _ in itertools.islice(spread, job.world_size))
-            if count == job.world_size:
+            count = sum(1 for _ in itertools.islice(spread, job.rank_count))
+            if count == job.rank_count:
                 found.append((wish, others))
         return found
 
@@ -203,7 +215,7 @@ class AgentPool:
         if job.waited_s < reserve_after_s:
             return
         for wish in self.wishes(job):
-            if self._reach.get(wish) != 0 and self.capacity(wish) >= job.world_size:
+            if self._reach.get(wish) != 0 and self.capacity(wish) >= job.rank_count:
                 self._hold(job, wish)
 
     def _hold(self, job: WaitingJob, wish: Wish) -> None:
@@ -233,7 +245,7 @@ class AgentPool:
             return 1
         if wish not in self._own_cores:
             self._own_cores[wish] = sum(1 for _ in self.disjoint(self._serving_for(wish), 1))
-        return -(-job.world_size // max(1, self._own_cores[wish]))
+        return -(-job.rank_count // max(1, self._own_cores[wish]))
 
     def disjoint(
         self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
@@ -281,20 +293,5 @@ class AgentPool:
         return sorted(itertools.chain(*suiting), key=lambda a: self._order[a.agent_id])
 
 
-def _overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
-    """Map each agent that shares a core with others to those others."""
-    machines: dict[str, list[LiveAgent]] = {}
-    for agent in agents:
-        machines.setdefault(agent.machine_id, []).append(agent)
-    overlaps: dict[str, dict[str, LiveAgent]] = {}
-    for neighbours in machines.values():
-        if len(neighbours) == 1:
-            continue
-        users: dict[int, list[LiveAgent]] = {}
-        for agent in neighbours:
-            for cpu in agent.cpus:
-                users.setdefault(cpu, []).append(agent)
-        for sharing in users.values():
-            for one, other in itertools.permutations(sharing, 2):
-                overlaps.setdefault(one.agent_id, {})[other.agent_id] = other
-    return overlaps
+def _is_torch_version(capability: str) -> bool:
+    return capability.startswith(TORCH_VERSION)

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Parameter counts depend on the data set's shape, so only a built model knows them."""
+    """`smallest_side`: of the images, in pixels, below which its layers have nothing left.
+
+    How large it is depends on the shape of the examples: see `farm.registry.model_size`.
+    """
 
     name: str
     summary: str
+    smallest_side: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +30,19 @@ class DatasetFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """What one rank sends per step on the critical path."""
+class GangShape:
+    """What of a configuration decides how much a strategy sends."""
 
-    messages: int
+    world_size: int
+    server_count: int = 0
+    steps_between_averages: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What one rank sends per step on the critical path; a mean where steps differ."""
+
+    messages: float
     bytes: float
 
 
@@ -44,6 +57,9 @@ class StrategyFacts:
     max_world_size: int | None = None
     is_synchronous: bool = True
     uses_servers: bool = False  # parameter servers beside the ranks that train
+    uses_replicas: bool = False  # several replicas within a rank
+    averages_weights: bool = False  # every so many steps
+    chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
 
     @property
     def uses_network(self) -> bool:

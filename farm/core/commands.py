@@ -11,7 +11,7 @@ from farm.core.spec import JobSpec, NetworkProfile
 class StartRank:
     token: int
     rank: int
-    world_size: int
+    rank_count: int
     roles: tuple[str, ...]  # the role processes of this rank, such as ("worker",)
     spec: JobSpec
     prepare_timeout_s: float
@@ -50,6 +50,7 @@ class Go:
     token: int
     cluster: dict[str, tuple[str, ...]]
     timeout_s: float  # until the first step is done
+    batch_weights: tuple[float, ...] | None = None  # see `farm.core.gang.batch_weights`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """A machine against its own past: the fixed piece of work that an agent does before each attempt.
 
 The same work taking longer means a slower machine: a neighbour, a lower clock, another host under
-the VM. Machines are never compared with each other.
+the VM. No machine is judged by another one; only to share a batch by speed are they compared, by
+their cores over this time, which does not see a GPU: see `farm.core.gang.batch_weights`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class ControlRun:
 
     control_s: float
     past_s: tuple[float, ...]
+    core_count: int = 1  # each did the work by itself, at the same time as the others
 
     @property
     def ratio(self) -> float | None:

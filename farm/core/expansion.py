@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from farm.core.catalogue import Catalogue, StrategyFacts
-from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.core.spec import BatchSplit, JobSpec, NetworkProfile, ServerPlacement
 from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec
+from farm.core.sweep_axes import AXES, CELL_AXES, NETWORK_AXES
 from farm.core.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 
@@ -75,6 +78,36 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
     )
 
 
+def without_jobs(
+    expansion: Expansion, sweep: SweepSpec, reasons: Mapping[int, InvalidSpec]
+) -> Expansion:
+    """Return it without the jobs that have a reason, by their places in `expansion.jobs`.
+
+    Raises:
+        InvalidSpec: the sweep does not say `skip_impossible`, or no job is left.
+    """
+    if not reasons:
+        return expansion
+    if not sweep.skip_impossible or len(reasons) == len(expansion.jobs):
+        raise next(iter(reasons.values()))
+    impossible = {_shown(expansion.jobs[place]): str(why) for place, why in reasons.items()}
+    jobs = tuple(job for place, job in enumerate(expansion.jobs) if place not in reasons)
+    return dataclasses.replace(
+        expansion,
+        jobs=jobs,
+        max_job_count=_max_job_count(sweep, jobs),
+        impossible=(
+            *expansion.impossible,
+            *(Impossible(cell=cell, reason=reason) for cell, reason in impossible.items()),
+        ),
+    )
+
+
+def _shown(job: JobSpec) -> str:
+    names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
+    return " ".join(f"{name}={getattr(job, name)}" for name in names)
+
+
 def _max_repetitions(sweep: SweepSpec) -> int:
     return sweep.repetitions if sweep.precision is None else sweep.precision.max_repetitions
 
@@ -88,20 +121,7 @@ def _max_job_count(sweep: SweepSpec, jobs: tuple[JobSpec, ...]) -> int:
 
 
 def _cell_count(case: CaseSpec) -> int:
-    axes: tuple[Sized, ...] = (
-        case.models,
-        case.datasets,
-        case.strategies,
-        case.world_sizes,
-        case.global_batch_sizes,
-        case.server_counts,
-        case.training_passes,
-        case.one_way_delays_s,
-        case.jitters_s,
-        case.packet_loss_ratios,
-        case.bandwidths_bytes_per_s,
-    )
-    return math.prod(len(axis) for axis in axes)
+    return math.prod(len(getattr(case, axis.attribute)) for axis in AXES)
 
 
 def _check_seeds(sweep: SweepSpec) -> None:
@@ -115,62 +135,48 @@ def _check_seeds(sweep: SweepSpec) -> None:
 
 def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[Cell]:
     for i, case in enumerate(sweep.cases):
-        for point in itertools.product(
-            case.models,
-            case.datasets,
-            case.strategies,
-            case.world_sizes,
-            case.global_batch_sizes,
-            case.server_counts,
-            case.training_passes,
-            _networks(case),
-        ):
-            yield _cell(i, point, case.emulator, catalogue.strategies.get(point[2]))
+        axes = [getattr(case, axis.attribute) for axis in CELL_AXES]
+        for *point, network in itertools.product(*axes, _networks(case)):
+            fields: dict[str, Any] = {
+                axis.field: value for axis, value in zip(CELL_AXES, point, strict=True)
+            }
+            fields["network"] = network
+            yield _cell(i, fields, case.emulator, catalogue.strategies.get(fields["strategy"]))
 
 
 def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
+    axes = [getattr(case, axis.attribute) for axis in NETWORK_AXES]
+    fields = [axis.field for axis in NETWORK_AXES]
     profiles = [
-        NetworkProfile(
-            one_way_delay_s=one_way_delay_s,
-            jitter_s=jitter_s,
-            packet_loss_ratio=packet_loss_ratio,
-            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        )
-        for one_way_delay_s, jitter_s, packet_loss_ratio, bandwidth_bytes_per_s in (
-            itertools.product(
-                case.one_way_delays_s,
-                case.jitters_s,
-                case.packet_loss_ratios,
-                case.bandwidths_bytes_per_s,
-            )
-        )
+        NetworkProfile(**dict(zip(fields, point, strict=True)))
+        for point in itertools.product(*axes)
     ]
     return [None if profile.is_untouched else profile for profile in profiles]
 
 
 def _cell(
-    case: int,
-    point: tuple[str, str, str, int, int, int, TrainingPass, NetworkProfile | None],
-    emulator: str | None,
-    facts: StrategyFacts | None,
+    case: int, fields: dict[str, Any], emulator: str | None, facts: StrategyFacts | None
 ) -> Cell:
-    model, dataset, strategy, world_size, batch, server_count, training_pass, network = point
-    if facts is not None and not facts.uses_servers:
-        server_count = 0
-        if not facts.uses_network or world_size == 1:
-            network = None  # there is nobody to talk to
-    return Cell(
-        case=case,
-        model=model,
-        dataset=dataset,
-        strategy=strategy,
-        world_size=world_size,
-        global_batch_size=batch,
-        server_count=server_count,
-        network=network,
-        emulator=None if network is None else emulator,
-        training_pass=training_pass,
-    )
+    """Build a cell, without the axes that do not apply to its strategy.
+
+    An unknown strategy, which is refused later, has none of them.
+    """
+    uses_servers = facts is not None and facts.uses_servers
+    if not uses_servers:
+        fields |= {"server_count": 0, "server_placement": ServerPlacement.COLLOCATED}
+    elif fields["server_count"] is None:
+        fields["server_count"] = 1
+    if facts is None or not facts.uses_replicas:
+        fields["replicas_per_rank"] = 1
+    if facts is None or not facts.averages_weights:
+        fields["steps_between_averages"] = 1
+    if facts is None or not facts.is_synchronous or fields["world_size"] == 1:
+        fields["batch_split"] = BatchSplit.EVEN  # each rank goes at its own pace, or is alone
+    is_alone = fields["world_size"] == 1 and not uses_servers
+    if facts is not None and (not facts.uses_network or is_alone):
+        fields |= {"network": None, "interface": None}  # there is nobody to talk to
+    network = fields["network"]
+    return Cell(case=case, emulator=None if network is None else emulator, **fields)
 
 
 def _jobs(
@@ -189,16 +195,11 @@ def _jobs(
 def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
     case = sweep.cases[cell.case]
     examples_count = catalogue.datasets[cell.dataset].train_examples_count
+    axes: dict[str, Any] = {axis.field: getattr(cell, axis.field) for axis in CELL_AXES}
     return JobSpec(
-        model=cell.model,
-        dataset=cell.dataset,
-        strategy=cell.strategy,
-        world_size=cell.world_size,
-        global_batch_size=cell.global_batch_size,
-        server_count=cell.server_count,
+        **axes,
         network=cell.network,
         emulator=cell.emulator,
-        training_pass=cell.training_pass,
         steps=case.steps,
         epochs=case.epochs,
         warmup_step_count=case.warmup_step_count,
@@ -217,15 +218,9 @@ def _identity(job: JobSpec) -> tuple[object, ...]:
 
 def _cell_identity(job: JobSpec) -> tuple[object, ...]:
     return (
-        job.model,
-        job.dataset,
-        job.strategy,
-        job.world_size,
-        job.global_batch_size,
-        job.server_count,
+        *(getattr(job, axis.field) for axis in CELL_AXES),
         job.network,
         job.emulator,
-        job.training_pass,
         job.steps,
         job.epochs,
         job.warmup_step_count,

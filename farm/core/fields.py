@@ -6,10 +6,11 @@ Here milliseconds, percent and megabits become seconds, ratios and bytes per sec
 from __future__ import annotations
 
 import difflib
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from farm.core.spec import EMULATORS, MAX_ONE_WAY_DELAY_S, TrainingPass
+from farm.core.spec import EMULATORS, MAX_ONE_WAY_DELAY_S, NETWORK_NAME
 from farm.errors import InvalidSpec
 
 MAX_NAME_CHARACTERS = 200
@@ -20,6 +21,7 @@ MAX_PRECISION_PERCENT = 50
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", bound=enum.Enum)
 Read = Callable[[object, str], _T]  # of the value and the name of its field
 
 
@@ -151,12 +153,24 @@ def read_bandwidth_bytes_per_s(value: object, where: str) -> float | None:
     return float(number * _BYTES_PER_S_IN_ONE_MBIT_PER_S)
 
 
-def read_pass(value: object, where: str) -> TrainingPass:
-    try:
-        return TrainingPass(value)
-    except ValueError:
-        allowed = " or ".join(repr(p.value) for p in TrainingPass)
-        raise InvalidSpec(where, value, allowed) from None
+def choice(kind: type[_E]) -> Read[_E]:
+    """Read one of the values of an enumeration."""
+
+    def read(value: object, where: str) -> _E:
+        try:
+            return kind(value)
+        except ValueError:
+            allowed = " or ".join(repr(member.value) for member in kind)
+            raise InvalidSpec(where, value, allowed) from None
+
+    return read
+
+
+def read_network_name(value: object, where: str) -> str:
+    if not isinstance(value, str) or not NETWORK_NAME.fullmatch(value):
+        expected = "the name of a network of the agents: letters, digits, '.', '_' and '-'"
+        raise InvalidSpec(where, value, expected)
+    return value
 
 
 def read_labels(value: object, where: str) -> dict[str, str]:

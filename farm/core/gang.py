@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from farm.core.barriers import Limits, barrier_limit_s
 from farm.core.commands import Command, Go, Peers, RankAddress, Shape, StartRank
 from farm.core.lifecycle import AttemptState
+from farm.core.spec import BatchSplit
 from farm.core.views import AttemptView
+from farm.errors import InvalidSpec
 
 
 def cluster_spec(
@@ -26,24 +28,49 @@ def cluster_spec(
     return cluster
 
 
+def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
+    """Return the share of a global batch that each rank that trains takes, the sum being 1.
+
+    In proportion to its speed: how often in a second its cores together could do the fixed piece of
+    work of its control run, which each of them does by itself. None where the batch is shared
+    evenly, and where a rank's speed is not known.
+    """
+    if attempt.spec.batch_split is BatchSplit.EVEN:
+        return None
+    training = attempt.ranks[: attempt.spec.world_size]
+    speeds = [
+        r.control.core_count / r.control.control_s
+        for r in training
+        if r.control is not None and r.control.control_s > 0
+    ]
+    if len(speeds) < len(training):
+        return None
+    return tuple(speed / sum(speeds) for speed in speeds)
+
+
 def command_for(
     attempt: AttemptView,
     state: AttemptState,
     rank: int,
     *,
-    roles: Sequence[tuple[str, ...]],
     limits: Limits,
 ) -> Command | None:
     """Return what a rank is told when its attempt is in `state`; None when there is nothing.
 
     Every rank has reported its address once the attempt is beyond `preparing`.
+
+    Raises:
+        InvalidSpec: the attempt has more or fewer ranks than its job needs.
     """
     if state is AttemptState.PREPARING:
+        wanted = attempt.spec.rank_count
+        if len(attempt.ranks) != wanted:  # leased by a version that knew no servers apart
+            raise InvalidSpec("ranks", len(attempt.ranks), f"{wanted}, as the job asks for")
         return StartRank(
             token=attempt.token,
             rank=rank,
-            world_size=len(attempt.ranks),
-            roles=roles[rank],
+            rank_count=len(attempt.ranks),
+            roles=attempt.spec.roles[rank],
             spec=attempt.spec,
             prepare_timeout_s=limits.prepare_s,
         )
@@ -57,7 +84,8 @@ def command_for(
     if state is AttemptState.STARTING:
         return Go(
             token=attempt.token,
-            cluster=cluster_spec(addresses, roles),
+            cluster=cluster_spec(addresses, attempt.spec.roles),
             timeout_s=barrier_limit_s(attempt, state, limits=limits),
+            batch_weights=batch_weights(attempt),
         )
     return None

@@ -67,6 +67,10 @@ class ImportedMeasurement:
     fingerprint: str | None = None
     world_size: int
     server_count: int = 0
+    server_placement: str | None = None
+    replicas_per_rank: int | None = None
+    steps_between_averages: int | None = None
+    batch_split: str | None = None
     global_batch_size: int
     one_way_delay_s: float = 0.0
     jitter_s: float = 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from farm.core.codec import from_json, to_json
 from farm.errors import InvalidSpec
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 
 
 def seal(message: object) -> dict[str, object]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.core.intervals import median_interval
-from farm.core.measurement import RankOutcome, mean, timed_samples
+from farm.core.means import mean
+from farm.core.measurement import RankOutcome, timed_samples
 from farm.core.outliers import Outliers, find_outliers
 from farm.core.reports import Sample
 
@@ -118,9 +119,16 @@ class _Finding:
 
 
 def judge(
-    ranks: Sequence[RankEvidence], *, timed_steps_s: Sequence[float], limits: NoiseLimits
+    ranks: Sequence[RankEvidence],
+    *,
+    timed_steps_s: Mapping[int, Sequence[float]],
+    limits: NoiseLimits,
 ) -> Verdict:
-    """Judge a successful attempt. `timed_steps_s` are rank 0's, in their order."""
+    """Judge a successful attempt.
+
+    `timed_steps_s`: of the ranks that tell the gang's time, rank 0 alone where they step together.
+    Each is held against its own median: ranks out of step differ without being disturbed.
+    """
     findings = []
     for evidence in ranks:
         rank, agent_id = evidence.outcome.rank, evidence.agent_id
@@ -130,17 +138,20 @@ def judge(
             _of_holes(evidence.outcome, limits),
         ]
         findings += _findings(measures, rank=rank, where=_place(rank, agent_id))
-    outliers = find_outliers(timed_steps_s)
-    of_steps = _of_outliers(outliers, step_count=len(timed_steps_s), limits=limits)
-    findings += _findings([of_steps], rank=None, where="rank 0")
-    low_s, high_s = median_interval(timed_steps_s) or (None, None)
+    outliers = {rank: find_outliers(times_s) for rank, times_s in timed_steps_s.items()}
+    for rank, found in outliers.items():
+        of_steps = _of_outliers(found, step_count=len(timed_steps_s[rank]), limits=limits)
+        findings += _findings([of_steps], rank=None, where=f"rank {rank}")
+    pooled = [time_s for times_s in timed_steps_s.values() for time_s in times_s]
+    low_s, high_s = median_interval(pooled) or (None, None)
+    largest_s = [found.largest_s for found in outliers.values() if found.largest_s is not None]
     ratios = [e.control.ratio for e in ranks if e.control is not None]
     return Verdict(
         flags=tuple(finding.flag for finding in findings),
         voids=_voids(findings, limits),
         control_ratio=max((ratio for ratio in ratios if ratio is not None), default=None),
-        outlier_step_count=outliers.count if timed_steps_s else None,
-        largest_outlier_s=outliers.largest_s,
+        outlier_step_count=sum(o.count for o in outliers.values()) if pooled else None,
+        largest_outlier_s=max(largest_s, default=None),
         step_time_low_s=low_s,
         step_time_high_s=high_s,
     )

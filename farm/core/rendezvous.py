@@ -17,6 +17,7 @@ from farm.core.barriers import BARRIERS, Limits, barrier_limit_s
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.network_check import RankNetwork, find_deviations, find_leftovers
 from farm.core.noise import Flag, control_voids
+from farm.core.spec import BatchSplit
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
@@ -100,6 +101,14 @@ def _drift(attempt: AttemptView, limits: Limits) -> End | None:
     """
     if attempt.state is not AttemptState.MEASURING:
         return None
+    if attempt.spec.batch_split is BatchSplit.BY_SPEED:
+        unknown = [r for r in attempt.ranks[: attempt.spec.world_size] if r.control is None]
+        if unknown:
+            names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in unknown)
+            return _lost(
+                FailureKind.REFUSED,
+                f"batch_split 'by_speed': no control run, which tells the speed, of {names}",
+            )
     runs = [(r.rank, r.agent_id, r.control) for r in attempt.ranks]
     flags = control_voids(runs, limits.noise)
     return voided(flags) if flags else None

@@ -21,6 +21,7 @@ class Prepared:
     address: RankAddress
     framework: str
     dataset: DatasetSource
+    model_sha256: str | None = None
     prepare_s: float
 
 

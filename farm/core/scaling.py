@@ -44,19 +44,22 @@ class Workload:
     global_batch_size: int
 
 
+# How one machine was set up, where rows have these columns.
+_SET_UP = ("placement", "replicas_per_rank")
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
 
 
 def baselines(measurements: Iterable[Measured]) -> Baselines:
     """Return the throughput of one machine by workload: the median of its repetitions.
 
-    Where several strategies ran on one machine, the best of them is what a gang has to beat.
+    Where several strategies ran on one machine, or one in several ways, the best of them is what a
+    gang has to beat.
     """
-    groups: dict[tuple[Workload, str | None], list[float]] = {}
+    groups: dict[tuple[Workload, tuple[object, ...]], list[float]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
-            key = (workload(row), row.strategy)
-            groups.setdefault(key, []).append(row.throughput_examples_per_s)
+            way = (row.strategy, *(getattr(row, name, None) for name in _SET_UP))
+            groups.setdefault((workload(row), way), []).append(row.throughput_examples_per_s)
     best: dict[Workload, float] = {}
     for (work, _), throughputs in groups.items():
         best[work] = max(best.get(work, 0.0), statistics.median(throughputs))

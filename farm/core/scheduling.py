@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from farm.core.agent_pool import AgentPool, Wish, suits, wish_of
+from farm.core.spec import TORCH, TORCH_VERSION
 from farm.core.views import LiveAgent, WaitingJob
 
 
@@ -63,7 +64,7 @@ def explain(
             pool.take(gang)
             continue
         # Jobs that ask for the same while nothing changes wait for the same.
-        question = (wish_of(job), job.avoid, job.world_size, pool.change_count)
+        question = (wish_of(job), job.avoid, job.rank_count, pool.change_count)
         if question not in known:
             known[question] = _reason(job, pool)
         reasons[job.job_id] = known[question]
@@ -80,7 +81,7 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     able = [agent for agent in pool.agents if suits(agent, wish_of(job))]
     if not able:
         return _nobody_suits(job, pool.agents)
-    needed = job.world_size
+    needed = job.rank_count
     wishes = [wish for wish in pool.wishes(job) if pool.capacity(wish) >= needed]
     if not wishes:
         return _too_narrow(job, pool, able)
@@ -117,18 +118,23 @@ def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
 
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
-    needed = f"needs {_agents(job.world_size)}{_with(job)}"
+    needed = f"needs {_agents(job.rank_count)}{_with(job)}"
     capacity = pool.capacity(wish_of(job))
-    if capacity < job.world_size:
+    if capacity < job.rank_count:
         return f"{needed}; the farm has {_shortage(able, capacity)}"
     counts = [(pool.capacity(wish), wish) for wish in pool.wishes(job)]
     parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
-    return f"{needed} of one TensorFlow version; the farm has {' and '.join(parts)}"
+    framework = "PyTorch" if TORCH in job.requires else "TensorFlow"
+    return f"{needed} of one {framework} version; the farm has {' and '.join(parts)}"
 
 
 def _of_version(wish: Wish) -> str:
     """Say which version a wish is for; nothing where it is left open."""
-    return "".join(f" with {v}" if v else " without TensorFlow" for v in wish[2])
+    capabilities, _, versions = wish
+    for capability in capabilities:
+        if capability.startswith(TORCH_VERSION):
+            return f" with {capability.removeprefix(TORCH_VERSION)}"
+    return "".join(f" with {v}" if v else " without TensorFlow" for v in versions)
 
 
 def _nobody_suits(job: WaitingJob, agents: Collection[LiveAgent]) -> str:

@@ -17,6 +17,8 @@ class StudyRun:
     connections, `wire_bytes_per_step` all that left its interface, headers and what was sent
     again too. `rank_0_compute_s` is what of a profiled step rank 0 spent outside of collectives,
     `other_ranks_compute_s` the mean of the others'. `flags`: the kinds of what disturbed it.
+
+    What came after the first study has a default, and may be absent from a file.
     """
 
     job_id: int
@@ -53,3 +55,17 @@ class StudyRun:
     tensorflow_version: str | None
     python_version: str | None
     benchfarm_version: str | None
+    framework: str | None = None
+    server_count: int | None = None
+    server_placement: str | None = None
+    replicas_per_rank: int | None = None
+    steps_between_averages: int | None = None
+    epochs: int | None = None
+    accuracy: float | None = None
+    received_bytes_per_step: float | None = None
+    idle_ratio: float | None = None
+    push_s: float | None = None
+    pull_s: float | None = None
+    update_count: int | None = None
+    staleness_mean: float | None = None
+    staleness_max: int | None = None

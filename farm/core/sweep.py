@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from farm.core.fields import (
     axis,
-    read_bandwidth_bytes_per_s,
-    read_delay_s,
     read_emulator,
     read_flag,
     read_labels,
-    read_loss_ratio,
     read_name,
-    read_pass,
     read_precision_ratio,
     read_time_limit_s,
     refuse_unknown,
@@ -26,11 +23,11 @@ from farm.core.fields import (
     whole,
 )
 from farm.core.precision import LEAST_REPETITIONS, Precision
-from farm.core.spec import (
-    MAX_GLOBAL_BATCH_SIZE,
-    MAX_STEPS,
-    MAX_WORLD_SIZE,
-    TrainingPass,
+from farm.core.spec import MAX_STEPS, BatchSplit, OperatorPlacement, ServerPlacement, TrainingPass
+from farm.core.sweep_axes import (
+    AXES,
+    DEFAULT_REPLICAS_PER_RANK,
+    DEFAULT_STEPS_BETWEEN_AVERAGES,
 )
 from farm.errors import InvalidSpec
 
@@ -50,7 +47,13 @@ class CaseSpec:
     strategies: tuple[str, ...]
     world_sizes: tuple[int, ...]
     global_batch_sizes: tuple[int, ...]
-    server_counts: tuple[int, ...] = (0,)
+    server_counts: tuple[int | None, ...] = (None,)  # None: one, for strategies that use servers
+    server_placements: tuple[ServerPlacement, ...] = (ServerPlacement.COLLOCATED,)
+    replicas_per_rank: tuple[int, ...] = (DEFAULT_REPLICAS_PER_RANK,)
+    steps_between_averages: tuple[int, ...] = (DEFAULT_STEPS_BETWEEN_AVERAGES,)
+    placements: tuple[OperatorPlacement, ...] = (OperatorPlacement.SOFT,)
+    batch_splits: tuple[BatchSplit, ...] = (BatchSplit.EVEN,)
+    interfaces: tuple[str | None, ...] = (None,)
     one_way_delays_s: tuple[float, ...] = (0.0,)
     jitters_s: tuple[float, ...] = (0.0,)
     packet_loss_ratios: tuple[float, ...] = (0.0,)
@@ -157,31 +160,13 @@ def _parse_case(case: object, where: str) -> CaseSpec:
     at = f"{where}."
     count = whole(1, MAX_STEPS)
     default_steps = None if "epochs" in case else DEFAULT_STEPS
+    axes: dict[str, Any] = {
+        one.attribute: axis(case, one.key, where=at, read=one.read, default=one.default)
+        for one in AXES
+    }
     return CaseSpec(
-        models=axis(case, "model", where=at, read=read_name),
-        datasets=axis(case, "dataset", where=at, read=read_name),
-        strategies=axis(case, "strategy", where=at, read=read_name),
-        world_sizes=axis(case, "world_size", where=at, read=whole(1, MAX_WORLD_SIZE)),
-        global_batch_sizes=axis(
-            case, "global_batch_size", where=at, read=whole(1, MAX_GLOBAL_BATCH_SIZE)
-        ),
-        server_counts=axis(
-            case, "server_count", where=at, read=whole(0, MAX_WORLD_SIZE), default=(0,)
-        ),
-        one_way_delays_s=axis(
-            case, "one_way_delay_ms", where=at, read=read_delay_s, default=(0.0,)
-        ),
-        jitters_s=axis(case, "jitter_ms", where=at, read=read_delay_s, default=(0.0,)),
-        packet_loss_ratios=axis(
-            case, "packet_loss_percent", where=at, read=read_loss_ratio, default=(0.0,)
-        ),
-        bandwidths_bytes_per_s=axis(
-            case, "bandwidth_mbit_per_s", where=at, read=read_bandwidth_bytes_per_s, default=(None,)
-        ),
+        **axes,
         emulator=scalar(case, "emulator", where=at, read=read_emulator, default=None),
-        training_passes=axis(
-            case, "pass", where=at, read=read_pass, default=(TrainingPass.FORWARD_BACKWARD,)
-        ),
         steps=scalar(case, "steps", where=at, read=count, default=default_steps),
         epochs=scalar(case, "epochs", where=at, read=count, default=None),
         warmup_step_count=scalar(
@@ -204,22 +189,6 @@ _SWEEP_FIELDS = (
     "case",
 )
 _CASE_FIELDS = (
-    "model",
-    "dataset",
-    "strategy",
-    "world_size",
-    "global_batch_size",
-    "server_count",
-    "one_way_delay_ms",
-    "jitter_ms",
-    "packet_loss_percent",
-    "bandwidth_mbit_per_s",
-    "pass",
-    "emulator",
-    "steps",
-    "epochs",
-    "warmup_steps",
-    "seed",
-    "labels",
-    "time_limit_s",
+    *(one.key for one in AXES),
+    *("emulator", "steps", "epochs", "warmup_steps", "seed", "labels", "time_limit_s"),
 )

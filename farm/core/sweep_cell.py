@@ -8,15 +8,21 @@ from dataclasses import dataclass
 
 from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.fields import did_you_mean
+from farm.core.model_files import file_of
 from farm.core.spec import (
     LEAST_BANDWIDTH_BYTES_PER_S,
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
     TCP_PROXY,
     VDE_LINK,
+    BatchSplit,
     NetworkProfile,
+    OperatorPlacement,
+    ServerPlacement,
     TrainingPass,
 )
 from farm.errors import InvalidSpec
+
+MAX_SERVERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +39,29 @@ class Cell:
     network: NetworkProfile | None
     emulator: str | None
     training_pass: TrainingPass
+    server_placement: ServerPlacement = ServerPlacement.COLLOCATED
+    replicas_per_rank: int = 1
+    steps_between_averages: int = 1
+    placement: OperatorPlacement = OperatorPlacement.SOFT
+    batch_split: BatchSplit = BatchSplit.EVEN
+    interface: str | None = None
 
     def __str__(self) -> str:
         names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
         shown = [f"{name}={getattr(self, name)}" for name in names]
         if self.server_count:
-            shown.append(f"server_count={self.server_count}")
+            where = self.server_placement.value
+            shown += [f"server_count={self.server_count}", f"server_placement={where}"]
+        if self.replicas_per_rank > 1:
+            shown.append(f"replicas_per_rank={self.replicas_per_rank}")
+        if self.steps_between_averages > 1:
+            shown.append(f"steps_between_averages={self.steps_between_averages}")
+        if self.placement is not OperatorPlacement.SOFT:
+            shown.append(f"placement={self.placement.value}")
+        if self.batch_split is not BatchSplit.EVEN:
+            shown.append(f"batch_split={self.batch_split.value}")
+        if self.interface is not None:
+            shown.append(f"network={self.interface}")
         if self.network is not None:
             asked = dataclasses.asdict(self.network).items()
             shown += [f"{name}={value:g}" for name, value in asked if value]
@@ -47,21 +70,26 @@ class Cell:
 
 def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
     """Say why a cell cannot run, or None when it can."""
+    problem = _problem_of_model(cell, catalogue)
+    if problem is not None:
+        return problem
     known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
-        ("model", cell.model, catalogue.models),
         ("dataset", cell.dataset, catalogue.datasets),
         ("strategy", cell.strategy, catalogue.strategies),
     )
     for field, name, entries in known:
         if name not in entries:
-            hint = did_you_mean(name, entries)
-            return InvalidSpec(field, name, f"one of {', '.join(entries)}{hint}")
-    facts = catalogue.strategies[cell.strategy]
-    problem = _problem_of_width(cell, facts) or _problem_of_network(cell)
+            return _unknown(field, name, entries)
+    problem = _problem_of_images(cell, catalogue)
     if problem is not None:
         return problem
-    if cell.global_batch_size < cell.world_size:
-        expected = f"at least {cell.world_size}, one example for each replica"
+    facts = catalogue.strategies[cell.strategy]
+    problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
+    if problem is not None:
+        return problem
+    replica_count = cell.world_size * cell.replicas_per_rank
+    if cell.global_batch_size < replica_count:
+        expected = f"at least {replica_count}, one example for each replica"
         return InvalidSpec("global_batch_size", cell.global_batch_size, expected)
     examples_count = catalogue.datasets[cell.dataset].train_examples_count
     if cell.global_batch_size > examples_count and not repeat:
@@ -71,6 +99,33 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
             f"at most {examples_count}, the examples of '{cell.dataset}', without repeat = true",
         )
     return None
+
+
+def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:
+    return InvalidSpec(field, name, f"one of {', '.join(entries)}{did_you_mean(name, entries)}")
+
+
+def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    try:
+        is_file = file_of(cell.model) is not None
+    except InvalidSpec as error:
+        return error
+    return (
+        None
+        if is_file or cell.model in catalogue.models
+        else _unknown("model", cell.model, catalogue.models)
+    )
+
+
+def _problem_of_images(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    """Say that a model's layers would have nothing left of the images; a user's own says itself."""
+    model = catalogue.models.get(cell.model)
+    height, width, _ = catalogue.datasets[cell.dataset].example_shape
+    if model is None or min(height, width) >= model.smallest_side:
+        return None
+    side = model.smallest_side
+    expected = f"images of at least {side}x{side} for model '{model.name}', not of {height}x{width}"
+    return InvalidSpec("dataset", cell.dataset, expected)
 
 
 def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
@@ -84,10 +139,13 @@ def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     if facts.uses_servers and cell.server_count < 1:
         expected = f"at least 1 for strategy '{facts.name}'"
         return InvalidSpec("server_count", cell.server_count, expected)
+    if cell.server_count > MAX_SERVERS:
+        expected = f"at most {MAX_SERVERS}"
+        return InvalidSpec("server_count", cell.server_count, expected)
     return None
 
 
-def _problem_of_network(cell: Cell) -> InvalidSpec | None:
+def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     """Say what no emulator can do, or not the one that is asked for."""
     network = cell.network
     if network is None:
@@ -107,6 +165,9 @@ def _problem_of_network(cell: Cell) -> InvalidSpec | None:
     if network.packet_loss_ratio:
         expected = f"0 for the emulator '{TCP_PROXY}', which cannot lose packets"
         return InvalidSpec("packet_loss_percent", network.packet_loss_ratio * 100, expected)
+    if facts.chooses_ports:
+        expected = f"one that shapes every port, for strategy '{facts.name}'"
+        return InvalidSpec("emulator", cell.emulator, expected)
     if cell.server_count:
         # Servers and ranks of one machine would reach each other without its proxy.
         expected = f"0 for the emulator '{TCP_PROXY}'"

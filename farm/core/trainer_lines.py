@@ -32,6 +32,7 @@ class FailureKind(enum.Enum):
     TIME_LIMIT = "time_limit"  # it made progress, but was not done within the job's limit
 
     DATASET_MISSING = "dataset_missing"  # this agent lacks the data set's files
+    MODEL_MISSING = "model_missing"  # or the file of a user's own model, or does not allow it
 
     PEER_LOST = "peer_lost"  # a collective failed because another rank went away
     KILLED = "killed"  # an unexplained signal
@@ -66,6 +67,7 @@ class Assignment:
     role: str = "worker"
     cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
+    model_file: str | None = None  # where this agent has the file that the job's model names
     interface: str = "lo"  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
 
@@ -76,6 +78,7 @@ class GoLine:
 
     cluster: dict[str, tuple[str, ...]]
     task_index: int
+    batch_weights: tuple[float, ...] | None = None  # of each rank that trains; None: even
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,7 @@ class Ready:
     import_s: float
     framework: str  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
+    model_sha256: str | None = None  # of the file, if the model is a user's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +156,32 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
-    """Where the time of a synchronous step goes, from steps run under the profiler."""
+    """Where the time of a step goes, from steps run under the profiler.
+
+    `idle_ratios`: of each of them, the share in which this rank computed nothing.
+    """
 
     step_count: int
     step_time_s: float  # median while profiled: beside the plain median it states the cost
     compute_s: float  # per step: everything that is not communication
     communication_s: float  # per step: inside collectives, transfer and waiting together
+    idle_ratios: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What a strategy has counted of one rank's exchange, over the timed steps.
+
+    `push_s` and `pull_s` are means per step: sending, and waiting for and receiving what comes
+    back; None where the strategy cannot tell. `staleness_counts[k]` is how many of this rank's
+    updates were applied to weights that others had updated k times since it read them; None for
+    synchronous strategies, whose gradients are never stale.
+    """
+
+    update_count: int  # weight updates that this rank's steps have had a part in
+    push_s: float | None = None
+    pull_s: float | None = None
+    staleness_counts: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +201,7 @@ class TrainerResult:
     peak_resident_bytes: int
     seed: int
     profile: StepProfile | None = None
+    exchange: Exchange | None = None
     details: dict[str, object] = field(default_factory=dict)
 
 

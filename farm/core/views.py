@@ -22,7 +22,7 @@ class WaitingJob:
     """
 
     job_id: int
-    world_size: int
+    rank_count: int  # agents that its gang needs
     requires: frozenset[str] = frozenset()  # capabilities, such as "network"
     labels: frozenset[tuple[str, str]] = frozenset()
     avoid: frozenset[str] = frozenset()  # agents that failed it: only if there are no others
@@ -42,6 +42,7 @@ class LiveAgent:
     capabilities: frozenset[str] = frozenset()
     labels: frozenset[tuple[str, str]] = frozenset()
     fingerprint: str = ""  # of its hardware
+    memory_bytes: int | None = None  # where its models lie; None: not known, as of GPUs
     framework_version: str | None = None  # TensorFlow's; the ranks of a gang have the same one
     is_idle: bool
     is_occupying: bool  # leased or not yet clean: its cores are taken
@@ -60,8 +61,9 @@ class RankView:
     succeeded: bool = False  # ended with a result
     failure: Failure | None = None  # ended with a failure
     ended_age_s: float | None = None  # since its end was stored
-    framework: str | None = None  # name and version, once it is prepared
-    control: ControlRun | None = None  # only while its attempt waits at the barrier after it
+    framework: str | None = None  # name and version, and of a user's model which, once prepared
+    # Only while its attempt waits at the barrier after it, and until shares by speed are told.
+    control: ControlRun | None = None
     untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged
     shaped: tuple[PeerRtt, ...] = ()
     bandwidths: tuple[PeerBandwidth, ...] = ()

@@ -6,12 +6,21 @@ and a column that is not there say the same: the default, or that nothing is kno
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from farm.core import fields
-from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE
+from farm.core.spec import (
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_REPLICAS_PER_RANK,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+    BatchSplit,
+    ServerPlacement,
+    TrainingPass,
+)
 from farm.errors import InvalidSpec
 
 _T = TypeVar("_T")
@@ -70,11 +79,19 @@ def _in_unit(read: Callable[[object, str], _T]) -> Callable[[str, str], _T]:
     return lambda text, where: read(number(text, where), where)
 
 
+def _one_of(kind: type[enum.Enum]) -> Callable[[str, str], str]:
+    """Read one of the values of an enumeration, as the text it is stored as."""
+    read = fields.choice(kind)
+    return lambda text, where: str(read(text.lower(), where).value)
+
+
+_read_pass = fields.choice(TrainingPass)
+
 # Column: the field it becomes, and how. What is measured has its ranges in farm.core.imported.
 CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
     "model": ("model", name()),
     "dataset": ("dataset", name()),
-    "pass": ("training_pass", lambda text, where: fields.read_pass(text.lower(), where)),
+    "pass": ("training_pass", lambda text, where: _read_pass(text.lower(), where)),
     "framework": ("framework", name()),
     "strategy": ("strategy", name()),
     "placement": ("placement", name()),
@@ -82,6 +99,10 @@ CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
     "instance_type": ("instance_type", name()),
     "world_size": ("world_size", whole(1, MAX_WORLD_SIZE)),
     "server_count": ("server_count", whole(0, MAX_WORLD_SIZE)),
+    "server_placement": ("server_placement", _one_of(ServerPlacement)),
+    "replicas_per_rank": ("replicas_per_rank", whole(1, MAX_REPLICAS_PER_RANK)),
+    "steps_between_averages": ("steps_between_averages", whole(1, MAX_STEPS)),
+    "batch_split": ("batch_split", _one_of(BatchSplit)),
     "global_batch_size": ("global_batch_size", whole(1, MAX_GLOBAL_BATCH_SIZE)),
     "one_way_delay_ms": ("one_way_delay_s", _in_unit(fields.read_delay_s)),
     "jitter_ms": ("jitter_s", _in_unit(fields.read_delay_s)),

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from farm.core.spec import EMULATORS, TCP_PROXY, TrainingPass
+from farm.recommend.layout import machines
 
 _TOLD_BY_THEIR_DELAY = frozenset(EMULATORS) - {TCP_PROXY}
 
@@ -14,7 +15,8 @@ _TOLD_BY_THEIR_DELAY = frozenset(EMULATORS) - {TCP_PROXY}
 class Configuration:
     """One way to train on one network. Names are free text where they were imported; None: unnamed.
 
-    `world_size` counts the ranks that train; servers come on top. No bandwidth: not limited.
+    `world_size` counts the ranks that train; servers come on top. `placement` is all of how the
+    strategy is set up, see `farm.recommend.layout`. No bandwidth: not limited.
     """
 
     model: str | None = None
@@ -40,8 +42,8 @@ class Configuration:
 
     @property
     def machine_count(self) -> int:
-        """Ranks that train and servers beside them."""
-        return self.world_size + self.server_count
+        """Ranks that train, and servers on machines of their own."""
+        return machines(self.world_size, self.server_count, self.placement)
 
     @property
     def per_replica_batch_size(self) -> float:

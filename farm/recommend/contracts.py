@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from farm.core.codec import to_json
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
+from farm.recommend.layout import machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +165,8 @@ class Option:
 
     @property
     def machine_count(self) -> int:
-        """Ranks that train and servers beside them."""
-        return self.world_size + self.server_count
+        """Ranks that train, and servers on machines of their own."""
+        return machines(self.world_size, self.server_count, self.placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

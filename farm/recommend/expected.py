@@ -9,12 +9,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.core.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.recommend.configuration import network_of
 from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
 from farm.recommend.kept.memory import Memory
+from farm.recommend.layout import layout_of
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.outcomes import ORIGIN
+from farm.store.outcomes import ORIGIN, measured_network
 from farm.store.training_runs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50
@@ -53,7 +55,8 @@ def _query(spec: JobSpec) -> dict[str, Any]:
         "dataset": spec.dataset,
         "training_pass": spec.training_pass,
         "strategy": spec.strategy,
-        "network": spec.emulator if spec.emulator == TCP_PROXY else None,
+        "placement": layout_of(spec),
+        "network": _network_of(spec),
         "world_size": spec.world_size,
         "server_count": spec.server_count,
         "global_batch_size": spec.global_batch_size,
@@ -62,6 +65,12 @@ def _query(spec: JobSpec) -> dict[str, Any]:
         "packet_loss_ratio": network.packet_loss_ratio,
         "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
     }
+
+
+def _network_of(spec: JobSpec) -> str | None:
+    """Return the name under which measurements of the job's network will stand."""
+    proxy = TCP_PROXY if spec.emulator == TCP_PROXY else None
+    return network_of(measured_network(spec.interface, proxy))
 
 
 def _expected_job(spec: JobSpec, answer: Answered) -> ExpectedJob:

@@ -21,8 +21,10 @@ from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
 from farm.core.spec import TrainingPass
+from farm.core.sweep_axes import SETUP_FIELDS
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
+from farm.recommend.layout import farm_placement, layout_name
 from farm.store.measurements import Filter, observed_rows
 
 # Statuses: one machine or another failed, which says nothing about the configuration.
@@ -156,7 +158,11 @@ def configuration_of(row: Row[Any]) -> Configuration:
         training_pass=TrainingPass(row.training_pass),
         framework=row.framework,
         strategy=row.strategy,
-        placement=row.placement,
+        placement=layout_name(
+            # Of our own, which have an attempt.
+            row.placement if row.attempt_id is None else farm_placement(row.placement),
+            {name: getattr(row, name) for name in SETUP_FIELDS},
+        ),
         network=network_of(row.network),
         instance_type=row.instance_type,
         world_size=row.world_size,

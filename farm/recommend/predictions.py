@@ -109,7 +109,7 @@ class _Known:
 
 def _early(configuration: Configuration) -> Configuration:
     """Return what is known of an attempt before it begins: not its framework's version."""
-    return dataclasses.replace(configuration, framework=None, placement=None)
+    return dataclasses.replace(configuration, framework=None)
 
 
 def _predict(

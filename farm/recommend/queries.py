@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.spec import TrainingPass
+from farm.core.spec import OperatorPlacement, TrainingPass
+from farm.core.sweep_axes import SETUP_FIELDS
 from farm.recommend.configuration import Configuration, network_of
+from farm.recommend.layout import layout_name
 
 # What names a configuration, the general before the special: a name that is not given is looked
 # for among the measurements that fit those before it.
@@ -34,11 +36,15 @@ class Meant:
 def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
     """Complete a query.
 
-    `given`: values by the fields of a configuration; `known`: what was measured.
+    `given`: values by the fields of a configuration, and by SETUP_FIELDS; `known`: what was
+    measured.
 
     A pass that is not given is a whole training step, unless only the other was measured.
     """
     values = dict(given)
+    settings = {name: values.pop(name) for name in SETUP_FIELDS if name in values}
+    if settings:
+        values["placement"] = layout_name(values.get("placement"), settings)
     # One machine has no network, and a gang is no guide to it.
     is_one_machine = values["world_size"] == 1 and not values.get("server_count")
     fitting = [c for c in known if c.is_one_machine is is_one_machine] or list(known)
@@ -65,8 +71,14 @@ def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
 def _as_known(name: str, value: object, chosen: set[object]) -> object:
     if name == "network" and isinstance(value, str):
         value = network_of(value)
-    if value == _NOT_APPLICABLE and value not in chosen:
+    if value in chosen or not isinstance(value, str):
+        return value
+    if value == _NOT_APPLICABLE:
         return None
+    if name == "placement":
+        # The farm's own soft placement is the usual one, and has no name.
+        usual = value.removeprefix(OperatorPlacement.SOFT.value).removeprefix(", ") or None
+        return usual if usual in chosen else value
     return value
 
 

@@ -13,7 +13,6 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from farm import registry
 from farm.core.barriers import Limits
 from farm.core.commands import Command, StopAttempt
 from farm.core.gang import command_for
@@ -25,6 +24,7 @@ from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView
 from farm.errors import InvalidSpec, LeaseConflict
+from farm.registry import strategy
 from farm.store.agents import live_agents
 from farm.store.attempts import (
     active_attempts,
@@ -132,7 +132,12 @@ def _end(
 ) -> None:
     evidence = None
     if end.state is AttemptState.SUCCEEDED:
-        evidence = gather_evidence(session, attempt, limits=rules.limits.noise)
+        evidence = gather_evidence(
+            session,
+            attempt,
+            limits=rules.limits.noise,
+            is_synchronous=strategy(attempt.spec.strategy).facts.is_synchronous,
+        )
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
     job_state = end_attempt(
@@ -164,11 +169,10 @@ def _end(
 def _commands(
     attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
 ) -> list[Outgoing]:
-    spec = attempt.spec
-    roles = registry.strategy(spec.strategy).roles(spec.world_size, spec.server_count)
+    strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
     outgoing = []
     for rank in ranks:
-        command = command_for(attempt, state, rank, roles=roles, limits=limits)
+        command = command_for(attempt, state, rank, limits=limits)
         if command is not None:
             outgoing.append(Outgoing(attempt.ranks[rank].agent_id, command))
     return outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.agents import AgentState
@@ -24,20 +24,33 @@ def list_agents(
     return session.scalars(query).all()
 
 
-def live_agents(session: Session, *, now: dt.datetime, live_within_s: float) -> list[LiveAgent]:
+def live_agents(
+    session: Session, *, now: dt.datetime, live_within_s: float, known: Sequence[Agent] = ()
+) -> list[LiveAgent]:
     """Return the agents whose last fresh heartbeat is that recent, by id.
+
+    `known`: agents that were read in this session already, and are not read again.
 
     An agent that fell silent under a lease is among them until the lease is taken from it: its
     cores are not free yet. One that is silent and merely unclean is not: its machine may never
     come back, and the agent that took its place shall work.
     """
     fresh_since = now - dt.timedelta(seconds=live_within_s)
-    agents = session.scalars(
-        select(Agent)
-        .where(or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None)))
-        .order_by(Agent.id)
-    )
-    return [_live(agent) for agent in agents]
+    query = select(Agent).where(_is_live(fresh_since)).order_by(Agent.id)
+    others = session.scalars(query.where(Agent.id.not_in([agent.id for agent in known])))
+    live = [
+        agent
+        for agent in known
+        if agent.attempt_id is not None
+        or (agent.heartbeat_at is not None and agent.heartbeat_at >= fresh_since)
+    ]
+    return [_live(agent) for agent in sorted([*live, *others], key=lambda agent: agent.id)]
+
+
+def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
+    """Count what `live_agents` returns, without what each agent says of itself."""
+    is_live = _is_live(now - dt.timedelta(seconds=live_within_s))
+    return session.scalar(select(func.count()).select_from(Agent).where(is_live)) or 0
 
 
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
@@ -53,8 +66,13 @@ def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
     session.flush()
 
 
+def _is_live(fresh_since: dt.datetime) -> ColumnElement[bool]:
+    return or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None))
+
+
 def _live(agent: Agent) -> LiveAgent:
     is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
+    hardware = agent.facts["hardware"]
     takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
     return LiveAgent(
         agent_id=agent.id,
@@ -63,7 +81,8 @@ def _live(agent: Agent) -> LiveAgent:
         capabilities=frozenset(agent.facts["capabilities"]),
         labels=frozenset(agent.facts["labels"].items()),
         fingerprint=agent.fingerprint,
-        framework_version=agent.facts["hardware"]["tensorflow_version"],
+        memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),
+        framework_version=hardware["tensorflow_version"],
         is_idle=takes_ranks and not is_occupying,
         is_occupying=is_occupying,
     )

@@ -20,7 +20,7 @@ from farm.core.lifecycle import (
 )
 from farm.core.reports import PeersMeasured, Prepared, RankEnded, Shaped
 from farm.core.retries import RetryPolicy, after_attempt
-from farm.core.spec import JobSpec
+from farm.core.spec import BatchSplit, JobSpec
 from farm.core.trainer_lines import Failure
 from farm.core.views import AttemptView, RankView
 from farm.errors import InvalidSpec, NotFound
@@ -57,7 +57,10 @@ def active_attempts(session: Session, *, now: dt.datetime) -> Active:
         .with_for_update(of=[Attempt, Job], skip_locked=True)
     ).all()
     members = _members(session, [attempt.id for attempt, _ in rows])
-    runs = control_runs(session, [a.id for a, _ in rows if _awaits_judgement(a, members[a.id])])
+    runs = control_runs(
+        session,
+        [a.id for a, j in rows if _awaits_judgement(a, members[a.id]) or _awaits_shares(a, j)],
+    )
     views: list[AttemptView] = []
     unreadable: dict[int, str] = {}
     for attempt, job in rows:
@@ -84,6 +87,12 @@ def _awaits_judgement(attempt: Attempt, members: Iterable[Row[Rank, Agent]]) -> 
     return attempt.state is AttemptState.MEASURING and all(
         rank.phase is RankPhase.MEASURED for rank, _ in members
     )
+
+
+def _awaits_shares(attempt: Attempt, job: Job) -> bool:
+    """Whether the ranks are, or will next be, told how a batch is shared by their speed."""
+    is_near = attempt.state in (AttemptState.SHAPING, AttemptState.STARTING)
+    return is_near and job.spec.get("batch_split") == BatchSplit.BY_SPEED.value
 
 
 def _members(session: Session, tokens: Sequence[int]) -> dict[int, list[Row[Rank, Agent]]]:
@@ -143,7 +152,7 @@ def _rank_view(
         agent_id=rank.agent_id,
         phase=rank.phase,
         address=prepared.address if prepared else None,
-        framework=prepared.framework if prepared else None,
+        framework=_software(prepared) if prepared else None,
         lease_s=(expires_at - now).total_seconds() if expires_at else -1.0,
         command_age_s=(
             (now - rank.commanded_at).total_seconds() if rank.commanded_at else float("inf")
@@ -275,3 +284,9 @@ def reached(rank: Rank, phase: RankPhase) -> None:
     order = list(RankPhase)
     if order.index(phase) > order.index(rank.phase):
         rank.phase, rank.commanded_at = phase, None
+
+
+def _software(prepared: Prepared) -> str:
+    """Return what all ranks of a gang must have the same of."""
+    sha256 = prepared.model_sha256
+    return prepared.framework if sha256 is None else f"{prepared.framework}, model {sha256[:12]}"

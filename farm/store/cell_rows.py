@@ -22,7 +22,10 @@ from farm.store.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job
 
+_UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+# Where more have ended unseen than these, all of a sweep is read as fast.
+_MOST_READ_BY_ID = 2000
 # A job that ended then may have been committed after one that ended later.
 _LATE_COMMIT = dt.timedelta(minutes=2)
 
@@ -34,6 +37,19 @@ class FailedJob:
     job_id: int
     kind: str | None
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellJobs:
+    """The jobs of a sweep by the hash of their cell, like next to like.
+
+    `is_complete`: none is left out. `last_id`: the largest id; `last_end`: when the last one ended.
+    """
+
+    by_cell: Mapping[str, tuple[Any, ...]]
+    is_complete: bool
+    last_id: int
+    last_end: dt.datetime | None
 
 
 def cells_stamp(session: Session, sweep_id: int) -> Hashable:
@@ -54,10 +70,8 @@ def cells_stamp(session: Session, sweep_id: int) -> Hashable:
     return measurement_stamp(session), tuple(tuple(row) for row in counts)
 
 
-def job_groups(
-    session: Session, sweep_id: int, *, max_jobs: int
-) -> tuple[dict[str, tuple[Any, ...]], bool]:
-    """Return the jobs of a sweep by cell, each with what it measured, and whether these are all.
+def job_groups(session: Session, sweep_id: int, *, max_jobs: int) -> CellJobs:
+    """Return the jobs of a sweep by cell, each with what it measured.
 
     Of more than `max_jobs` the first whole cells. The columns of the measurement are None for a job
     that has none.
@@ -67,39 +81,68 @@ def job_groups(
     if not is_complete:
         rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
     groups = itertools.groupby(rows, lambda row: row.cell_hash)
-    return {cell_hash: tuple(jobs) for cell_hash, jobs in groups}, is_complete
+    return CellJobs(
+        by_cell={cell_hash: tuple(jobs) for cell_hash, jobs in groups},
+        is_complete=is_complete,
+        last_id=max((row.id for row in rows), default=0),
+        last_end=max((row.finished_at for row in rows if row.finished_at), default=None),
+    )
 
 
 def changed_groups(
-    session: Session, sweep_id: int, before: Mapping[str, tuple[Any, ...]], *, max_jobs: int
-) -> dict[str, tuple[Any, ...]] | None:
+    session: Session, sweep_id: int, before: CellJobs, *, max_jobs: int
+) -> CellJobs | None:
     """Return what `job_groups` would, from what that has returned before of a whole sweep.
 
     The jobs of a cell in which nothing has changed are the very same tuple. Read is only what may
-    have changed: jobs that are not over, that ended lately, or that were added. None: there are
-    cells or jobs that call for reading everything.
+    have changed: jobs that are not over or were not then, that ended lately, or that were added.
+    None: there are cells or jobs that call for reading everything.
     """
-    every = [job for jobs in before.values() for job in jobs]
-    if not every:
+    if not before.by_cell or not before.is_complete:
         return None
-    may_have_changed = [
-        Job.state.not_in(FINAL_JOB_STATES),
-        Job.id > max(job.id for job in every),
-    ]
-    ended = [job.finished_at for job in every if job.finished_at is not None]
-    has_ended = (
-        Job.finished_at >= max(ended) - _LATE_COMMIT if ended else Job.finished_at.is_not(None)
+    end = before.last_end
+    may_have_changed = or_(
+        Job.state.in_(_UNFINISHED),
+        Job.id > before.last_id,
+        Job.finished_at >= end - _LATE_COMMIT if end else Job.finished_at.is_not(None),
     )
-    changed = session.execute(_jobs(sweep_id).where(or_(*may_have_changed, has_ended)))
-    groups = dict(before)
-    for cell_hash, some in itertools.groupby(changed, lambda row: row.cell_hash):
-        if cell_hash not in groups:
+    # Of the order like next to like, only that within a cell matters here; all of it takes longer.
+    ordered = _jobs(sweep_id).order_by(None).order_by(Job.repetition, Job.id)
+    rows = list(session.execute(ordered.where(may_have_changed)).all())
+    # Where clocks differ, one may have ended since at a time that is long past.
+    known_ids = {row.id for row in rows}
+    missing = [
+        job.id
+        for jobs in before.by_cell.values()
+        for job in jobs
+        if job.state in _UNFINISHED and job.id not in known_ids
+    ]
+    if len(missing) > _MOST_READ_BY_ID:
+        return None
+    for begin in range(0, len(missing), _IDS_A_QUERY):
+        some_ids = missing[begin : begin + _IDS_A_QUERY]
+        rows += session.execute(ordered.where(Job.id.in_(some_ids))).all()
+    some_by_cell: dict[str, list[Any]] = {}
+    for row in rows:
+        some_by_cell.setdefault(row.cell_hash, []).append(row)
+    groups = dict(before.by_cell)
+    for cell_hash, some in some_by_cell.items():
+        known = groups.get(cell_hash)
+        if known is None:
             return None
-        by_id = {job.id: job for job in (*groups[cell_hash], *some)}
+        by_id = {job.id: job for job in (*known, *some)}
         jobs = tuple(by_id.values())
-        if jobs != groups[cell_hash]:
+        if jobs != known:
             groups[cell_hash] = jobs
-    return groups if sum(map(len, groups.values())) <= max_jobs else None
+    if sum(map(len, groups.values())) > max_jobs:
+        return None
+    ends = [row.finished_at for row in rows if row.finished_at]
+    return CellJobs(
+        by_cell=groups,
+        is_complete=True,
+        last_id=max([before.last_id, *(row.id for row in rows)]),
+        last_end=max([end, *ends] if end else ends, default=None),
+    )
 
 
 def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
@@ -111,6 +154,7 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             Job.failure_kind,
             Job.cancel_requested,
             Job.finished_at,
+            Job.attempt_count,  # an attempt that is lost leaves nothing else behind
             MeasurementRow.status,
             MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,
@@ -119,6 +163,8 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.training_pass,
             MeasurementRow.strategy,
             MeasurementRow.world_size,
+            MeasurementRow.placement,
+            MeasurementRow.replicas_per_rank,
             MeasurementRow.global_batch_size,
             MeasurementRow.instance_type,
             MeasurementRow.throughput_examples_per_s,
@@ -141,18 +187,22 @@ def specs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Mapping[str,
     return found
 
 
-def machine_s_by_cell(session: Session, sweep_id: int) -> dict[str, float]:
+def machine_s_by_cell(
+    session: Session, sweep_id: int, *, job_ids: Collection[int] | None = None
+) -> dict[str, float]:
     """Return how long the attempts of each cell kept agents, times the number of these.
 
-    SQLite knows whole seconds only, which even out over attempts.
+    `job_ids`: of these jobs alone, some hundred at the most. SQLite knows whole seconds only,
+    which even out over attempts.
     """
     taken_s = extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
-    rows = session.execute(
-        select(Job.cell_hash, func.sum(Job.world_size * taken_s))
+    query = (
+        select(Job.cell_hash, func.sum(Job.rank_count * taken_s))
         .join(Attempt, Attempt.job_id == Job.id)
         .where(Job.sweep_id == sweep_id, Attempt.ended_at.is_not(None))
         .group_by(Job.cell_hash)
     )
+    rows = session.execute(query if job_ids is None else query.where(Job.id.in_(job_ids)))
     # PostgreSQL reckons exactly, in decimals.
     return {cell_hash: float(spent_s) for cell_hash, spent_s in rows}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, func, select
+from sqlalchemy import ColumnElement, Row, Text, cast, func, select
 from sqlalchemy.orm import Session, aliased
 
 from farm.core.agents import Hardware
@@ -59,7 +60,11 @@ def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, i
         for index, run in enumerate(runs):
             if run.attempt_id in tokens:
                 past_s = _comparable_s(run, runs[index + 1 :])
-                found[run.attempt_id, run.rank] = ControlRun(control_s=run.control_s, past_s=past_s)
+                found[run.attempt_id, run.rank] = ControlRun(
+                    control_s=run.control_s,
+                    past_s=past_s,
+                    core_count=max(1, int(run.hardware.get("core_count") or 1)),
+                )
     return found
 
 
@@ -71,7 +76,7 @@ def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]
             Attempt.leased_at,
             Rank.control_s,
             _neighbour_count(),
-            Rank.hardware,
+            cast(Rank.hardware, Text),
         )
         .join(Attempt, Attempt.id == Rank.attempt_id)
         .where(Rank.agent_id == agent_id, Rank.control_s.is_not(None))
@@ -79,12 +84,13 @@ def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]
         .limit(limit)
     ).all()
     runs: list[AgentRun] = []
-    hardware: dict[str, Any] | None = None
+    hardware: str | None = None
     kind: str | None = None
     for token, at, control_s, neighbour_count, its_hardware in reversed(rows):
-        # Nearly always it is the very same as before, which is told without a hash.
+        # Nearly always it is the very same as before, which is told without reading it.
         if its_hardware != hardware:
-            hardware, kind = its_hardware, _kind(its_hardware)
+            hardware, kind = its_hardware, _kind(json.loads(its_hardware))
+        assert control_s is not None, "the query leaves those out"
         run = AgentRun(
             token=token, at=at, control_s=control_s, neighbour_count=neighbour_count, kind=kind
         )

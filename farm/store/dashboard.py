@@ -103,10 +103,12 @@ def finished_per_hour(session: Session, *, now: dt.datetime, hour_count: int) ->
 def measurement_stamp(session: Session) -> Hashable:
     """Return a value that changes whenever measurements are added or removed.
 
-    SQLite gives the id of a removed last row away again, so the ids alone would not do.
+    SQLite gives the id of a removed last row away again, so its id alone would not do.
     """
-    columns = (MeasurementRow.id, MeasurementRow.created_at)
-    return tuple(session.execute(select(func.count(), *map(func.max, columns))).one())
+    # By the key alone: to find the latest of all instants, every row would be read.
+    last = select(MeasurementRow.created_at).order_by(MeasurementRow.id.desc()).limit(1)
+    row = select(func.count(), func.max(MeasurementRow.id), last.scalar_subquery())
+    return tuple(session.execute(row.select_from(MeasurementRow)).one())
 
 
 def jobs_of(session: Session, job_ids: Collection[int]) -> dict[int, Job]:

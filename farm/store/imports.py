@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.imported import ImportedMeasurement
 from farm.core.measurement import OK
+from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import POSTGRESQL
 from farm.store.outcomes import ORIGIN as FARM
@@ -30,6 +31,7 @@ _SHARED = (
     *("source_key", "status", "model", "dataset", "framework", "strategy", "placement", "network"),
     *("instance_type", "world_size", "server_count", "global_batch_size", "one_way_delay_s"),
     *("bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s", "repetition", "fingerprint"),
+    *SETUP_FIELDS,
     *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s", "epochs"),
     *("accuracy", "throughput_examples_per_s"),
 )

@@ -5,17 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from farm.core.codec import from_json
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.core.spec import NetworkProfile, required_capabilities
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
-from farm.errors import InvalidSpec, InvalidTransition, NotFound
+from farm.errors import InvalidTransition, NotFound
 from farm.store.repetitions import CellServers, cell_servers
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
@@ -93,10 +90,13 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
     )
 
 
-def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> list[WaitingJob]:
+def waiting_jobs(
+    session: Session, *, now: dt.datetime, limit: int = 10_000, is_spread: bool = True
+) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
     A job in the pause before its next attempt is not among them, nor is one of a paused sweep.
+    `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
     """
     rows = session.execute(
         select(
@@ -104,10 +104,11 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
             Job.sweep_id,
             Job.cell_hash,
             Job.repetition,
-            Job.world_size,
+            Job.rank_count,
+            Job.requires,
             Job.priority,
             Job.due_at,
-            Job.spec,
+            Job.spec["labels"].label("labels"),  # a queue is long, and specifications are wide
             Job.attempt_count,
         )
         .where(
@@ -120,15 +121,16 @@ def waiting_jobs(session: Session, *, now: dt.datetime, limit: int = 10_000) -> 
         .limit(limit)
     ).all()
     avoid = _failed_agents(session, [row.id for row in rows if row.attempt_count > 0])
-    again = [(row.sweep_id, row.cell_hash) for row in rows[:_SPREAD_COUNT] if row.repetition > 0]
+    first = rows[:_SPREAD_COUNT] if is_spread else []
+    again = [(row.sweep_id, row.cell_hash) for row in first if row.repetition > 0]
     servers = cell_servers(session, again)
     nobody = CellServers()
     return [
         WaitingJob(
             job_id=row.id,
-            world_size=row.world_size,
-            requires=_required_capabilities(row.spec),
-            labels=frozenset(row.spec.get("labels", {}).items()),
+            rank_count=row.rank_count,
+            requires=frozenset(row.requires),
+            labels=frozenset((row.labels or {}).items()),
             avoid=frozenset(avoid.get(row.id, ())),
             measured_by=servers.get((row.sweep_id, row.cell_hash), nobody).rank_counts,
             measured_on=frozenset(servers.get((row.sweep_id, row.cell_hash), nobody).fingerprints),
@@ -277,15 +279,6 @@ def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
 
 def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
     return JobEvent(job_id=job.id, attempt_id=job.attempt_id, at=now, event=event, reason=reason)
-
-
-def _required_capabilities(spec: dict[str, Any]) -> frozenset[str]:
-    asked = spec.get("network")
-    try:
-        network = None if asked is None else from_json(NetworkProfile, asked)
-    except InvalidSpec:
-        network = None  # its attempt will say so; here it would stop all other jobs
-    return required_capabilities(network, spec.get("emulator"))
 
 
 def _no_job(job_id: int) -> NotFound:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import NotFound
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
@@ -80,6 +81,7 @@ def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
         *(row.one_way_delay_s, row.bandwidth_bytes_per_s, row.packet_loss_ratio, row.jitter_s),
         *(row.step_time_s, row.step_time_spread_s, row.steps_per_epoch, row.time_per_epoch_s),
         *(row.epochs, row.accuracy, row.flags),
+        *(getattr(row, name) for name in SETUP_FIELDS),
         row.details["notes"].label("notes"),
     )
     return session.execute(_where(select(*columns), which).order_by(row.id)).all()
@@ -113,6 +115,11 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
     return found
 
 
+# What ranks exchanged, and what they waited for.
+EXCHANGE_COLUMNS = (
+    *("idle_ratio", "push_s", "pull_s", "update_count", "staleness_mean", "staleness_max"),
+    "received_bytes_per_step",
+)
 EXPORT_COLUMNS = (
     "model",
     "dataset",
@@ -124,6 +131,7 @@ EXPORT_COLUMNS = (
     "instance_type",
     "world_size",
     "server_count",
+    *SETUP_FIELDS,
     "global_batch_size",
     "one_way_delay_ms",
     "jitter_ms",
@@ -135,6 +143,7 @@ EXPORT_COLUMNS = (
     "time_per_epoch_s",
     "epochs",
     "accuracy",
+    *EXCHANGE_COLUMNS,
     "status",
     "repetition",
     "fingerprint",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,13 @@ from sqlalchemy.orm import Session
 from farm.core.agents import Hardware
 from farm.core.codec import content_hash, from_json
 from farm.core.control_run import ControlRun
-from farm.core.measurement import OK, RankOutcome, measure
+from farm.core.exchange_figures import exchange_figures
+from farm.core.means import mean
+from farm.core.measurement import OK, RankOutcome, averaged, measure, servers, timed_samples
 from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
 from farm.core.reports import Prepared, RankEnded, RankStarted, Shaped
-from farm.core.spec import NetworkProfile
+from farm.core.role_samples import TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
+from farm.core.spec import TCP_PROXY, NetworkProfile
 from farm.core.trainer_lines import Failure, StepKind
 from farm.core.views import AttemptView
 from farm.errors import InvalidSpec
@@ -39,19 +42,28 @@ class Evidence:
     """What the ranks of a successful attempt reported, in their order, and what to make of it."""
 
     outcomes: tuple[RankOutcome, ...]
-    timed_steps_s: tuple[float, ...]  # rank 0's
+    is_synchronous: bool
+    timed_steps_s: Mapping[int, tuple[float, ...]]  # of the ranks that tell the gang's time
     verdict: Verdict
 
 
-def gather_evidence(session: Session, attempt: AttemptView, *, limits: NoiseLimits) -> Evidence:
-    """Read what a successful attempt is measured by, and judge how far it was disturbed."""
+def gather_evidence(
+    session: Session, attempt: AttemptView, *, limits: NoiseLimits, is_synchronous: bool = True
+) -> Evidence:
+    """Read what a successful attempt is measured by, and judge how far it was disturbed.
+
+    `is_synchronous`: its ranks step together, so that rank 0 tells the gang's time.
+    """
     outcomes = _outcomes(session, attempt)
-    timed_steps_s = tuple(
-        time_s
-        for chunk in steps_of(session, attempt.token, rank=0)
-        if chunk.kind is StepKind.TIMED
-        for time_s in chunk.times_s
-    )
+    timed_steps_s = {
+        rank: tuple(
+            time_s
+            for chunk in steps_of(session, attempt.token, rank=rank)
+            if chunk.kind is StepKind.TIMED
+            for time_s in chunk.times_s
+        )
+        for rank in _clocks(attempt, is_synchronous=is_synchronous)
+    }
     runs: dict[tuple[int, int], ControlRun] = control_runs(session, [attempt.token])
     ranks = [
         RankEvidence(
@@ -61,8 +73,19 @@ def gather_evidence(session: Session, attempt: AttemptView, *, limits: NoiseLimi
         )
         for view, outcome in zip(attempt.ranks, outcomes, strict=True)
     ]
-    verdict = judge(ranks, timed_steps_s=timed_steps_s, limits=limits)
-    return Evidence(outcomes=outcomes, timed_steps_s=timed_steps_s, verdict=verdict)
+    between = attempt.spec.steps_between_averages
+    judged = {rank: averaged(times_s, between) for rank, times_s in timed_steps_s.items()}
+    return Evidence(
+        outcomes=outcomes,
+        is_synchronous=is_synchronous,
+        timed_steps_s=timed_steps_s,
+        verdict=judge(ranks, timed_steps_s=judged, limits=limits),
+    )
+
+
+def _clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
+    """Return the ranks whose steps tell the time of the gang."""
+    return range(1 if is_synchronous else attempt.spec.world_size)
 
 
 def record_outcome(
@@ -87,7 +110,7 @@ def record_outcome(
     if evidence is not None:
         values |= _measured(session, attempt, evidence, members)
         values |= _judged(evidence.verdict)
-        values["details"]["largest_outlier_s"] = evidence.verdict.largest_outlier_s
+        values["details"] |= _further(attempt, evidence)
     elif failure is not None:
         values["details"]["failure"] = failure.message
     for name, value in values.items():
@@ -114,6 +137,7 @@ def _configuration(
     network = spec.network or NetworkProfile()
     hardware = [rank.hardware for rank, _ in members]
     prepared = [from_json(Prepared, r.prepared) for r, _ in members if r.prepared]
+    sha256 = prepared[0].model_sha256 if prepared else None
     types = sorted({agent.facts["labels"].get("instance_type", "") for _, agent in members} - {""})
     return {
         "origin": ORIGIN,
@@ -129,6 +153,11 @@ def _configuration(
         "instance_type": "+".join(types) or None,
         "world_size": spec.world_size,
         "server_count": spec.server_count,
+        "server_placement": spec.server_placement.value if spec.server_count else None,
+        "replicas_per_rank": spec.replicas_per_rank,
+        "steps_between_averages": spec.steps_between_averages,
+        "batch_split": spec.batch_split.value,
+        "placement": spec.placement.value,
         "global_batch_size": spec.global_batch_size,
         "one_way_delay_s": network.one_way_delay_s,
         "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
@@ -136,13 +165,51 @@ def _configuration(
         "jitter_s": network.jitter_s,
         "repetition": spec.repetition,
         "epochs": spec.epochs,
-        "fingerprint": _fingerprint(hardware),
+        "fingerprint": _fingerprint(hardware, model_sha256=sha256),
         "details": {
             "agents": [agent.id for _, agent in members],
             "hardware": hardware,
             "dataset_source": (members[0][0].prepared or {}).get("dataset"),
+            **({} if sha256 is None else {"model_sha256": sha256}),
             "seed": spec.seed,
         },
+    }
+
+
+def _further(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
+    """Return what has no column of its own."""
+    training = [o.result for o in evidence.outcomes if o.rank < attempt.spec.world_size]
+    exchange = exchange_figures(
+        [], [r.exchange for r in training], is_synchronous=evidence.is_synchronous
+    )
+    found: dict[str, Any] = {"largest_outlier_s": evidence.verdict.largest_outlier_s}
+    if exchange.staleness_counts is not None:
+        found["staleness_counts"] = list(exchange.staleness_counts)
+    found |= _operations(attempt, evidence)
+    if apart := servers(attempt.spec, evidence.outcomes):
+        found["servers"] = [dataclasses.asdict(server) for server in apart]
+    return found
+
+
+def _operations(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
+    """Return reads and writes per second, means over the ranks that train and their timed windows.
+
+    Of the machine's disks, and the trainers' own calls, of which most never reach a disk.
+    """
+    training = [o for o in evidence.outcomes if o.rank < attempt.spec.world_size]
+    samples = [sample for outcome in training for sample in timed_samples(outcome)]
+    read = mean(s.disk_read_operations_per_s for s in samples)
+    write = mean(s.disk_write_operations_per_s for s in samples)
+    calls_read = mean(s.extra.get(TRAINER_READS_EXTRA) for s in samples)
+    calls_write = mean(s.extra.get(TRAINER_WRITES_EXTRA) for s in samples)
+    found = {
+        "disk_operations": (read, write),
+        "trainer_operations": (calls_read, calls_write),
+    }
+    return {
+        name: {"read_per_s": read_per_s, "write_per_s": write_per_s}
+        for name, (read_per_s, write_per_s) in found.items()
+        if read_per_s is not None or write_per_s is not None
     }
 
 
@@ -169,19 +236,32 @@ def _measured(
         attempt.spec,
         evidence.outcomes,
         timed_steps_s=evidence.timed_steps_s,
-        epochs=epochs_of(session, attempt.token, rank=0),
+        epochs={
+            rank: epochs_of(session, attempt.token, rank=rank) for rank in evidence.timed_steps_s
+        },
         train_examples_count=prepared.dataset.train_examples_count,
+        is_synchronous=evidence.is_synchronous,
     )
     return {
         **{f.name: getattr(measured, f.name) for f in dataclasses.fields(measured)},
         "parameter_count": started.parameter_count,
         "gradient_bytes": started.gradient_bytes,
-        "network": shaped[0].emulator if shaped else None,
+        "network": measured_network(attempt.spec.interface, shaped[0].emulator if shaped else None),
         "rtt_s": max((p.rtt_s for s in shaped for p in s.rtts), default=None),
         "measured_bandwidth_bytes_per_s": min(
             (p.bytes_per_s for s in shaped for p in s.bandwidths), default=None
         ),
     }
+
+
+def measured_network(interface: str | None, emulator: str | None) -> str | None:
+    """Name the network that was measured: what made its conditions, or the one that was asked for.
+
+    Through a proxy a network is another, since TCP does not notice its delay.
+    """
+    if interface is None:
+        return emulator
+    return f"{interface}+{emulator}" if emulator == TCP_PROXY else interface
 
 
 def _outcomes(session: Session, attempt: AttemptView) -> tuple[RankOutcome, ...]:
@@ -202,7 +282,13 @@ def _outcomes(session: Session, attempt: AttemptView) -> tuple[RankOutcome, ...]
     return tuple(outcomes)
 
 
-def _fingerprint(hardware: Sequence[dict[str, Any]]) -> str:
-    """Return the hash of the gang's hardware: of the one kind, or of the mixture's kinds."""
+def _fingerprint(hardware: Sequence[dict[str, Any]], *, model_sha256: str | None) -> str:
+    """Return the hash of the gang's hardware: of the one kind, or of the mixture's kinds.
+
+    And of the model, where it is a user's own file: what is in it may change under one name, and
+    measurements of different fingerprints are never pooled.
+    """
     kinds = sorted({from_json(Hardware, h).fingerprint for h in hardware})
+    if model_sha256 is not None:
+        return content_hash({"hardware": kinds, "model_sha256": model_sha256})
     return kinds[0] if len(kinds) == 1 else content_hash(kinds)

@@ -201,14 +201,14 @@ def _machine_s(session: Session, jobs: Select[Any]) -> dict[str, float]:
     """Return by cell how long the attempts of the jobs asked for kept their agents."""
     read = jobs.with_only_columns(Job.id).subquery()
     rows = session.execute(
-        select(Job.cell_hash, Job.world_size, Attempt.leased_at, Attempt.ended_at)
+        select(Job.cell_hash, Job.rank_count, Attempt.leased_at, Attempt.ended_at)
         .join(Attempt, Attempt.job_id == Job.id)
         .join(read, read.c.id == Job.id)
         .where(Attempt.ended_at.is_not(None))
     )
     spent_s: dict[str, float] = {}
-    for cell_hash, world_size, leased_at, ended_at in rows:
+    for cell_hash, rank_count, leased_at, ended_at in rows:
         assert ended_at is not None, "the query leaves those out"
         duration_s = (ended_at - leased_at).total_seconds()
-        spent_s[cell_hash] = spent_s.get(cell_hash, 0.0) + world_size * duration_s
+        spent_s[cell_hash] = spent_s.get(cell_hash, 0.0) + rank_count * duration_s
     return spent_s

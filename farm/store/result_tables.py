@@ -113,6 +113,10 @@ class MeasurementRow(Table):
     instance_type: Mapped[str | None] = mapped_column(sa.Text)
     world_size: Mapped[int]
     server_count: Mapped[int] = mapped_column(default=0)
+    server_placement: Mapped[str | None] = mapped_column(sa.String(16))
+    replicas_per_rank: Mapped[int | None]
+    steps_between_averages: Mapped[int | None]
+    batch_split: Mapped[str | None] = mapped_column(sa.String(16))
     global_batch_size: Mapped[int]
     one_way_delay_s: Mapped[float] = mapped_column(default=0.0)
     bandwidth_bytes_per_s: Mapped[float | None]
@@ -143,6 +147,13 @@ class MeasurementRow(Table):
     net_rx_bytes_per_s: Mapped[float | None]
     net_tx_bytes_per_s: Mapped[float | None]
     sent_bytes_per_step: Mapped[float | None]  # one rank's, see farm.core.measurement
+    received_bytes_per_step: Mapped[float | None]
+    idle_ratio: Mapped[float | None]  # of a step, in which a rank computes nothing; mean over ranks
+    push_s: Mapped[float | None]  # per step, mean over the ranks
+    pull_s: Mapped[float | None]
+    update_count: Mapped[int | None]  # updates of the weights in the timed steps
+    staleness_mean: Mapped[float | None]  # updates by others between a rank's read and its update
+    staleness_max: Mapped[int | None]
     rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
     measured_bandwidth_bytes_per_s: Mapped[float | None]  # smallest of a rank to another, as shaped
     control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past

@@ -11,7 +11,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import JobState
-from farm.core.measurement import mean
+from farm.core.means import mean
 from farm.core.study_run import StudyRun
 from farm.store.jobs import retry_job
 from farm.store.result_tables import MeasurementRow

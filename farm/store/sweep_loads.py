@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, extract, func, select
@@ -21,23 +21,32 @@ from farm.store.tables import Attempt, Job, Sweep
 _DECIDED = (Attempt.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
 _LATEST_COUNT = 1000
 
+ReadPaces = Callable[[Session, Collection[int]], Mapping[int, tuple[Pace, ...]]]
+
 
 def sweep_loads(
-    session: Session, *, now: dt.datetime, sweep_ids: Collection[int] | None = None
+    session: Session,
+    *,
+    now: dt.datetime,
+    sweep_ids: Collection[int] | None = None,
+    read_paces: ReadPaces | None = None,
 ) -> dict[int, SweepLoad]:
-    """Return by id what is left of these sweeps, or of all; the finished ones are not there."""
+    """Return by id what is left of these sweeps, or of all; the finished ones are not there.
+
+    `read_paces`: in the place of `paces`, for whoever keeps what that has found.
+    """
     active: dict[int, list[UnfinishedJob]] = defaultdict(list)
     waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)
     paused: set[int] = set()
-    for sweep_id, world_size, is_paused, count in session.execute(_waiting(sweep_ids)):
-        waiting[sweep_id].append(UnfinishedJob(world_size=world_size, job_count=count))
+    for sweep_id, rank_count, is_paused, count in session.execute(_waiting(sweep_ids)):
+        waiting[sweep_id].append(UnfinishedJob(rank_count=rank_count, job_count=count))
         if is_paused:
             paused.add(sweep_id)
-    for sweep_id, world_size, leased_at in session.execute(_active(sweep_ids)):
+    for sweep_id, rank_count, leased_at in session.execute(_active(sweep_ids)):
         elapsed_s = (now - leased_at).total_seconds()
-        active[sweep_id].append(UnfinishedJob(world_size=world_size, elapsed_s=elapsed_s))
+        active[sweep_id].append(UnfinishedJob(rank_count=rank_count, elapsed_s=elapsed_s))
     unfinished = active.keys() | waiting.keys()
-    known = paces(session, unfinished)
+    known = (read_paces or paces)(session, unfinished)
     return {
         sweep_id: SweepLoad(
             paces=known.get(sweep_id, ()),
@@ -58,11 +67,11 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[Pace,
     if not sweep_ids:
         return {}
     rows = session.execute(
-        select(Job.sweep_id, Job.world_size, func.count(), func.avg(_taken_s()))
+        select(Job.sweep_id, Job.rank_count, func.count(), func.avg(_taken_s()))
         .join(Attempt, Attempt.job_id == Job.id)
         .where(Job.sweep_id.in_(sweep_ids), *_DECIDED, Attempt.ended_at.is_not(None))
-        .group_by(Job.sweep_id, Job.world_size)
-        .order_by(Job.sweep_id, Job.world_size)
+        .group_by(Job.sweep_id, Job.rank_count)
+        .order_by(Job.sweep_id, Job.rank_count)
     )
     found: dict[int, list[Pace]] = defaultdict(list)
     for sweep_id, *row in rows:
@@ -73,7 +82,7 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[Pace,
 def latest_paces(session: Session) -> tuple[Pace, ...]:
     """Return for every width how long the latest jobs took, whatever sweeps they were of."""
     latest = (
-        select(Job.world_size, _taken_s().label("taken_s"))
+        select(Job.rank_count, _taken_s().label("taken_s"))
         .join(Attempt, Attempt.job_id == Job.id)
         .where(*_DECIDED, Attempt.ended_at.is_not(None))
         .order_by(Attempt.id.desc())
@@ -81,26 +90,26 @@ def latest_paces(session: Session) -> tuple[Pace, ...]:
         .subquery()
     )
     rows = session.execute(
-        select(latest.c.world_size, func.count(), func.avg(latest.c.taken_s))
-        .group_by(latest.c.world_size)
-        .order_by(latest.c.world_size)
+        select(latest.c.rank_count, func.count(), func.avg(latest.c.taken_s))
+        .group_by(latest.c.rank_count)
+        .order_by(latest.c.rank_count)
     )
     return tuple(_pace(row) for row in rows)
 
 
 def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
     query = (
-        select(Job.sweep_id, Job.world_size, Sweep.is_paused, func.count())
+        select(Job.sweep_id, Job.rank_count, Sweep.is_paused, func.count())
         .join(Sweep, Sweep.id == Job.sweep_id)
         .where(Job.state == JobState.WAITING)
-        .group_by(Job.sweep_id, Job.world_size, Sweep.is_paused)
+        .group_by(Job.sweep_id, Job.rank_count, Sweep.is_paused)
     )
     return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
 
 
 def _active(sweep_ids: Collection[int] | None) -> Select[int, int, dt.datetime]:
     query = (
-        select(Job.sweep_id, Job.world_size, Attempt.leased_at)
+        select(Job.sweep_id, Job.rank_count, Attempt.leased_at)
         .join(Attempt, Attempt.id == Job.attempt_id)
         .where(Job.state.in_(ACTIVE_JOB_STATES))
     )
@@ -113,6 +122,6 @@ def _taken_s() -> ColumnElement[Any]:
 
 
 def _pace(row: Sequence[Any]) -> Pace:
-    world_size, count, mean_s = row
+    rank_count, count, mean_s = row
     # PostgreSQL reckons exactly, in decimals.
-    return Pace(world_size=world_size, job_count=count, mean_s=float(mean_s))
+    return Pace(rank_count=rank_count, job_count=count, mean_s=float(mean_s))

@@ -37,19 +37,29 @@ class Job(Table):
     __table_args__ = (
         sa.Index("ix_jobs_state_priority_due_at", "state", "priority", "due_at"),
         sa.Index("ix_jobs_cell_hash_sweep_id", "cell_hash", "sweep_id"),
+        # All that tells how far a sweep is and whether it has changed, without its jobs' rows.
+        sa.Index(
+            "ix_jobs_progress",
+            *("sweep_id", "state", "finished_at", "attempt_count", "cancel_requested", "id"),
+        ),
+        sa.Index("ix_jobs_finished_at", "finished_at"),
         sa.CheckConstraint(
             "(state IN ('leased', 'running')) = (attempt_id IS NOT NULL)", name="leased_has_attempt"
         ),
     )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    sweep_id: Mapped[int] = mapped_column(sa.ForeignKey("sweeps.id"), index=True)
+    sweep_id: Mapped[int] = mapped_column(sa.ForeignKey("sweeps.id"))
     spec: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
     cell_hash: Mapped[str] = mapped_column(sa.String(64))
     model: Mapped[str] = mapped_column(sa.Text)
     dataset: Mapped[str] = mapped_column(sa.Text)
     strategy: Mapped[str] = mapped_column(sa.Text)
     world_size: Mapped[int]
+    # Agents that its gang needs, since parameter servers may have their own.
+    rank_count: Mapped[int] = mapped_column(server_default="1")
+    # What each of them must be capable of, sorted.
+    requires: Mapped[list[str]] = mapped_column(sa.JSON, default=list, server_default="[]")
     global_batch_size: Mapped[int]
     repetition: Mapped[int]
     priority: Mapped[int] = mapped_column(default=0)

@@ -2,5 +2,6 @@
 
 from farm.studies.contracts import Study
 from farm.studies.latency import LATENCY
+from farm.studies.strategies import STRATEGIES_STUDY
 
-STUDIES: tuple[Study, ...] = (LATENCY,)
+STUDIES: tuple[Study, ...] = (LATENCY, STRATEGIES_STUDY)

@@ -30,9 +30,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """`page` is pure: the same runs make the same page. `host_count`: hosts of its lab."""
+    """`page` is pure: the same runs make the same page, which goes into `page_file`.
+
+    `host_count`: hosts of its lab. `modules`: what has to be installed beside TensorFlow.
+    """
 
     name: str
     summary: str
     host_count: int
+    page_file: str
     page: Callable[[Sequence[StudyRun]], Page]
+    modules: tuple[str, ...] = ()

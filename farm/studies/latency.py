@@ -9,5 +9,6 @@ LATENCY = Study(
     name="latency",
     summary="time per epoch against the delay between 1, 2 and 3 machines",
     host_count=3,
+    page_file="latency-study.md",
     page=latency_page,
 )

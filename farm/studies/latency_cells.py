@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from farm.core.measurement import OK, mean
+from farm.core.catalogue import GangShape
+from farm.core.means import mean
+from farm.core.measurement import OK
 from farm.core.precision import TimeInterval, time_interval
 from farm.core.study_run import StudyRun
 from farm.registry import strategy
@@ -88,7 +90,7 @@ class Curve:
         gradients = [run.gradient_bytes for run in self.runs if run.gradient_bytes]
         if not gradients:
             return None
-        return strategy(self.strategy).traffic(self.world_size, gradients[0]).bytes
+        return strategy(self.strategy).traffic(self._gang, gradients[0]).bytes
 
     @property
     def serial_trips(self) -> int:
@@ -97,7 +99,11 @@ class Curve:
         One for the ranks' asking the first for the exchange's parameters, and one for each of the
         2 (n - 1) messages around the ring, which their receivers ask for.
         """
-        return 1 + round(strategy(self.strategy).traffic(self.world_size, 1.0).messages)
+        return 1 + round(strategy(self.strategy).traffic(self._gang, 1.0).messages)
+
+    @property
+    def _gang(self) -> GangShape:
+        return GangShape(world_size=self.world_size)
 
     def mean_of(self, column: str) -> float | None:
         """Return the mean over all runs of what was measured in that column."""

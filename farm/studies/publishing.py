@@ -33,7 +33,7 @@ def data_path(study: Study, documents: Path) -> Path:
 
 def page_path(study: Study, documents: Path) -> Path:
     """Return where the page goes."""
-    return documents / f"{study.name}-study.md"
+    return documents / study.page_file
 
 
 def read_data(path: Path) -> str:

@@ -16,6 +16,10 @@ from farm.core.study_run import StudyRun
 from farm.errors import InvalidSpec
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(StudyRun))
+# Those that every file has; the others, which follow, are absent from older ones.
+_REQUIRED_COUNT = sum(
+    field.default is dataclasses.MISSING for field in dataclasses.fields(StudyRun)
+)
 _HINTS = get_type_hints(StudyRun)
 
 
@@ -39,7 +43,8 @@ def read_runs(text: str, *, name: str) -> list[StudyRun]:
         rows = list(reader)
     except csv.Error as error:
         raise InvalidSpec(f"{name} line {reader.line_num}", str(error), "CSV") from None
-    if tuple(reader.fieldnames or ()) != _COLUMNS:
+    columns = tuple(reader.fieldnames or ())
+    if columns != _COLUMNS[: len(columns)] or len(columns) < _REQUIRED_COUNT:
         found = ",".join(reader.fieldnames or ())
         raise InvalidSpec(f"{name} line 1", found, f"the columns {','.join(_COLUMNS)}")
     return [_run(row, where=f"{name} line {line}") for line, row in enumerate(rows, start=2)]
@@ -48,9 +53,9 @@ def read_runs(text: str, *, name: str) -> list[StudyRun]:
 def _run(row: dict[str, Any], *, where: str) -> StudyRun:
     if None in row or None in row.values():
         cells = sum(text is not None for text in row.values())
-        raise InvalidSpec(where, f"{cells} cells", f"{len(_COLUMNS)} cells")
+        raise InvalidSpec(where, f"{cells} cells", f"{len(row.keys() - {None})} cells")
     values = {}
-    for column in _COLUMNS:
+    for column in row:
         text, (what, parse) = row[column], _PARSERS[_HINTS[column]]
         try:
             values[column] = parse(text)

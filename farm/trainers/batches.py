@@ -7,7 +7,8 @@ n ranks see the same examples in the same steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -30,12 +31,22 @@ class Step:
     is_partial: bool
 
 
-def share(examples_count: int, *, world_size: int, rank: int) -> range:
+def share(
+    examples_count: int, *, world_size: int, rank: int, weights: Sequence[float] | None = None
+) -> range:
     """Return the positions of a batch that `rank` takes: consecutive, the first ones one more.
 
     Of B examples over n ranks the first B mod n get one more. With fewer examples than ranks, as
-    an epoch's last step may have, the last ranks get none.
+    an epoch's last step may have, the last ranks get none. With `weights`, one for each rank, all
+    above 0, the shares are in proportion to them, each within one example of it.
     """
+    if weights is not None:
+        # Cut where the sum of the weights so far says, so that the parts fit without gaps.
+        total = math.fsum(weights)
+        first, end = (
+            round(examples_count * math.fsum(weights[:count]) / total) for count in (rank, rank + 1)
+        )
+        return range(first, end)
     quotient, remainder = divmod(examples_count, world_size)
     first = rank * quotient + min(rank, remainder)
     return range(first, first + quotient + (1 if rank < remainder else 0))
@@ -56,8 +67,17 @@ def epoch_order(job: JobSpec, *, epoch: int, examples_count: int) -> IndexArray:
     return np.concatenate(orders)[:needed].astype(np.int32)
 
 
-def epoch_steps(job: JobSpec, *, rank: int, epoch: int, examples_count: int) -> Iterator[Step]:
+def epoch_steps(
+    job: JobSpec,
+    *,
+    rank: int,
+    epoch: int,
+    examples_count: int,
+    weights: Sequence[float] | None = None,
+) -> Iterator[Step]:
     """Yield the steps of one epoch; the last one is partial unless the batches fit exactly.
+
+    `weights`: see `share`.
 
     Raises:
         InvalidSpec: the global batch is larger than the training set, and `repeat` is not set.
@@ -70,7 +90,7 @@ def epoch_steps(job: JobSpec, *, rank: int, epoch: int, examples_count: int) -> 
     order = epoch_order(job, epoch=epoch, examples_count=examples_count)
     for first in range(0, len(order), size):
         batch = order[first : first + size]
-        mine = share(len(batch), world_size=job.world_size, rank=rank)
+        mine = share(len(batch), world_size=job.world_size, rank=rank, weights=weights)
         yield Step(
             indices=batch[mine.start : mine.stop],
             examples_count=len(batch),
@@ -78,7 +98,11 @@ def epoch_steps(job: JobSpec, *, rank: int, epoch: int, examples_count: int) -> 
         )
 
 
-def endless_steps(job: JobSpec, *, rank: int, examples_count: int) -> Iterator[Step]:
+def endless_steps(
+    job: JobSpec, *, rank: int, examples_count: int, weights: Sequence[float] | None = None
+) -> Iterator[Step]:
     """Yield the steps of epoch after epoch, without end."""
     for epoch in count():
-        yield from epoch_steps(job, rank=rank, epoch=epoch, examples_count=examples_count)
+        yield from epoch_steps(
+            job, rank=rank, epoch=epoch, examples_count=examples_count, weights=weights
+        )

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from farm.core.catalogue import DatasetFacts, ModelFacts, StrategyFacts, Traffic
+from farm.core.catalogue import DatasetFacts, GangShape, ModelFacts, StrategyFacts, Traffic
+from farm.core.model_size import ModelSize
 from farm.core.spec import JobSpec
-from farm.core.trainer_lines import DatasetSource, GoLine
+from farm.core.trainer_lines import DatasetSource, Exchange, GoLine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +51,13 @@ class Model(Protocol):
 
     def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
         """Return a new Keras model: images in [0, 1] in, logits out."""
+        ...
+
+    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> ModelSize | None:
+        """Return the size of what `build` would return, without any framework.
+
+        None: only the built model knows.
+        """
         ...
 
 
@@ -121,6 +129,14 @@ class Engine(Protocol):
         """
         ...
 
+    def prepare_evaluation(self) -> None:
+        """Make what rank 0 evaluates next the gang's; every rank that trains calls it.
+
+        Where ranks have weights of their own, their mean is evaluated, and training goes on from
+        what each had.
+        """
+        ...
+
     def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
         """Evaluate the test split on this rank alone; `on_batch` is called after each part."""
         ...
@@ -132,6 +148,10 @@ class Engine(Protocol):
     def restore(self, state: object) -> None: ...
 
     def weight_sums(self) -> WeightSums: ...
+
+    def take_exchange(self) -> Exchange | None:
+        """Return what was counted since the last call, and count anew."""
+        ...
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
         """Call `run_steps` under the profiler; return the seconds inside each collective.
@@ -155,15 +175,14 @@ class Strategy(Protocol):
     @property
     def facts(self) -> StrategyFacts: ...
 
-    def roles(self, world_size: int, server_count: int) -> tuple[tuple[str, ...], ...]:
-        """Return the role processes of each rank, in order of rank."""
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return what one rank that trains sends per step on the critical path.
+
+        What servers send is theirs and not counted here.
+        """
         ...
 
-    def traffic(self, world_size: int, gradient_bytes: float) -> Traffic:
-        """Return what one rank sends per step on the critical path."""
-        ...
-
-    def prepare(self, cpu_count: int) -> str:
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
         """Import the framework and set up its threads and devices, before anything is connected.
 
         Returns its name and version, such as "tensorflow 2.21.0".
@@ -175,5 +194,19 @@ class Strategy(Protocol):
 
         Raises:
             RankFailed: the port of this rank is taken.
+        """
+        ...
+
+
+class ServedStrategy(Strategy, Protocol):
+    """A strategy whose ranks have server processes, too (`facts.uses_servers`)."""
+
+    def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
+        """Be the server of `seat` until every rank that trains has left.
+
+        Calls `beat` about once a second, also before anybody has come.
+
+        Raises:
+            RankFailed: the port of this process is taken, or all have vanished without leaving.
         """
         ...

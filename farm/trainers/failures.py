@@ -9,10 +9,18 @@ from farm.errors import FarmError, TrainerFailed
 
 _SHOWN_CHARACTERS = 500
 
-# TensorFlow's by class name, so that the mapping is testable and importable without it.
+# TensorFlow's and PyTorch's by class name, so that the mapping is testable and importable without
+# them.
 _CONNECTION = frozenset(
-    {"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"}
+    {
+        *("UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"),
+        *("DistNetworkError", "DistStoreError", "DistBackendError"),
+    }
 )
+_MEMORY = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
+# For what gloo says of a connection, and for a failed allocation, PyTorch raises RuntimeErrors.
+_GLOO = re.compile(r"\bgloo/|Connection (?:closed|reset) by peer|Timed out waiting \d+ms for ")
+_NOT_ALLOCATED = "DefaultCPUAllocator: can't allocate memory"
 # A barrier that a dead peer will never reach ends as an InternalError of this service.
 _COORDINATION = "CoordinationService"
 # What TensorFlow wraps around its reason: the traceback of the graph, names of nodes, advice for
@@ -25,6 +33,9 @@ _WRAPPING = re.compile(
     r"|Hint: If you want to see a list of allocated tensors.*"
     r"|The error could be from a previous operation\. Restart your program to reset\."
     r"|\[type\.googleapis\.com/\S*\]\.?"
+    r"|\[\S+/gloo/\S+:\d+\]"
+    r"|\[enforce fail at \S+\] .*?\.(?= )"
+    r"|This is typically caused by a remote worker .*"
 )
 
 
@@ -52,16 +63,25 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
     if isinstance(error, RankFailed):
         return Failure(kind=error.kind, message=str(error))
     name = type(error).__name__
-    if isinstance(error, MemoryError) or name == "ResourceExhaustedError":
+    text = str(error)
+    if isinstance(error, MemoryError) or name in _MEMORY or _NOT_ALLOCATED in text:
         kind = FailureKind.OUT_OF_MEMORY
-    elif name == "UnknownError" and "Could not start gRPC server" in str(error):
-        # Between the check of the port and TensorFlow's own bind somebody else was quicker.
+    elif (name == "UnknownError" and "Could not start gRPC server" in text) or (
+        name == "DistNetworkError" and "EADDRINUSE" in text
+    ):
+        # The first: between the check of the port and TensorFlow's own bind somebody was quicker.
         kind = FailureKind.PORT_TAKEN
-    elif world_size > 1 and (name in _CONNECTION or _COORDINATION in str(error)):
+    elif world_size > 1 and (
+        name in _CONNECTION or _COORDINATION in text or _is_of_gloo(name, text)
+    ):
         kind = FailureKind.PEER_LOST
     else:
         kind = FailureKind.TRAINER_RAISED
     return Failure(kind=kind, message=_one_line(error, name))
+
+
+def _is_of_gloo(name: str, text: str) -> bool:
+    return name == "RuntimeError" and _GLOO.search(text) is not None
 
 
 def _one_line(error: BaseException, name: str) -> str:

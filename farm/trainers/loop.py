@@ -15,7 +15,7 @@ import gc
 import itertools
 import math
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from farm.core.spec import TrainingPass
@@ -61,11 +61,13 @@ class Training:
         line: Line,
         examples_count: int,
         connect_s: float,
+        batch_weights: Sequence[float] | None = None,
     ) -> None:
         self._job = assignment.job
         self._rank = assignment.rank
         self._engine = engine
         self._examples_count = examples_count
+        self._batch_weights = batch_weights
         self._runner = StepRunner(engine, line, connect_s=connect_s)
         self._window = TimedWindow(assignment.interface)
         self._barrier_count = 0
@@ -78,9 +80,12 @@ class Training:
         """
         trained = self._by_steps() if self._job.steps is not None else self._by_epochs()
         evaluation = trained.evaluation
+        exchange = self._engine.take_exchange()
         weights = self._engine.weight_sums()
         peak_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         profile = self._profile(min(PROFILED_STEP_COUNT, trained.full_step_count))
+        # Whoever is done first must not leave those behind that need it, or its server.
+        self._wait_for_peers()
         self._runner.recorder.flush()
         window = self._window
         assert window.begun_s is not None
@@ -99,8 +104,10 @@ class Training:
             peak_resident_bytes=peak_resident_bytes,
             seed=self._job.seed,
             profile=profile,
+            exchange=exchange,
             details={
                 **self._engine.settings,
+                "batch_weights": self._batch_weights,
                 "window_training_s": window.duration_s,
                 "val_loss": evaluation.val_loss if evaluation else None,
                 "weights_sum": weights.total,
@@ -126,9 +133,11 @@ class Training:
 
     def _by_epochs(self) -> _Trained:
         assert self._job.epochs is not None
-        initial = self._engine.save()
+        with signs_of_life(self._runner.recorder):
+            initial = self._engine.save()
         self._warm_up(self._endless_steps())
-        self._engine.restore(initial)
+        with signs_of_life(self._runner.recorder):
+            self._engine.restore(initial)
         self._settle()
         trained = _Trained()
         for epoch in range(self._job.epochs):
@@ -146,11 +155,20 @@ class Training:
         return trained
 
     def _endless_steps(self) -> Iterator[Step]:
-        return endless_steps(self._job, rank=self._rank, examples_count=self._examples_count)
+        return endless_steps(
+            self._job,
+            rank=self._rank,
+            examples_count=self._examples_count,
+            weights=self._batch_weights,
+        )
 
     def _epoch_steps(self, epoch: int) -> Iterator[Step]:
         return epoch_steps(
-            self._job, rank=self._rank, epoch=epoch, examples_count=self._examples_count
+            self._job,
+            rank=self._rank,
+            epoch=epoch,
+            examples_count=self._examples_count,
+            weights=self._batch_weights,
         )
 
     def _warm_up(self, stream: Iterator[Step]) -> None:
@@ -166,6 +184,7 @@ class Training:
         # and the collector can stay on for long trainings.
         gc.collect()
         gc.freeze()
+        self._engine.take_exchange()  # what the warm-up has counted
         self._wait_for_peers()
 
     def _evaluate(self) -> Evaluation | None:
@@ -177,6 +196,8 @@ class Training:
         if self._job.training_pass is TrainingPass.FORWARD:
             return None
         evaluation = None
+        with signs_of_life(self._runner.recorder):  # ranks that are behind may take their time
+            self._engine.prepare_evaluation()
         if self._rank == 0:
             evaluation = self._engine.evaluate(on_batch=self._runner.recorder.beat)
             if not math.isfinite(evaluation.val_loss):
@@ -210,7 +231,9 @@ class Training:
             for step in steps:
                 times_s.append(self._runner.run([step], StepKind.PROFILED).train_s)
 
-        return step_profile(times_s, self._engine.trace(run_steps))
+        return step_profile(
+            times_s, self._engine.trace(run_steps), period=self._job.steps_between_averages
+        )
 
 
 def _until_full(stream: Iterator[Step], full_step_count: int) -> Iterator[Step]:

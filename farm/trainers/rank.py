@@ -6,15 +6,19 @@ import json
 import logging
 import os
 import time
+from pathlib import Path
+from typing import cast
 
 from farm import registry
 from farm.core.codec import from_json
 from farm.core.trainer_lines import Assignment, GoLine, Ready
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
 from farm.trainers.line import Line
 from farm.trainers.loop import Training
+from farm.trainers.models.model_file import ModelFile
 from farm.trainers.process import Orders
+from farm.trainers.serving import serve
 
 logger = logging.getLogger(__name__)
 
@@ -26,29 +30,35 @@ def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
         FarmError: a reason with a name. Whatever the framework raises passes through.
     """
     job = assignment.job
-    model, dataset = registry.model(job.model), registry.dataset(job.dataset)
+    file = None if assignment.model_file is None else Path(assignment.model_file)
+    model, dataset = registry.model(job.model, file=file), registry.dataset(job.dataset)
     strategy = registry.strategy(job.strategy)
     # First, since it needs no framework: an agent without the data says so within a second.
     data = dataset.load(data_places(assignment.data_dir, os.environ))
     begun_s = time.monotonic()
-    framework = strategy.prepare(len(assignment.cpus))
+    framework = strategy.prepare(job, len(assignment.cpus))
     import_s = time.monotonic() - begun_s
-    line.emit(Ready(import_s=import_s, framework=framework, dataset=data.source))
+    sha256 = model.sha256 if isinstance(model, ModelFile) else None
+    line.emit(
+        Ready(import_s=import_s, framework=framework, dataset=data.source, model_sha256=sha256)
+    )
 
     go = from_json(GoLine, _json(orders.next_line(timeout_s=job.time_limit_s)))
-    begun_s = time.monotonic()
-    engine = strategy.build(
-        Seat(
-            job=job,
-            rank=assignment.rank,
-            role=assignment.role,
-            go=go,
-            model=model,
-            dataset=dataset.facts,
-            data=data,
-            peer_timeout_s=assignment.peer_timeout_s,
-        )
+    seat = Seat(
+        job=job,
+        rank=assignment.rank,
+        role=assignment.role,
+        go=go,
+        model=model,
+        dataset=dataset.facts,
+        data=data,
+        peer_timeout_s=assignment.peer_timeout_s,
     )
+    if seat.role != "worker":
+        line.emit(serve(cast(ServedStrategy, strategy), seat, line, assignment.interface))
+        return
+    begun_s = time.monotonic()
+    engine = strategy.build(seat)
     connect_s = time.monotonic() - begun_s
     training = Training(
         assignment,
@@ -56,6 +66,7 @@ def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
         line=line,
         examples_count=len(data.train.labels),
         connect_s=connect_s,
+        batch_weights=go.batch_weights,
     )
     line.emit(training.run())
     engine.leave()

@@ -6,6 +6,7 @@ used, so that the sum over ranks is the mean over the global batch however uneve
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from farm.core.spec import TrainingPass
+from farm.core.spec import OperatorPlacement, TrainingPass
+from farm.core.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
-from farm.trainers.tensorflow_gang import Gang
+from farm.trainers.gang import Gang
+from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
+from farm.trainers.tensorflow_evaluation import Evaluator
 from farm.trainers.tensorflow_profile import collective_times
 
 if TYPE_CHECKING:
@@ -23,28 +27,28 @@ if TYPE_CHECKING:
 
     from farm.trainers.contracts import IndexArray
 
-# Fixed, so that configurations are compared at the same setting; recorded with every result.
-LEARNING_RATE = 0.02
-MOMENTUM = 0.9
-EVALUATION_BATCH_SIZE = 500
-
 
 class TensorFlowEngine:
     """Drives a built model; the strategy is connected and owned by the process."""
 
     def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
         self._gang = gang
+        self._placement = seat.job.placement
+        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._update_count = 0
+        # By its full name, since "/cpu:0" is every member's of a gang.
+        self._cpu = tf.constant(0).device
         self._is_alone = strategy.num_replicas_in_sync == 1
         # Every rank draws the same initial weights, whatever the world size.
         keras.utils.set_random_seed(seat.job.seed)
         with strategy.scope():
-            self._model = seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+            self._model = self._build_model(seat)
             self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
             self._optimizer.build(self._model.trainable_variables)
-        self._test = seat.data.test
-        is_forward = seat.job.training_pass is TrainingPass.FORWARD
-        self._step = self._step_function(seat.data.train, strategy=strategy, is_forward=is_forward)
-        self._evaluate = self._evaluation_function()
+        self._step = self._step_function(
+            seat.data.train, strategy=strategy, is_forward=self._is_forward
+        )
+        self._evaluator = Evaluator(self._model, seat.data.test, scope=self._scope)
 
     @property
     def parameter_count(self) -> int:
@@ -59,33 +63,27 @@ class TensorFlowEngine:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What was fixed: optimizer, learning rate, thread pools, device."""
+        """What was fixed: optimizer, learning rate, thread pools, placement, device."""
         return {
             "optimizer": "sgd",
             "learning_rate": LEARNING_RATE,
             "momentum": MOMENTUM,
             "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
-            "device": "gpu" if tf.config.list_logical_devices("GPU") else "cpu",
+            "placement": self._placement.value,
+            "device": "gpu" if tf.config.get_visible_devices("GPU") else "cpu",
         }
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
-        if len(indices) == 0:
-            # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
-            # sum: one example with weight zero.
-            return float(self._step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
-        return float(self._step(indices, np.float32(1.0 / examples_count)))
+        loss_sum = self._run(indices, 1.0 / examples_count)
+        self._update_count += not self._is_forward
+        return loss_sum
+
+    def prepare_evaluation(self) -> None:
+        return  # The weights are the same on every rank.
 
     def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
-        count = len(self._test.labels)
-        loss_sum, correct_count = 0.0, 0
-        for first in range(0, count, EVALUATION_BATCH_SIZE):
-            part = slice(first, first + EVALUATION_BATCH_SIZE)
-            loss, correct = self._evaluate(self._test.images[part], self._test.labels[part])
-            loss_sum += float(loss)
-            correct_count += int(correct)
-            on_batch()
-        return Evaluation(val_loss=loss_sum / count, val_accuracy_ratio=correct_count / count)
+        return self._evaluator.run(on_batch)
 
     def save(self) -> list[NDArray[Any]]:
         return [np.array(v.numpy()) for v in self._state_variables()]
@@ -96,11 +94,17 @@ class TensorFlowEngine:
             variable.assign(value)
 
     def weight_sums(self) -> WeightSums:
-        weights = [v.numpy().astype(np.float64) for v in self._model.trainable_variables]
+        weights = [weight.astype(np.float64) for weight in self._trained_weights()]
         return WeightSums(
             total=float(sum(w.sum() for w in weights)),
             total_of_squares=float(sum((w * w).sum() for w in weights)),
         )
+
+    def take_exchange(self) -> Exchange:
+        """Return the updates of this rank's weights; a collective is sending and waiting in one."""
+        exchange = Exchange(update_count=self._update_count)
+        self._update_count = 0
+        return exchange
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
         times_s = collective_times(run_steps)
@@ -114,12 +118,32 @@ class TensorFlowEngine:
     def leave(self) -> None:
         self._gang.leave()
 
+    def _build_model(self, seat: Seat) -> Any:
+        return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+
+    def _run(self, indices: IndexArray, scale: float) -> float:
+        """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
+        if len(indices) == 0:
+            # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
+            # sum: one example with weight zero.
+            return float(self._step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
+        return float(self._step(indices, np.float32(scale)))
+
+    def _scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Where operators go that the strategy leaves free."""
+        if self._placement is OperatorPlacement.HARD:
+            return tf.device(self._cpu)  # type: ignore[no-any-return]
+        return contextlib.nullcontext()
+
+    def _trained_weights(self) -> list[NDArray[Any]]:
+        return [v.numpy() for v in self._model.trainable_variables]
+
     def _state_variables(self) -> list[Any]:
         return [*self._model.variables, *self._optimizer.variables]
 
     def _step_function(
         self, train: Examples, *, strategy: Any, is_forward: bool
-    ) -> Callable[[IndexArray, np.float32], Any]:
+    ) -> Callable[..., Any]:
         """Compile the step: (indices, scale) to the sum of this rank's losses.
 
         The examples stay in memory as bytes and become floats inside, batch by batch. The batch
@@ -138,7 +162,8 @@ class TensorFlowEngine:
             def on_replica(indices: Any, scale: Any) -> Any:
                 return body(tf.gather(images, indices), tf.gather(labels, indices), scale)
 
-            return strategy.run(on_replica, args=(indices, scale))
+            with self._scope():
+                return strategy.run(on_replica, args=(indices, scale))
 
         return step  # type: ignore[no-any-return]
 
@@ -154,23 +179,6 @@ class TensorFlowEngine:
     def _forward(self, images: Any, labels: Any, scale: Any) -> Any:
         del scale
         return tf.reduce_sum(_losses(self._model(_floats(images), training=False), labels))
-
-    def _evaluation_function(self) -> Callable[[Any, Any], tuple[Any, Any]]:
-        height, width, channels = self._test.images.shape[1:]
-
-        @tf.function(  # type: ignore[untyped-decorator]
-            input_signature=[
-                tf.TensorSpec([None, height, width, channels], tf.uint8),
-                tf.TensorSpec([None], tf.int64),
-            ],
-            autograph=False,
-        )
-        def evaluate(images: Any, labels: Any) -> tuple[Any, Any]:
-            logits = self._model(_floats(images), training=False)
-            hits = tf.equal(tf.argmax(logits, axis=1), labels)
-            return tf.reduce_sum(_losses(logits, labels)), tf.math.count_nonzero(hits)
-
-        return evaluate  # type: ignore[no-any-return]
 
 
 def _floats(images: Any) -> Any:

@@ -14,11 +14,12 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal
 
 from farm.core.trainer_lines import FailureKind, GoLine
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
+from farm.trainers.gang import Gang
 
 logger = logging.getLogger(__name__)
 
@@ -33,24 +34,6 @@ _LEADER_IS_THERE = "leader-is-there"
 # was taken for a death over a lossy 20 ms link, with these none.
 LEADER_LINGER_S = 1.0
 FOLLOWER_LINGER_S = 0.3
-
-
-class Gang(Protocol):
-    """The way to the other ranks."""
-
-    def wait(self, name: str, *, timeout_s: float) -> None: ...
-
-    def leave(self) -> None: ...
-
-
-class Alone:
-    """The gang of one rank: nobody to wait for."""
-
-    def wait(self, name: str, *, timeout_s: float) -> None:
-        del name, timeout_s
-
-    def leave(self) -> None:
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +72,10 @@ class Coordinated:
         time.sleep(LEADER_LINGER_S if self.is_leader else FOLLOWER_LINGER_S)
 
 
-def join_ring(seat: Seat) -> tuple[Any, Gang]:
-    """Return a connected MultiWorkerMirroredStrategy with ring collectives, and its gang.
+def join_collective(seat: Seat, implementation: Literal["AUTO", "RING"]) -> tuple[Any, Gang]:
+    """Return a connected MultiWorkerMirroredStrategy, and its gang.
+
+    AUTO is NCCL between GPUs and a ring between CPUs.
 
     Raises:
         RankFailed: this rank's own port is taken.
@@ -103,7 +88,7 @@ def join_ring(seat: Seat) -> tuple[Any, Gang]:
     _configure_coordination(seat)
     options = tf.distribute.experimental.CommunicationOptions(
         # No timeout_seconds: it would also kill a gang whose member is merely slow.
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING
+        implementation=tf.distribute.experimental.CommunicationImplementation[implementation]
     )
     # No thread of this process can run Python while the constructor waits for a peer, so nothing
     # of Python's can end it, nor write a failure; faulthandler's thread needs no interpreter's

@@ -51,7 +51,7 @@ def _spans(space: Any) -> Iterator[tuple[int, int]]:
         ids = {
             number
             for number, metadata in plane.event_metadata.items()
-            if metadata.name.partition(":")[0].endswith(COLLECTIVE)
+            if metadata.name.rpartition(":")[2] == COLLECTIVE  # name:type
         }
         for line in plane.lines:
             for event in line.events:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from farm.core.spec import OperatorPlacement
+
 
 def load_tensorflow() -> str:
     """Import TensorFlow, Keras and the engine; return name and version.
@@ -21,19 +23,34 @@ def load_tensorflow() -> str:
     return f"tensorflow {tf.__version__}"
 
 
-def import_tensorflow(cpu_count: int) -> str:
+def import_tensorflow(
+    cpu_count: int,
+    *,
+    replicas_per_rank: int = 1,
+    placement: OperatorPlacement = OperatorPlacement.SOFT,
+) -> str:
     """Import TensorFlow and Keras, set threads and devices; return name and version.
 
-    One replica a rank: of several GPUs the first is used, and its memory is taken as needed, so
-    that what is measured is what the model needs.
+    A GPU for each replica where there are enough, and its memory is taken as needed, so that what
+    is measured is what the model needs; else no GPU, and as many logical CPU devices, which share
+    the rank's cores. With hard placement there is no GPU either, and an operator that asks for one
+    is an error and not moved.
     """
     version = load_tensorflow()
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(cpu_count)
     tf.config.threading.set_inter_op_parallelism_threads(cpu_count)
-    gpus = tf.config.list_physical_devices("GPU")[:1]
+    is_hard = placement is OperatorPlacement.HARD
+    tf.config.set_soft_device_placement(not is_hard)
+    found = [] if is_hard else tf.config.list_physical_devices("GPU")
+    gpus = found[:replicas_per_rank] if len(found) >= replicas_per_rank else []
     tf.config.set_visible_devices(gpus, "GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, enable=True)
+    if not gpus and replicas_per_rank > 1:
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * replicas_per_rank
+        )
     return version

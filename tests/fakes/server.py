@@ -164,7 +164,7 @@ class FakeGang:
                 StartRank(
                     token=self.token,
                     rank=rank,
-                    world_size=len(self.agent_ids),
+                    rank_count=len(self.agent_ids),
                     roles=("worker",),
                     spec=self.spec,
                     prepare_timeout_s=prepare_timeout_s,

@@ -18,11 +18,15 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     talk          print a line to standard error with each report of steps
     flood:N       print N megabytes to standard error, as fast as they are taken
     ports         bind the port of its own in the cluster, as TensorFlow would
+
+Each rank that trains is connected to every server, which ends when all have done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import dataclasses
 import hashlib
 import json
 import math
@@ -42,6 +46,7 @@ from farm.core.trainer_lines import (
     DatasetSource,
     Epoch,
     Event,
+    Exchange,
     Failure,
     FailureKind,
     GoLine,
@@ -82,7 +87,57 @@ def main() -> None:
     go = from_json(GoLine, json.loads(line))
     # From now on the agent only closes the pipe.
     threading.Thread(target=wait_for_end_of_input, daemon=True).start()
-    train(assignment, go, behaviour)
+    if assignment.role == "ps":
+        serve(assignment, go)
+    else:
+        train(assignment, go, behaviour)
+
+
+def serve(assignment: Assignment, go: GoLine) -> None:
+    host, _, port = go.cluster["ps"][go.task_index].rpartition(":")
+    say(Started(parameter_count=0, gradient_bytes=0, connect_s=0.0, first_step_s=0.0))
+    begun_s = time.monotonic()
+    with socket.create_server((host, int(port))) as listening:
+        come = [listening.accept()[0] for _ in go.cluster["worker"]]
+    for connection in come:
+        connection.settimeout(0.5)
+        while not is_done(connection):
+            say(Progress(step_count=0))
+    say(result(assignment, begun_s=begun_s, span_s=time.monotonic() - begun_s))
+    for connection in come:
+        connection.send(b".")
+
+
+def is_done(rank: socket.socket) -> bool:
+    try:
+        return rank.recv(1) in (b".", b"")
+    except TimeoutError:
+        return False
+
+
+def connect(go: GoLine) -> list[socket.socket]:
+    deadline = time.monotonic() + 10
+    connections = []
+    for place in go.cluster.get("ps", ()):
+        host, _, port = place.rpartition(":")
+        while True:
+            try:
+                connections.append(socket.create_connection((host, int(port))))
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+    return connections
+
+
+def watch(server: socket.socket) -> None:
+    """Return when all ranks have done with the server; it must not go away before."""
+    with contextlib.suppress(ConnectionError):
+        if server.recv(1):
+            return
+    say(Failure(kind=FailureKind.PEER_LOST, message="a server went away"))
+    os._exit(1)
 
 
 def read_behaviour(assignment: Assignment) -> dict[str, str]:
@@ -115,6 +170,10 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")
         socket.create_server((host, int(port)))
+    servers = connect(go)
+    watches = [threading.Thread(target=watch, args=(s,), daemon=True) for s in servers]
+    for thread in watches:
+        thread.start()
     say(
         Started(
             parameter_count=PARAMETER_COUNT,
@@ -140,21 +199,35 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
                 val_accuracy_ratio=epoch / (epoch + 1) if assignment.rank == 0 else None,
             )
         )
-    say(
-        TrainerResult(
-            timed_step_count=timed_count,
-            window_step_count=timed_count,
-            timed_window_s=timed_count * step_s,
-            timed_begun_monotonic_s=begun_s,
-            interface_rx_bytes=8 * PARAMETER_COUNT * timed_count,
-            interface_tx_bytes=8 * PARAMETER_COUNT * timed_count,
-            payload_rx_bytes=8 * PARAMETER_COUNT * timed_count,
-            payload_tx_bytes=8 * PARAMETER_COUNT * timed_count,
-            train_loss=0.5,
-            val_accuracy_ratio=0.9 if assignment.rank == 0 else None,
-            peak_resident_bytes=10_000_000,
-            seed=job.seed,
-        )
+    own = result(assignment, begun_s=begun_s, span_s=timed_count * step_s, step_count=timed_count)
+    # Every other update comes one too late.
+    late = (timed_count - timed_count // 2, timed_count // 2)
+    told = Exchange(update_count=timed_count, push_s=0.001, pull_s=0.002, staleness_counts=late)
+    say(dataclasses.replace(own, exchange=told if servers else None))
+    for server in servers:
+        server.send(b".")
+    for thread in watches:
+        thread.join()
+
+
+def result(
+    assignment: Assignment, *, begun_s: float, span_s: float, step_count: int = 0
+) -> TrainerResult:
+    """Say what a rank that trains would; without a step, what a server would."""
+    byte_count = 8 * PARAMETER_COUNT * step_count if step_count else None
+    return TrainerResult(
+        timed_step_count=step_count,
+        window_step_count=step_count,
+        timed_window_s=span_s,
+        timed_begun_monotonic_s=begun_s,
+        interface_rx_bytes=byte_count,
+        interface_tx_bytes=byte_count,
+        payload_rx_bytes=byte_count,
+        payload_tx_bytes=byte_count,
+        train_loss=0.5 if step_count else None,
+        val_accuracy_ratio=0.9 if step_count and assignment.rank == 0 else None,
+        peak_resident_bytes=10_000_000,
+        seed=assignment.job.seed,
     )
 
 

@@ -98,8 +98,11 @@ def test_a_malformed_sweep_is_one_line_and_nothing_is_written(
         assert session.scalar(select(func.count()).select_from(Sweep)) == 0
 
 
-def test_a_sweep_file_that_is_not_there_is_wrong_input(farm: FarmCommand, tmp_path: Path) -> None:
-    assert "nowhere.toml" in farm.refusal("submit", str(tmp_path / "nowhere.toml"), status=2)
+def test_a_sweep_file_that_is_not_there_is_wrong_input(
+    farm: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a long path would be cut
+    assert "'nowhere.toml'" in farm.refusal("submit", "nowhere.toml", status=2)
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])

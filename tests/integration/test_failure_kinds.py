@@ -111,3 +111,20 @@ def test_a_gang_of_two_versions_ends_before_it_measures_anything(gang: Gang) -> 
         "rank 0 on a has tensorflow 2.20.0, rank 1 on b has tensorflow 2.21.0:"
         " install the same version on all agents"
     )
+
+
+def test_a_gang_with_two_versions_of_a_users_model_ends_before_it_measures(gang: Gang) -> None:
+    token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
+    for rank, agent_id in enumerate("ab"):
+        address = RankAddress(rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,))
+        prepared = Prepared(
+            address=address,
+            framework="tf",
+            dataset=SOURCE,
+            model_sha256=f"{rank}" * 64,
+            prepare_s=1.0,
+        )
+        gang.report(agent_id, token, rank, prepared)
+    gang.round()
+    assert gang.job().failure_kind == FailureKind.VERSIONS_DIFFER.value
+    assert "rank 1 on b has tf, model 111111111111" in str(gang.job().reason)

@@ -26,7 +26,7 @@ DELAYED = NetworkProfile(one_way_delay_s=0.01)
 COMMAND = StartRank(
     token=7,
     rank=0,
-    world_size=2,
+    rank_count=2,
     roles=("worker",),
     spec=job_spec(network=DELAYED),
     prepare_timeout_s=30.0,

@@ -32,7 +32,7 @@ from farm.core.reports import (
     StepTimes,
 )
 from farm.core.retries import RetryPolicy
-from farm.core.spec import NetworkProfile
+from farm.core.spec import BatchSplit, NetworkProfile
 from farm.core.trainer_lines import (
     DatasetSource,
     Failure,
@@ -123,18 +123,24 @@ class Gang:
         )
         take_heartbeat(self.engine, seal(beat), now=self.now, lease=RULES.lease)
 
-    def prepare(self, token: int) -> None:
+    def prepare(self, token: int, *, model_sha256: str | None = None) -> None:
         for rank, agent_id in enumerate("ab"):
             address = RankAddress(
                 rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
             )
-            prepared = Prepared(address=address, framework="tf", dataset=SOURCE, prepare_s=1.0)
+            prepared = Prepared(
+                address=address,
+                framework="tf",
+                dataset=SOURCE,
+                model_sha256=model_sha256,
+                prepare_s=1.0,
+            )
             self.report(agent_id, token, rank, prepared)
 
-    def start(self) -> int:
+    def start(self, *, model_sha256: str | None = None) -> int:
         """Lead the gang to its first step; return the token."""
         token = self.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
-        self.prepare(token)
+        self.prepare(token, model_sha256=model_sha256)
         self.round()
         self.both_report(token, PeersMeasured(rtts=()))
         self.round()
@@ -208,6 +214,50 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
     assert row.sent_bytes_per_step == pytest.approx(800)
     assert row.steps_per_epoch == 45
     assert row.fingerprint is not None
+
+
+def test_what_a_users_file_contained_tells_its_measurements_apart(gang: Gang) -> None:
+    contents = [None, "1" * 64, "2" * 64, "1" * 64]
+    for repetition, model_sha256 in enumerate(contents):
+        if repetition > 0:
+            with writing(gang.engine) as session:
+                add_sweep(session, job_spec(world_size=2, repetition=repetition))
+        token = gang.start(model_sha256=model_sha256)
+        steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
+        gang.both_report(token, steps)
+        ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
+        gang.both_report(token, ended)
+        gang.round()
+        for agent_id in "ab":
+            gang.beat(agent_id, serving=None, highest=token)
+    with reading(gang.engine) as session:
+        rows = session.scalars(select(MeasurementRow).order_by(MeasurementRow.attempt_id)).all()
+    assert [row.details.get("model_sha256") for row in rows] == contents
+    hardware, first, second, first_again = (row.fingerprint for row in rows)
+    assert first == first_again
+    assert len({hardware, first, second}) == 3
+
+
+def test_a_batch_is_shared_by_the_speed_that_the_control_runs_tell(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session, job_spec(world_size=2, batch_split=BatchSplit.BY_SPEED))
+        for agent_id, facts in FACTS.items():
+            add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    gang = Gang(engine)
+    token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
+    gang.prepare(token)
+    gang.round()
+    gang.report("a", token, 0, PeersMeasured(rtts=(), control_s=0.1))
+    gang.report("b", token, 1, PeersMeasured(rtts=(), control_s=0.3))
+    gang.round()
+    gang.both_report(token, Shaped(emulator="none", rtts=()))
+    sent = [due.command for due in gang.round()]
+    # Whoever does not answer is told the same once more.
+    sent += [due.command for due in gang.round(after_s=RULES.limits.resend_s + 1)]
+    assert len(sent) == 4
+    for command in sent:
+        assert isinstance(command, Go)
+        assert command.batch_weights == pytest.approx((0.75, 0.25))
 
 
 def rtts_to(rank: int, rtt_s: float) -> tuple[PeerRtt, ...]:

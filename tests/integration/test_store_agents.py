@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from farm.core.agents import AgentState
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
-from farm.store.agents import list_agents, live_agents, set_drained
+from farm.store.agents import list_agents, live_agent_count, live_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
@@ -32,6 +32,7 @@ def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> 
         capabilities=frozenset({"netem"}),
         labels=frozenset({("zone", "a")}),
         fingerprint=facts.hardware.fingerprint,
+        memory_bytes=facts.hardware.memory_bytes,
         framework_version="2.21.0",
         is_idle=True,
         is_occupying=False,
@@ -73,6 +74,24 @@ def test_a_silent_agent_occupies_its_cores_until_its_lease_is_taken(engine: sa.E
         add_attempt(session, add_job(session), ["a1"])
         [agent] = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
     assert (agent.is_idle, agent.is_occupying) == (False, True)
+
+
+def test_live_agents_are_counted_and_those_known_are_not_read_again(engine: sa.Engine) -> None:
+    silent = NOW - seconds(LIVE_WITHIN_S + 1)
+    with writing(engine) as session:
+        for agent_id in ("c", "a"):
+            add_agent(session, agent_id)
+        for agent_id in ("d", "b", "e"):
+            add_agent(session, agent_id, heartbeat_at=silent)
+        add_attempt(session, add_job(session), ["b"])
+    with reading(engine) as session:
+        every = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+        known = [session.get_one(Agent, agent_id) for agent_id in ("d", "b", "c")]
+        again = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S, known=known)
+        count = live_agent_count(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+    assert [agent.agent_id for agent in every] == ["a", "b", "c"]
+    assert again == every
+    assert count == 3
 
 
 def test_agents_are_listed_in_pages(engine: sa.Engine) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState, JobState
-from farm.store.cell_rows import changed_groups, job_groups
+from farm.store.cell_rows import CellJobs, changed_groups, job_groups
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_job, retry_job
 from farm.store.sweeps import add_jobs
@@ -44,12 +44,10 @@ def _fail(session: Session, job_id: int) -> None:
     job.finished_at, job.failure_kind = _LATER, "out_of_memory"
 
 
-def _again(
-    engine: sa.Engine, sweep_id: int, before: dict[str, tuple[Any, ...]]
-) -> tuple[dict[str, tuple[Any, ...]] | None, dict[str, tuple[Any, ...]]]:
+def _again(engine: sa.Engine, sweep_id: int, before: CellJobs) -> tuple[CellJobs | None, CellJobs]:
     """Return what is read again of a sweep, and what it would be if all were read."""
     with reading(engine) as session:
-        whole, _ = job_groups(session, sweep_id, max_jobs=_MANY)
+        whole = job_groups(session, sweep_id, max_jobs=_MANY)
         return changed_groups(session, sweep_id, before, max_jobs=_MANY), whole
 
 
@@ -65,46 +63,65 @@ def test_whatever_happens_the_part_that_is_read_again_makes_it_whole(engine: sa.
         lambda session: add_jobs(session, sweep_id, [more], priority=0, now=_LATER),
     ]
     with reading(engine) as session:
-        known, is_complete = job_groups(session, sweep_id, max_jobs=_MANY)
-    assert is_complete
+        known = job_groups(session, sweep_id, max_jobs=_MANY)
+    assert known.is_complete
     for change in changes:
         with writing(engine) as session:
             change(session)
         found, whole = _again(engine, sweep_id, known)
-        assert found == whole
-        assert found != known
-        known = whole
+        assert found is not None
+        assert found.by_cell == whole.by_cell
+        assert found.by_cell != known.by_cell
+        known = found
+
+
+def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_id, job_ids = _sweep(engine)
+    with reading(engine) as session:
+        known = job_groups(session, sweep_id, max_jobs=_MANY)
+    with writing(engine) as session:
+        _measure(session, job_ids[1])
+        session.get_one(Job, job_ids[1]).finished_at = factories.NOW - factories.seconds(600)
+    found, whole = _again(engine, sweep_id, known)
+    assert found is not None
+    assert found.by_cell == whole.by_cell != known.by_cell
+    monkeypatch.setattr("farm.store.cell_rows._MOST_READ_BY_ID", 0)
+    assert _again(engine, sweep_id, known)[0] is None
 
 
 def test_cells_in_which_nothing_changed_are_the_very_same(engine: sa.Engine) -> None:
     sweep_id, job_ids = _sweep(engine)
     with reading(engine) as session:
-        known, _ = job_groups(session, sweep_id, max_jobs=_MANY)
+        known = job_groups(session, sweep_id, max_jobs=_MANY)
     with writing(engine) as session:
         _measure(session, job_ids[1])
     found, _ = _again(engine, sweep_id, known)
     assert found is not None
-    assert [found[cell] is known[cell] for cell in known] == [False, True]
+    is_same = [found.by_cell[cell] is jobs for cell, jobs in known.by_cell.items()]
+    assert is_same == [False, True]
 
 
 def test_a_cell_that_is_new_calls_for_reading_everything(engine: sa.Engine) -> None:
     sweep_id, _ = _sweep(engine)
     with reading(engine) as session:
-        known, _ = job_groups(session, sweep_id, max_jobs=_MANY)
+        known = job_groups(session, sweep_id, max_jobs=_MANY)
     with writing(engine) as session:
         other = factories.job_spec(global_batch_size=128)
         add_jobs(session, sweep_id, [other], priority=0, now=_LATER)
     assert _again(engine, sweep_id, known)[0] is None
-    assert _again(engine, sweep_id, {})[0] is None
+    nothing = CellJobs(by_cell={}, is_complete=True, last_id=0, last_end=None)
+    assert _again(engine, sweep_id, nothing)[0] is None
 
 
 def test_of_too_many_jobs_the_first_whole_cells_are_returned(engine: sa.Engine) -> None:
     sweep_id, job_ids = _sweep(engine)
     with reading(engine) as session:
-        groups, is_complete = job_groups(session, sweep_id, max_jobs=4)
-        assert not is_complete
-        assert [[job.id for job in jobs] for jobs in groups.values()] == [job_ids[:3]]
-        known, _ = job_groups(session, sweep_id, max_jobs=_MANY)
+        some = job_groups(session, sweep_id, max_jobs=4)
+        assert not some.is_complete
+        assert [[job.id for job in jobs] for jobs in some.by_cell.values()] == [job_ids[:3]]
+        known = job_groups(session, sweep_id, max_jobs=_MANY)
         assert changed_groups(session, sweep_id, known, max_jobs=5) is None
-        states = [job.state for jobs in known.values() for job in jobs]
+        states = [job.state for jobs in known.by_cell.values() for job in jobs]
     assert states == [JobState.SUCCEEDED, *[JobState.WAITING] * 5]

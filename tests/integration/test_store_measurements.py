@@ -101,6 +101,8 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             session,
             "first",
             job_id=ids[0],
+            idle_ratio=0.25,
+            staleness_max=3,
             one_way_delay_s=0.00397,
             bandwidth_bytes_per_s=12_500_000.0,
             packet_loss_ratio=0.009,
@@ -110,6 +112,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
     first, second = rows
     assert first["one_way_delay_ms"] == 3.97
     assert first["bandwidth_mbit_per_s"] == 100.0
+    assert (first["idle_ratio"], first["staleness_max"], first["push_s"]) == (0.25, 3, None)
     assert first["packet_loss_percent"] == 0.9
     assert (first["pass"], first["status"], first["step_time_s"]) == ("forward_backward", "ok", 0.1)
     assert (second["status"], second["step_time_s"]) == ("out_of_memory", None)

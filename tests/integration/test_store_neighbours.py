@@ -54,6 +54,7 @@ def test_one_thing_is_changed_and_no_more(engine: sa.Engine) -> None:
             _measured(session, _gang(network=None)),
             _measured(session, _gang(network=limited)),
             _measured(session, _gang(strategy="another")),
+            _measured(session, _gang(), training_pass="forward"),
         }
         _measured(session, _gang(world_size=3, global_batch_size=128))
         _measured(session, _gang(world_size=3, network=None))
@@ -95,3 +96,40 @@ def test_repetitions_are_the_jobs_of_the_cell_whatever_became_of_them(engine: sa
             (first, 0, JobState.SUCCEEDED, 0.25),
         ]
         assert len(repetitions_of(session, session.get_one(Job, first), limit=1)) == 1
+
+
+def test_how_a_strategy_is_set_up_is_an_axis_and_another_strategy_one_axis_in_all(
+    engine: sa.Engine,
+) -> None:
+    served = {"strategy": "ps_async", "server_count": 1, "server_placement": "collocated"}
+    own = _gang(strategy="ps_async", server_count=1)
+    with writing(engine) as session:
+        near = {
+            _measured(session, _gang(), **{**served, "server_count": 2}),
+            _measured(session, _gang(), **{**served, "server_placement": "apart"}),
+            _measured(session, _gang(), **served, placement="hard"),
+            _measured(session, _gang(), **served, network="infiniband"),
+            _measured(session, _gang(strategy="mwms_ring")),
+        }
+        _measured(session, _gang(), **served)
+        _measured(session, _gang(), **served, placement="soft", network="tc_netem")
+        _measured(session, _gang(), **served, placement="hard", network="infiniband")
+        _measured(session, _gang(strategy="mwms_ring"), batch_split="by_speed")
+        assert _found(session, own) == near
+        found = {one.job_id: one for one in neighbours_of(session, own, fingerprint="a kind")}
+    assert {one.interface for one in found.values()} == {None, "infiniband"}
+    assert {one.server_placement for one in found.values()} == {None, "collocated", "apart"}
+
+
+def test_a_measurement_older_than_a_setting_has_what_it_was_then(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        old = _measured(session, _gang(world_size=3))
+        new = _measured(
+            session,
+            _gang(world_size=3),
+            replicas_per_rank=1,
+            steps_between_averages=1,
+            batch_split="even",
+            placement="soft",
+        )
+        assert _found(session, _gang()) == {old, new}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from farm.core.catalogue import GangShape
 from farm.core.spec import JobSpec, TrainingPass
 from farm.core.trainer_lines import (
     Assignment,
@@ -93,7 +94,7 @@ def test_a_gang_trains_as_one_machine_does_and_sends_what_the_ring_must(tmp_path
             assert result.details[key] == pytest.approx(alone.details[key], rel=1e-4)
         assert result.profile is not None
         assert 0.0 < result.profile.communication_s < result.profile.step_time_s
-        sent = MwmsRing().traffic(2, PARAMETER_COUNT * 4).bytes
+        sent = MwmsRing().traffic(GangShape(world_size=2), PARAMETER_COUNT * 4).bytes
         assert result.payload_tx_bytes is not None
         assert result.payload_tx_bytes / 13 == pytest.approx(sent, rel=0.1)
         # The loopback interface carries what both ranks send, and what else there is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 import re
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -147,7 +148,9 @@ def test_a_sweep_of_many_jobs_comes_in_pages(client: FlaskClient, engine: sa.Eng
         text = client.get(f"/sweeps/1?page={page}").get_data(as_text=True)
         shown += re.findall(r'id="job-(\d+)"', text)
     assert sorted(map(int, shown)) == job_ids
-    assert "page 1 of 5" in _text(client, "/sweeps/1")
+    assert "page 1 of 5" in _text(client, "/sweeps/1?page=1")
+    # Until somebody asks for them, the cells say it shorter.
+    assert "450 jobs, one line each" in _text(client, "/sweeps/1")
     assert client.get("/sweeps/1?page=0").status_code == 400
 
 
@@ -191,3 +194,13 @@ def test_a_new_measurement_changes_the_recommendation(
             fingerprint="a kind",
         )
     assert "Batch 64 1 machine single" in _text(client, path)
+
+
+@pytest.mark.parametrize("path", ["/", "/health/live", "/no/such/page", "/sweeps/1?page=0"])
+def test_every_answer_tells_how_long_the_server_took(client: FlaskClient, path: str) -> None:
+    begun_s = time.perf_counter()
+    told = client.get(path).headers["Server-Timing"]
+    took_ms = (time.perf_counter() - begun_s) * 1000
+    found = re.fullmatch(r"total;dur=(\d+\.\d)", told)
+    assert found is not None
+    assert 0 <= float(found[1]) <= took_ms

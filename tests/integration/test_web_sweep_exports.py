@@ -56,6 +56,7 @@ def test_parquet_has_the_same_rows_with_types(client: FlaskClient, sweep_id: int
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["world_size"], types["accuracy"], types["model"]) == ("int64", "double", "string")
     listed = json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data())
+    assert (types["idle_ratio"], types["update_count"]) == ("double", "int64")
     assert table.to_pylist() == listed
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from farm.core.lifecycle import JobState
+from farm.core.lifecycle import AttemptState, JobState
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_sweep, retry_failed
+from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import add_jobs
-from farm.store.tables import Job
+from farm.store.tables import Attempt, Job
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.integration.test_web_sweep_page import add_measured, grid
 from tests.web_client import web_settings
 from web.advice import Advice, AdviceCache
-from web.kept_tables import KeptTables
-from web.sweep_table import SweepReading, read_sweep
+from web.kept import Kept
+from web.sweep_reading import SweepReading, first_cells, kept_reading, read_sweep
 
 PRICES = load_prices()
 LATER = factories.NOW + factories.seconds(600)
@@ -106,14 +107,49 @@ def test_of_a_sweep_that_is_too_large_only_whole_cells_are_told(engine: sa.Engin
 
 def test_a_table_is_kept_until_something_changes(engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
-    kept = KeptTables()
+    kept = Kept(most=8)
     with reading(engine) as session:
-        first = kept.of_sweep(session, sweep_id, prices=PRICES)
-        assert kept.of_sweep(session, sweep_id, prices=PRICES) is first
+        first = kept_reading(kept, session, sweep_id, prices=PRICES)
+        assert kept_reading(kept, session, sweep_id, prices=PRICES) is first
     with writing(engine) as session:
         session.scalars(sa.select(Job)).first().attempt_count += 1  # type: ignore[union-attr] # there
     with reading(engine) as session:
-        assert kept.of_sweep(session, sweep_id, prices=PRICES) is not first
+        renewed = kept_reading(kept, session, sweep_id, prices=PRICES)
+    assert renewed is not first
+    assert renewed.table.lines == first.table.lines
+
+
+def test_what_a_lost_attempt_has_cost_is_found(engine: sa.Engine) -> None:
+    """Of a job that waits again as it did before, the attempts alone tell that there was one."""
+    sweep_id = add_measured(engine, *grid())
+    with writing(engine) as session:
+        more = [factories.job_spec(global_batch_size=64, repetition=3, seed=3)]
+        add_jobs(session, sweep_id, more, priority=0, now=LATER)
+    first = _read(engine, sweep_id)
+    with writing(engine) as session:
+        job = session.scalars(sa.select(Job).where(Job.state == JobState.WAITING)).one()
+        job.attempt_count = 1
+        session.add(
+            Attempt(
+                job_id=job.id,
+                number=1,
+                state=AttemptState.LOST,
+                state_since=LATER,
+                leased_at=LATER,
+                ended_at=LATER + factories.seconds(30),
+            )
+        )
+    again = _read(engine, sweep_id, first)
+    assert again.table.machine_s == first.table.machine_s + 30
+    assert again.spent_s == _read(engine, sweep_id).spent_s
+
+
+def test_the_first_cells_are_those_that_the_store_would_sum_up(engine: sa.Engine) -> None:
+    sweep_id = add_measured(engine, *grid())
+    for max_jobs in (6, 7, 1000):
+        with reading(engine) as session:
+            found = first_cells(session, _read(engine, sweep_id), max_jobs=max_jobs)
+            assert found == sweep_cells(session, sweep_id, max_jobs=max_jobs)
 
 
 def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) -> None:

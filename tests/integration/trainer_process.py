@@ -37,8 +37,9 @@ DEADLINE_S = 90.0
 class TrainerProcess:
     """One `python -m farm.trainers`, killed when the block ends."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *, role: str = "worker") -> None:
         self.log = log
+        self.role = role
         self.events: list[tuple[float, Event]] = []  # with the instant of their arrival, monotonic
         self._arrived: queue.Queue[tuple[float, Event] | None] = queue.Queue()
         with log.open("wb") as stderr:
@@ -128,7 +129,10 @@ class TrainerProcess:
 def gang(
     job: JobSpec, folder: Path, *, data_dir: Path | None = None
 ) -> Iterator[list[TrainerProcess]]:
-    """Start every rank of a job on its own core where there are enough, and let them begin."""
+    """Start every rank of a job on its own core where there are enough, and let them begin.
+
+    Yields the role processes of all ranks, those that train before the servers.
+    """
     with started(job, folder, data_dir=data_dir) as trainers:
         for trainer in trainers:
             trainer.wait_for(Ready)
@@ -142,14 +146,17 @@ def started(
 ) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a job and give it its assignment; it waits for go."""
     cpus = sorted(os.sched_getaffinity(0))
+    processes = [(rank, role) for rank, roles in enumerate(job.roles) for role in roles]
     with contextlib.ExitStack() as stack:
-        trainers = []
-        for rank in range(job.world_size):
-            trainer = stack.enter_context(TrainerProcess(folder / f"rank{rank}.log"))
+        trainers: list[TrainerProcess] = []
+        for rank, role in sorted(processes, key=lambda process: process[1] != "worker"):
+            log = folder / f"rank{rank}-{role}{len(trainers)}.log"
+            trainer = stack.enter_context(TrainerProcess(log, role=role))
             trainer.write(
                 Assignment(
                     job=job,
                     rank=rank,
+                    role=role,
                     cpus=(cpus[rank % len(cpus)],),
                     data_dir=str(data_dir) if data_dir else None,
                 )
@@ -158,10 +165,15 @@ def started(
         yield trainers
 
 
-def go(trainers: list[TrainerProcess]) -> None:
-    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(len(trainers)))
-    for rank, trainer in enumerate(trainers):
-        trainer.write(GoLine(cluster={"worker": addresses}, task_index=rank))
+def go(trainers: list[TrainerProcess], *, batch_weights: tuple[float, ...] | None = None) -> None:
+    cluster: dict[str, tuple[str, ...]] = {}
+    places = []
+    for trainer, port in zip(trainers, free_ports(len(trainers)), strict=True):
+        before = cluster.get(trainer.role, ())
+        places.append(len(before))
+        cluster[trainer.role] = (*before, f"127.0.0.1:{port}")
+    for trainer, place in zip(trainers, places, strict=True):
+        trainer.write(GoLine(cluster=cluster, task_index=place, batch_weights=batch_weights))
 
 
 def free_ports(count: int) -> list[int]:

@@ -84,7 +84,7 @@ def expanded(data: object) -> tuple[JobSpec, ...]:
     return ()
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(SWEEPS)
 def test_jobs_and_duplicates_are_the_product_without_the_impossible(sweep: dict[str, Any]) -> None:
     jobs = expanded(sweep)
@@ -100,7 +100,7 @@ def test_jobs_and_duplicates_are_the_product_without_the_impossible(sweep: dict[
     assert len({job.content_hash for job in expansion.jobs}) == len(expansion.jobs)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(SWEEPS)
 def test_expansion_is_deterministic_and_jobs_survive_json(sweep: dict[str, Any]) -> None:
     jobs = expanded(sweep)
@@ -111,21 +111,21 @@ def test_expansion_is_deterministic_and_jobs_survive_json(sweep: dict[str, Any])
         assert again.content_hash == job.content_hash
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(SWEEPS)
 def test_every_job_of_a_sweep_can_run(sweep: dict[str, Any]) -> None:
     for job in expanded(sweep):
         facts = CATALOGUE.strategies[job.strategy]
         assert facts.min_world_size <= job.world_size <= (facts.max_world_size or job.world_size)
-        assert job.world_size <= job.global_batch_size
+        assert job.replica_count <= job.global_batch_size
         assert job.network is None or not job.network.is_untouched
         assert job.network is None or facts.uses_network
-        shares = [job.per_replica_batch_size(i) for i in range(job.world_size)]
+        shares = [job.per_replica_batch_size(i) for i in range(job.replica_count)]
         assert sum(shares) == job.global_batch_size
         assert max(shares) - min(shares) <= 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(SWEEPS)
 def test_a_parsed_sweep_survives_json(sweep: dict[str, Any]) -> None:
     spec = parse_sweep(sweep)

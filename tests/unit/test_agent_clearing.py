@@ -17,7 +17,7 @@ from worker_agent.probe import EchoServer
 from worker_agent.resources import RankResources
 
 COMMAND = StartRank(
-    token=7, rank=0, world_size=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
+    token=7, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farm.core.commands import RankAddress
+from farm.core.commands import Go, RankAddress
 from worker_agent.cluster import go_lines, reroute
 
 OWN = RankAddress(rank=0, host="10.0.0.1", probe_port=20000, trainer_ports=(20001, 20002))
@@ -29,6 +29,8 @@ def test_peers_that_are_reached_as_they_are_change_nothing() -> None:
 
 
 def test_a_rank_of_an_ipv6_host_finds_its_own_place() -> None:
-    lines = go_lines(CLUSTER, roles=("worker", "ps"), address=PEER)
+    lines = go_lines(
+        Go(token=7, cluster=CLUSTER, timeout_s=9.0), roles=("worker", "ps"), address=PEER
+    )
 
     assert [line.task_index for line in lines] == [1, 1]

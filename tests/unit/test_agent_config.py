@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from farm.errors import InvalidSpec, Unreachable
-from worker_agent.config import (
-    load_config,
+from worker_agent.agent_settings import (
     parse_agent_id,
     parse_cpus,
     parse_labels,
+    parse_networks,
     parse_port_range,
 )
+from worker_agent.config import load_config
 
 
 def test_the_defaults_suit_a_machine_with_its_broker_on_loopback() -> None:
@@ -102,3 +103,18 @@ def test_labels_and_ports_are_read() -> None:
 def test_what_cannot_be_part_of_a_queues_name_is_no_agent_id(text: str) -> None:
     with pytest.raises(ValueError, match="letters"):
         parse_agent_id(text)
+
+
+def test_a_rank_may_be_in_another_network_than_its_agents_usual_one() -> None:
+    config = load_config({"AGENT_ID": "vm-1", "AGENT_NETWORKS": "fast=127.0.0.2,slow=127.0.0.1"})
+    assert config.within(None) is config
+    inside = config.within("fast")
+    assert (inside.address, inside.interface) == ("127.0.0.2", "lo")
+    assert (config.address, config.within("slow").address) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_a_network_needs_a_name_and_an_address_that_is_there() -> None:
+    with pytest.raises(ValueError, match="names of letters"):
+        parse_networks("in fini=127.0.0.1")
+    with pytest.raises(InvalidSpec, match=r"AGENT_NETWORKS fast: .*203\.0\.113\.9"):
+        load_config({"AGENT_ID": "vm-1", "AGENT_NETWORKS": "fast=203.0.113.9"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import RankAddress
+from farm.core.commands import Go, RankAddress
 from farm.core.reports import StepTimes
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
@@ -49,14 +49,17 @@ def test_each_process_finds_its_own_address_in_its_roles_list() -> None:
         "worker": ("10.0.0.1:20001", "10.0.0.2:20001"),
         "ps": ("10.0.0.2:20002",),
     }
-    worker, server = go_lines(cluster, roles=("worker", "ps"), address=ADDRESS)
+    command = Go(token=7, cluster=cluster, timeout_s=9.0, batch_weights=(0.75, 0.25))
+    worker, server = go_lines(command, roles=("worker", "ps"), address=ADDRESS)
+    assert worker.batch_weights == server.batch_weights == (0.75, 0.25)
     assert (worker.task_index, server.task_index) == (1, 0)
     assert worker.cluster == cluster
 
 
 def test_a_cluster_without_this_rank_is_refused() -> None:
+    command = Go(token=7, cluster={"worker": ("10.0.0.1:20001",)}, timeout_s=9.0)
     with pytest.raises(InvalidSpec, match=r"10\.0\.0\.2:20001"):
-        go_lines({"worker": ("10.0.0.1:20001",)}, roles=("worker",), address=ADDRESS)
+        go_lines(command, roles=("worker",), address=ADDRESS)
 
 
 def test_instants_of_the_trainer_become_seconds_after_go() -> None:

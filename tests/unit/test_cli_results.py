@@ -81,6 +81,12 @@ def _table(*rows: MeasurementRow) -> list[dict[str, str]]:
         ({"bandwidth_bytes_per_s": 125e6}, "bandwidth", ["125 MB/s", "-"]),
         ({"epochs": 3}, "epochs", ["-", "3"]),
         ({"server_count": 2}, "servers", ["0", "2"]),
+        ({"server_count": 1, "server_placement": "apart"}, "servers are", ["-", "apart"]),
+        ({"replicas_per_rank": 10}, "replicas", ["1", "10"]),
+        ({"steps_between_averages": 8}, "averaged every", ["1", "8"]),
+        ({"placement": "hard"}, "placement", ["hard", "soft"]),
+        ({"batch_split": "by_speed"}, "batch split", ["by_speed", "even"]),
+        ({"network": "infiniband"}, "network", ["-", "infiniband"]),
         ({"fingerprint": "0123456789"}, "hardware", ["01234567", "a"]),
     ],
 )
@@ -111,6 +117,34 @@ def test_sent_bytes_are_held_against_the_strategys_theory(
     row = _row(**({"strategy": "mwms_ring", "world_size": 2} | changes))
     cells = measured_cells([row])
     assert table_rows(cells)[0][-1] == shown
+
+
+def test_cells_that_differ_in_their_set_up_alone_are_not_pooled() -> None:
+    rows = [_row(replicas_per_rank=n) for n in (2, 10, 2)] + [_row(replicas_per_rank=None)]
+    assert [c.replicas_per_rank for c in measured_cells(rows)] == [1, 2, 10]
+
+
+def test_the_kind_of_emulator_is_no_network_of_its_own() -> None:
+    assert len(measured_cells([_row(network=name) for name in (None, "none", "tc_netem")])) == 1
+
+
+def test_what_only_some_strategies_tell_has_a_column_where_it_was_measured() -> None:
+    shown = {
+        "strategy": "ps_async",
+        "world_size": 2,
+        "server_count": 1,
+        "idle_ratio": 0.25,
+        "push_s": 0.002,
+        "update_count": 20,
+        "staleness_mean": 0.75,
+        "staleness_max": 2,
+        "received_bytes_per_step": 1040.0,
+    }
+    (line,) = _table(_row(**shown))
+    assert [line[title] for title in ("idle", "push", "updates", "staleness", "received/step")] == [
+        *("25 %", "2.00 ms", "20", "0.75 (max 2)", "1.04 kB")
+    ]
+    assert "pull" not in line
 
 
 def test_rows_have_a_text_for_every_column_even_with_nothing_measured() -> None:

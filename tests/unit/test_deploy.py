@@ -17,7 +17,7 @@ import yaml
 from farm.config import SERVER_SETTINGS, load_settings
 from farm.core.settings import Setting
 from tests.command_line import accepts
-from worker_agent.config import AGENT_SETTINGS, parse_cpus
+from worker_agent.agent_settings import AGENT_SETTINGS, parse_cpus
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -26,7 +26,7 @@ from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
 from tests.command_line import accepts
 from web.api import RESOURCES
-from worker_agent.config import AGENT_SETTINGS
+from worker_agent.agent_settings import AGENT_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -32,6 +32,7 @@ RULES: dict[str, set[str]] = {
     },
     "farm.submission": {"farm.core", "farm.errors", "farm.registry", "farm.store", *STORE},
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
+    "farm.trainers.torch_gang": {"farm.core", "farm.trainers", "psutil", "torch"},
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.doubts": {"farm.core", "farm.recommend", "farm.store", *STORE},
@@ -79,7 +80,7 @@ RULES: dict[str, set[str]] = {
 }
 # The framework's side of the trainers. What describes a model, a data set or a strategy imports
 # these modules, and frameworks, inside functions only, where a trainer's process calls them.
-FRAMEWORK_SIDE = "farm.trainers.tensorflow_"
+FRAMEWORK_SIDE = ("farm.trainers.tensorflow_", "farm.trainers.sessions", "farm.trainers.torch_")
 
 
 def modules() -> Iterator[tuple[str, Path]]:

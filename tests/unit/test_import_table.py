@@ -8,7 +8,7 @@ from farm.core.imported import ImportedMeasurement
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.importers import sheet
-from farm.importers.table import COLUMNS, REQUIRED, check_table, read_table
+from farm.importers.table import COLUMNS, REQUIRED, UNREAD, check_table, read_table
 from farm.store.measurements import EXPORT_COLUMNS
 
 HEADER = "world_size,global_batch_size,step_time_s"
@@ -34,9 +34,14 @@ def keys(*lines: str) -> list[str]:
 
 
 def test_every_column_that_is_exported_is_known() -> None:
-    assert set(EXPORT_COLUMNS) <= set(COLUMNS)
-    assert set(COLUMNS) == set(EXPORT_COLUMNS)
+    assert {*COLUMNS, *UNREAD} == set(EXPORT_COLUMNS)
+    assert not set(COLUMNS) & set(UNREAD)
     assert set(REQUIRED) <= set(EXPORT_COLUMNS)
+
+
+def test_what_an_export_tells_of_exchanges_is_left_out_of_what_is_read() -> None:
+    told = f"{HEADER},idle_ratio,staleness_max"
+    assert keys(told, "2,64,0.5,0.25,3") == keys(HEADER, "2,64,0.5")
 
 
 def test_the_required_columns_are_enough() -> None:

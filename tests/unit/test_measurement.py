@@ -4,21 +4,25 @@ import dataclasses
 
 import pytest
 
+from farm.core.means import mean
 from farm.core.measurement import (
     RankOutcome,
-    mean,
+    averaged,
     measure,
     quantile,
+    received_bytes_per_step,
     ring_bytes_per_step,
     scaling_efficiency_ratio,
     sent_bytes_per_step,
+    servers,
     step_statistics,
     timed_samples,
 )
 from farm.core.reports import Sample
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Epoch, StepProfile, TrainerResult
+from farm.core.spec import JobSpec, ServerPlacement
+from farm.core.trainer_lines import Epoch, Exchange, StepProfile, TrainerResult
 
+APART = ServerPlacement.APART
 SPEC = JobSpec(
     model="m", dataset="d", strategy="mwms_ring", world_size=2, global_batch_size=64, steps=4
 )
@@ -107,8 +111,8 @@ def test_the_measurement_of_a_gang() -> None:
     measured = measure(
         SPEC,
         [outcome(0), outcome(1)],
-        timed_steps_s=[0.4, 0.5, 0.5, 0.6],
-        epochs=[],
+        timed_steps_s={0: [0.4, 0.5, 0.5, 0.6]},
+        epochs={},
         train_examples_count=1000,
     )
     assert measured.step_time_s == 0.5
@@ -136,13 +140,13 @@ def test_epochs_that_were_run_say_the_time_of_an_epoch_themselves() -> None:
         for i, s in enumerate((9.0, 7.0, 8.0))
     ]
     measured = measure(
-        SPEC, [outcome(0)], timed_steps_s=[0.5], epochs=epochs, train_examples_count=1000
+        SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, epochs={0: epochs}, train_examples_count=1000
     )
     assert measured.time_per_epoch_s == 8.0
 
 
 def test_an_attempt_without_timed_steps_has_no_step_time() -> None:
-    measured = measure(SPEC, [outcome(0)], timed_steps_s=[], epochs=[], train_examples_count=10)
+    measured = measure(SPEC, [outcome(0)], timed_steps_s={}, epochs={}, train_examples_count=10)
     assert measured.step_time_s is None
     assert measured.throughput_examples_per_s is None
     assert measured.time_per_epoch_s is None
@@ -158,3 +162,135 @@ def test_two_machines_at_twice_the_throughput_scale_perfectly() -> None:
 def test_a_mean_leaves_out_what_was_not_measured() -> None:
     assert mean([1.0, None, 3.0]) == 2.0
     assert mean([None]) is None
+
+
+def test_ranks_that_only_serve_are_in_no_mean() -> None:
+    spec = dataclasses.replace(
+        SPEC, strategy="ps_async", world_size=1, server_count=1, server_placement=APART
+    )
+    server = outcome(
+        1,
+        result=dataclasses.replace(
+            RESULT, window_step_count=0, payload_tx_bytes=None, payload_rx_bytes=None, profile=None
+        ),
+        timed_begun_s=0.0,
+        samples=tuple(Sample(tick=t, cpu_ratio=9.0, resident_bytes=10**9) for t in range(6)),
+    )
+    measured = measure(
+        spec,
+        [outcome(0), server],
+        timed_steps_s={0: [0.5]},
+        epochs={},
+        train_examples_count=100,
+        is_synchronous=False,
+    )
+    assert measured.cpu_ratio == pytest.approx(0.3)
+    assert measured.resident_bytes == 3
+    assert measured.sent_bytes_per_step == 1000
+    [found] = servers(spec, [outcome(0), server])
+    assert (found.rank, found.cpu_ratio, found.resident_bytes) == (1, 9.0, 10**9)
+
+
+def test_a_server_is_looked_at_while_steps_were_timed() -> None:
+    spec = dataclasses.replace(SPEC, world_size=1, server_count=1, server_placement=APART)
+    busy_at_3 = tuple(Sample(tick=t, cpu_ratio=float(t == 3)) for t in range(6))
+    [found] = servers(spec, [outcome(0), outcome(1, timed_begun_s=0.0, samples=busy_at_3)])
+    assert found.cpu_ratio == 1.0
+
+
+def test_ranks_that_go_at_their_own_pace_are_all_looked_at() -> None:
+    spec = dataclasses.replace(SPEC, global_batch_size=65)
+    measured = measure(
+        spec,
+        [outcome(0), outcome(1)],
+        timed_steps_s={0: [0.1, 0.1], 1: [0.4, 0.4]},
+        epochs={},
+        train_examples_count=650,
+        is_synchronous=False,
+    )
+    assert measured.step_time_s == pytest.approx(0.25)
+    assert measured.timed_step_count == 4
+    assert measured.throughput_examples_per_s == pytest.approx(
+        # Both have made two steps of their share when the slower one is done.
+        2 * 65 / 0.8
+    )
+    assert measured.time_per_epoch_s == pytest.approx(10 * 0.4)
+
+
+def test_an_epoch_of_a_gang_out_of_step_ends_with_its_slowest_rank() -> None:
+    def epoch(number: int, train_s: float) -> Epoch:
+        return Epoch(
+            epoch=number,
+            train_s=train_s,
+            step_count=4,
+            train_loss=None,
+            val_loss=None,
+            val_accuracy_ratio=None,
+        )
+
+    measured = measure(
+        SPEC,
+        [outcome(0), outcome(1)],
+        timed_steps_s={0: [0.1], 1: [0.1]},
+        epochs={0: [epoch(0, 3.0), epoch(1, 6.0)], 1: [epoch(0, 5.0), epoch(1, 4.0)]},
+        train_examples_count=100,
+        is_synchronous=False,
+    )
+    assert measured.time_per_epoch_s == 5.5
+
+
+def test_an_exchange_every_few_steps_is_not_hidden_by_the_median() -> None:
+    assert averaged([1.0, 1.0, 4.0, 1.0, 1.0, 4.0, 9.0], 3) == (2.0, 2.0)
+    assert averaged([1.0, 3.0], 8) == (2.0,)
+    assert averaged([], 8) == ()
+    spec = dataclasses.replace(SPEC, steps_between_averages=3)
+    measured = measure(
+        spec,
+        [outcome(0)],
+        timed_steps_s={0: [1.0, 1.0, 4.0] * 4},
+        epochs={},
+        train_examples_count=64,
+    )
+    assert measured.step_time_s == 2.0
+    assert measured.timed_step_count == 12
+
+
+def test_updates_staleness_and_waiting_are_those_of_the_ranks_that_train() -> None:
+    def with_exchange(rank: int, *counts: int) -> RankOutcome:
+        exchange = Exchange(
+            update_count=sum(counts), push_s=0.1 + rank, pull_s=None, staleness_counts=counts
+        )
+        return outcome(rank, result=dataclasses.replace(RESULT, exchange=exchange))
+
+    measured = measure(
+        SPEC,
+        [with_exchange(0, 2, 1), with_exchange(1, 0, 0, 1)],
+        timed_steps_s={0: [0.5], 1: [0.5]},
+        epochs={},
+        train_examples_count=64,
+        is_synchronous=False,
+    )
+    assert measured.update_count == 4
+    assert measured.staleness_mean == pytest.approx(3 / 4)
+    assert measured.staleness_max == 2
+    assert measured.push_s == pytest.approx(0.6)
+    assert measured.pull_s is None
+    assert measured.idle_ratio == pytest.approx(1 / 3)
+
+
+def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
+    both = dataclasses.replace(RESULT, exchange=Exchange(update_count=4))
+    measured = measure(
+        SPEC,
+        [outcome(0, result=both), outcome(1, result=both)],
+        timed_steps_s={0: [0.5]},
+        epochs={},
+        train_examples_count=64,
+    )
+    assert measured.update_count == 4
+    assert measured.staleness_mean is None
+
+
+def test_received_bytes_are_counted_as_sent_ones() -> None:
+    greedy = dataclasses.replace(RESULT, payload_rx_bytes=12000)
+    assert received_bytes_per_step([outcome(0), outcome(1, result=greedy)]) == 2000

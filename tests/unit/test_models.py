@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from farm import registry
 from farm.errors import InvalidSpec
+from farm.submission import plan
 from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
+from farm.trainers.models.architecture import Architecture
 from farm.trainers.strategies import STRATEGIES
+from tests.model_table import table
 
 
 def test_every_registered_name_is_found_and_is_in_the_catalogue() -> None:
@@ -47,3 +51,75 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
     with pytest.raises(InvalidSpec, match=known) as caught:
         look_up("nothing")
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "class_count", "parameter_count"),
+    [
+        ("small_cnn", (32, 32, 3), 10, 122_570),
+        ("shallow_cnn", (28, 28, 1), 10, 431_080),
+        ("mlp", (28, 28, 1), 10, 101_770),
+        ("resnet18", (224, 224, 3), 1000, 11_689_512),
+        ("resnet18", (32, 32, 3), 10, 11_173_962),
+        ("resnet50", (224, 224, 3), 1000, 25_583_592),
+        ("inception_v1", (224, 224, 3), 1000, 6_998_552),
+        ("vgg16", (224, 224, 3), 1000, 138_357_544),
+        ("vgg16", (32, 32, 3), 10, 33_638_218),
+    ],
+)
+def test_a_model_has_its_published_parameter_count(
+    name: str, shape: tuple[int, int, int], class_count: int, parameter_count: int
+) -> None:
+    size = registry.model(name).describe(shape, class_count)
+    assert size is not None
+    assert size.parameter_count == parameter_count
+    assert size.gradient_bytes == 4 * parameter_count
+
+
+@pytest.mark.parametrize(
+    ("name", "forward_flop"),
+    # Twice the multiply-adds of the papers and of torchvision: 1.8, 3.9, 1.6 and 15.5 milliards.
+    [("resnet18", 3.6e9), ("resnet50", 7.7e9), ("inception_v1", 3.2e9), ("vgg16", 31e9)],
+)
+def test_a_model_computes_what_is_published(name: str, forward_flop: float) -> None:
+    size = registry.model(name).describe((224, 224, 3), 1000)
+    assert size is not None
+    assert size.forward_flop_per_example == pytest.approx(forward_flop, rel=0.02)
+
+
+def test_what_is_kept_for_the_backward_pass_is_the_layers_outputs() -> None:
+    size = registry.model("mlp").describe((8, 8, 1), 10)
+    assert size is not None
+    assert size.activation_bytes_per_example == 4 * (64 + 128 + 10)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.facts.name)
+def test_a_model_has_something_left_of_the_smallest_images_it_takes(model: Architecture) -> None:
+    side = model.facts.smallest_side
+    assert model.describe((side, side, 1), 10).parameter_count > 0
+
+
+def test_the_size_of_what_is_not_registered_is_not_known() -> None:
+    assert registry.model_size("mlp", "digits") is not None
+    assert registry.model_size("file:mine.py", "digits") is None
+    assert registry.model_size("mlp", "theirs") is None
+    assert registry.model_size("vgg16", "digits") is None  # too small for it
+
+
+def test_images_too_small_for_a_model_are_refused_with_the_smallest() -> None:
+    case = {
+        **{"model": "vgg16", "dataset": "digits", "strategy": "single"},
+        **{"world_size": 1, "global_batch_size": 64},
+    }
+    with pytest.raises(InvalidSpec, match=r"at least 17x17 for model 'vgg16', not of 8x8") as found:
+        plan({"name": "n", "case": [case]})
+    assert found.value.field == "case[0].dataset"
+    assert plan({"name": "n", "case": [{**case, "dataset": "synthetic_mnist"}]}).expansion.jobs
+
+
+def test_the_documents_table_is_what_the_models_say() -> None:
+    document = Path(__file__).parents[2] / "docs" / "models.md"
+    lines = document.read_text().splitlines()
+    rows = list(table())
+    first = lines.index(rows[0])
+    assert lines[first : first + len(rows)] == rows, "see python -m tests.model_table"

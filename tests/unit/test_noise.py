@@ -60,7 +60,7 @@ def evidence(rank: int = 0, *, control: ControlRun | None = None, **changes: Any
 
 
 def verdict(*ranks: RankEvidence, limits: NoiseLimits = LIMITS) -> Verdict:
-    return judge(ranks, timed_steps_s=STEPS_S, limits=limits)
+    return judge(ranks, timed_steps_s={0: STEPS_S}, limits=limits)
 
 
 def kinds(found: Verdict) -> list[NoiseKind]:
@@ -201,9 +201,9 @@ def test_one_lost_second_or_a_window_without_whole_seconds_is_no_hole() -> None:
 
 def test_outliers_are_counted_and_flagged_where_they_are_many() -> None:
     few, many = (*STEPS_S[:95], *(0.3,) * 5), (*STEPS_S[:85], *(0.3,) * 14, 0.7)
-    found = judge([evidence()], timed_steps_s=few, limits=LIMITS)
+    found = judge([evidence()], timed_steps_s={0: few}, limits=LIMITS)
     assert (found.outlier_step_count, found.largest_outlier_s, found.flags) == (5, 0.3, ())
-    found = judge([evidence()], timed_steps_s=many, limits=LIMITS)
+    found = judge([evidence()], timed_steps_s={0: many}, limits=LIMITS)
     assert (found.outlier_step_count, found.largest_outlier_s) == (15, 0.7)
     [flag] = found.flags
     assert (flag.kind, flag.rank, found.voids) == (NoiseKind.OUTLIERS, None, ())
@@ -215,7 +215,7 @@ def test_the_interval_of_the_median_comes_with_the_verdict() -> None:
     assert found.step_time_low_s is not None
     assert found.step_time_high_s is not None
     assert found.step_time_low_s <= sorted(STEPS_S)[50] <= found.step_time_high_s
-    none = judge([evidence()], timed_steps_s=(), limits=LIMITS)
+    none = judge([evidence()], timed_steps_s={}, limits=LIMITS)
     assert (none.step_time_low_s, none.outlier_step_count, none.flags) == (None, None, ())
 
 
@@ -264,3 +264,13 @@ def test_a_machine_that_changed_for_good_is_void_three_times_then_flagged_then_n
         story.append("void" if found.voids else "flagged" if found.flags else "quiet")
         past = (run.control_s, *past)[:20]
     assert story == ["void"] * 3 + ["flagged"] * 8 + ["quiet"]
+
+
+def test_ranks_out_of_step_are_each_held_against_their_own_median() -> None:
+    paces = {0: [0.1] * 20, 1: [0.3] * 20}
+    found = judge([evidence()], timed_steps_s=paces, limits=LIMITS)
+    assert (found.outlier_step_count, found.flags) == (0, ())
+    jolted = {**paces, 1: [0.3] * 15 + [3.0] * 5}
+    found = judge([evidence()], timed_steps_s=jolted, limits=LIMITS)
+    assert found.outlier_step_count == 5
+    assert [flag.message.partition(":")[0] for flag in found.flags] == ["rank 1"]

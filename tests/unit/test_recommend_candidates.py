@@ -1,3 +1,4 @@
+import dataclasses
 from typing import Any
 
 from farm.core.catalogue import StrategyFacts
@@ -31,6 +32,20 @@ def test_named_world_sizes_compete_even_if_they_were_never_measured() -> None:
 def test_one_machine_competes_even_if_none_was_measured() -> None:
     [one, _] = competing(TWO)
     assert (one.world_size, one.network, one.one_way_delay_s) == (1, None, 0.0)
+
+
+def test_one_machine_has_no_servers_and_no_averages_of_a_gang() -> None:
+    """Else one machine of each way to set up a gang would compete, which nobody can measure."""
+    gangs = [
+        dataclasses.replace(TWO, server_count=1, placement=f"hard, server_placement={where}")
+        for where in ("apart", "collocated")
+    ]
+    ones = [c for c in competing(*gangs) if c.is_one_machine]
+    assert [c.placement for c in ones] == ["hard"]
+    measured = dataclasses.replace(ONE, placement="replicas_per_rank=2")
+    assert [c.placement for c in competing(measured, *gangs) if c.is_one_machine] == [
+        "replicas_per_rank=2"
+    ]
 
 
 def test_a_gang_is_asked_about_under_the_questions_conditions() -> None:

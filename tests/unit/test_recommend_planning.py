@@ -146,6 +146,14 @@ def test_a_grid_crosses_what_was_measured() -> None:
     assert {c.strategy for c in found if c.is_one_machine} == {"single"}
 
 
+def test_one_machine_of_gangs_alone_has_none_of_their_servers_and_averages() -> None:
+    layouts = ("hard", "hard, steps_between_averages=8", "server_placement=apart")
+    found = grid([cell(2, placement=layout) for layout in layouts], Axes())
+    assert [c.placement for c in found if c.is_one_machine] == ["hard", None]
+    mirrored = cell(1, strategy="mirrored", placement="replicas_per_rank=2")
+    assert mirrored in grid([mirrored, cell(2)], Axes())
+
+
 def test_axes_replace_what_was_measured() -> None:
     axes = Axes(world_sizes=(1, 8), global_batch_sizes=(512,), one_way_delays_s=(0.1,))
     found = {(c.world_size, c.global_batch_size, c.one_way_delay_s) for c in grid(SOME, axes)}

@@ -12,7 +12,7 @@ from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Resend, Wait, decide
 from farm.core.reports import PeerBandwidth, PeerRtt
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.core.spec import BatchSplit, JobSpec, NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
 
@@ -433,3 +433,16 @@ def test_a_profile_that_was_not_there_to_the_end_voids_the_attempt() -> None:
     shaping = decide(attempt(AttemptState.SHAPING, lost, rank(1, RankPhase.SHAPED)), LIMITS)
     assert isinstance(shaping, End)
     assert shaping.state is AttemptState.LOST
+
+
+def test_a_batch_that_is_to_be_shared_by_speed_needs_the_speed_of_every_rank_that_trains() -> None:
+    known = ControlRun(control_s=0.1, past_s=())
+    spec = dataclasses.replace(SPEC, batch_split=BatchSplit.BY_SPEED)
+    both = [rank(0, RankPhase.MEASURED, control=known), rank(1, RankPhase.MEASURED)]
+    ended = decide(attempt(AttemptState.MEASURING, *both, spec=spec), LIMITS)
+    assert isinstance(ended, End)
+    assert ended.state is AttemptState.LOST
+    assert ended.failure is not None
+    assert "no control run, which tells the speed, of rank 1" in ended.failure.message
+    even = decide(attempt(AttemptState.MEASURING, *both), LIMITS)
+    assert even == Advance(state=AttemptState.SHAPING)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -204,7 +205,48 @@ def test_a_tree_without_processes_has_nothing_to_measure() -> None:
     from worker_agent.metrics.processes import ProcessesMetric
 
     metric = ProcessesMetric((2**22 + 1,), core_count=1)
-    assert metric.read(0) == {"cpu_ratio": None, "resident_bytes": None}
+    assert set(metric.read(0).values()) == {None}
+
+
+@contextmanager
+def started(work: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own that has begun its work, and is killed at last."""
+    command = [sys.executable, "-c", f"print(flush=True)\n{work}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_each_role_has_its_own_share_where_a_rank_has_several() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    with started("while True: pass") as busy, started("input()") as idle:
+        metric = ProcessesMetric((busy.pid, idle.pid), core_count=1, roles=("worker", "ps"))
+        first = metric.read(0)
+        own = (first["worker_resident_bytes"] or 0, first["ps_resident_bytes"] or 0)
+        assert sum(own) == first["resident_bytes"]
+        assert own[0] == pytest.approx(psutil.Process(busy.pid).memory_info().rss, rel=0.2)
+        begun_s = psutil.Process(busy.pid).cpu_times().user
+        deadline = time.monotonic() + 30
+        while psutil.Process(busy.pid).cpu_times().user < begun_s + 0.2:
+            assert time.monotonic() < deadline
+        second = metric.read(1)
+        assert (second["worker_cpu_ratio"] or 0) > 0.1 > (second["ps_cpu_ratio"] or 0)
+    alone = ProcessesMetric((os.getpid(),), core_count=1, roles=("worker",)).read(0)
+    assert not [name for name in alone if name.startswith("worker_")]
+
+
+def test_calls_that_read_and_write_are_counted() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    metric = ProcessesMetric((os.getpid(),), core_count=1)
+    metric.read(0)
+    with open(os.devnull, "wb", buffering=0) as sink:  # noqa: PTH123 # unbuffered
+        for _ in range(500):
+            sink.write(b".")
+    assert (metric.read(1)["trainer_write_operations_per_s"] or 0) >= 500
 
 
 @pytest.mark.parametrize("factory", METRICS, ids=lambda factory: factory.__module__)
@@ -214,5 +256,5 @@ def test_every_group_reads_values_that_a_sample_takes(factory: object) -> None:
         sample = read_sample(metrics, tick)
         assert sample.tick == tick
         for name, value in sample.extra.items():
-            assert name.startswith(("gpu", "cpu_", "machine_", "memory_", "thermal_"))
+            assert name.startswith(("gpu", "cpu_", "machine_", "memory_", "thermal_", "trainer_"))
             assert value >= 0

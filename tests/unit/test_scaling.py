@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from farm.core.scaling import baselines, efficiency
 from farm.store.result_tables import MeasurementRow
 
@@ -31,6 +33,18 @@ def test_a_gang_is_held_against_the_median_of_one_machine() -> None:
 
 def test_the_best_way_of_one_machine_is_what_counts() -> None:
     known = baselines([_row(1, 100.0), _row(1, 200.0, strategy="mwms_ring")])
+    assert efficiency(_row(2, 200.0), known) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("replicas_per_rank", (1, 2)), ("placement", ("soft", "hard"))]
+)
+def test_one_machine_set_up_in_several_ways_is_several(
+    column: str, values: tuple[object, object]
+) -> None:
+    slow, fast = values
+    rows = [_row(1, 100.0, **{column: slow}), _row(1, 100.0, **{column: slow})]
+    known = baselines([*rows, _row(1, 200.0, **{column: fast})])
     assert efficiency(_row(2, 200.0), known) == 0.5
 
 

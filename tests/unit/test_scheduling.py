@@ -49,7 +49,7 @@ def job(
 ) -> WaitingJob:
     return WaitingJob(
         job_id=job_id,
-        world_size=world_size,
+        rank_count=world_size,
         requires=frozenset(requires),
         labels=frozenset(labels),
         avoid=frozenset(avoid),

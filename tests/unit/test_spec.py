@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from farm.core.codec import from_json, to_json
-from farm.core.spec import MAX_STEPS, JobSpec, NetworkProfile, TrainingPass
+from farm.core.spec import (
+    MAX_STEPS,
+    BatchSplit,
+    JobSpec,
+    NetworkProfile,
+    OperatorPlacement,
+    ServerPlacement,
+    TrainingPass,
+)
 from farm.errors import InvalidSpec
 
 
@@ -119,3 +127,53 @@ def test_the_hash_survives_the_wire() -> None:
 def test_a_job_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec().world_size = 3  # type: ignore[misc] # that it is refused is the point
+
+
+def test_a_job_without_the_later_fields_is_still_the_same_job() -> None:
+    """What an earlier version stored for this very job, before it had those fields."""
+    assert spec().cell_hash == ("c5b2543ef3289f0a65f7342b5c6ae1110b199949439e30d4ad15b3b3f7d50f9e")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"server_placement": ServerPlacement.APART},
+        {"replicas_per_rank": 2},
+        {"steps_between_averages": 2},
+        {"placement": OperatorPlacement.HARD},
+        {"batch_split": BatchSplit.BY_SPEED},
+        {"interface": "infiniband"},
+    ],
+)
+def test_each_later_field_makes_another_cell_and_survives_the_way_to_an_agent(
+    change: dict[str, Any],
+) -> None:
+    changed = spec(**change)
+    assert changed.cell_hash != spec().cell_hash
+    assert from_json(JobSpec, to_json(changed)) == changed
+
+
+def test_collocated_servers_are_second_processes_of_the_first_ranks() -> None:
+    served = spec(server_count=3)
+    assert served.rank_count == 2
+    assert served.roles == (("worker", "ps", "ps"), ("worker", "ps"))
+
+
+def test_servers_apart_have_ranks_of_their_own_after_those_that_train() -> None:
+    served = spec(server_count=2, server_placement=ServerPlacement.APART)
+    assert served.rank_count == 4
+    assert served.roles == (("worker",), ("worker",), ("ps",), ("ps",))
+
+
+def test_replicas_within_ranks_need_an_example_each() -> None:
+    assert spec(replicas_per_rank=32).replica_count == 64
+    with pytest.raises(InvalidSpec, match="one example for each of 66 replicas"):
+        spec(replicas_per_rank=33)
+
+
+def test_a_job_asks_its_agents_for_a_network_by_name_and_for_an_emulator() -> None:
+    assert spec().required_capabilities == frozenset()
+    asked = spec(interface="infiniband", network=NetworkProfile(one_way_delay_s=0.02))
+    assert asked.required_capabilities == {"network", "network:infiniband"}
+    asked = dataclasses.replace(asked, emulator="tcp_proxy")
+    assert asked.required_capabilities == {"tcp_proxy", "network:infiniband"}

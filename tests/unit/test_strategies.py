@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from farm.core.catalogue import GangShape
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from farm.trainers.strategies.mwms_ring import MwmsRing
@@ -11,34 +14,64 @@ from farm.trainers.strategies.single import Single
 
 GRADIENT_BYTES = 1000.0
 
-
-def world_sizes(strategy: Strategy) -> range:
-    last = strategy.facts.max_world_size or 8
-    return range(strategy.facts.min_world_size, last + 1)
+each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.facts.name)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.facts.name)
-def test_every_rank_has_a_role_process(strategy: Strategy) -> None:
-    for world_size in world_sizes(strategy):
-        roles = strategy.roles(world_size, 0)
-        assert len(roles) == world_size
-        assert all(roles)
+def shapes(strategy: Strategy) -> Iterator[GangShape]:
+    """Every shape of a small gang that the strategy may be asked for."""
+    facts = strategy.facts
+    for world_size in range(facts.min_world_size, (facts.max_world_size or 8) + 1):
+        for server_count in (1, 2, 3) if facts.uses_servers else (0,):
+            for steps in (1, 8) if facts.averages_weights else (1,):
+                yield GangShape(
+                    world_size=world_size, server_count=server_count, steps_between_averages=steps
+                )
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.facts.name)
-def test_only_a_strategy_of_one_rank_sends_nothing(strategy: Strategy) -> None:
-    for world_size in world_sizes(strategy):
-        traffic = strategy.traffic(world_size, GRADIENT_BYTES)
-        assert (traffic.bytes > 0) == (traffic.messages > 0) == (world_size > 1)
+@each_strategy
+def test_a_strategy_sends_something_exactly_where_there_is_somebody_to_send_it_to(
+    strategy: Strategy,
+) -> None:
+    for gang in shapes(strategy):
+        traffic = strategy.traffic(gang, GRADIENT_BYTES)
+        has_others = gang.world_size > 1 or gang.server_count > 0
+        assert (traffic.bytes > 0) == (traffic.messages > 0) == has_others
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.facts.name)
+@each_strategy
 def test_what_is_sent_grows_in_proportion_to_the_gradients(strategy: Strategy) -> None:
-    for world_size in world_sizes(strategy):
-        once = strategy.traffic(world_size, GRADIENT_BYTES)
-        twice = strategy.traffic(world_size, 2 * GRADIENT_BYTES)
+    for gang in shapes(strategy):
+        once = strategy.traffic(gang, GRADIENT_BYTES)
+        twice = strategy.traffic(gang, 2 * GRADIENT_BYTES)
         assert twice.messages == once.messages
-        assert twice.bytes == 2 * once.bytes
+        assert twice.bytes == pytest.approx(2 * once.bytes)
+
+
+@pytest.mark.parametrize(
+    "strategy", [s for s in STRATEGIES if s.facts.averages_weights], ids=lambda s: s.facts.name
+)
+def test_averaging_less_often_sends_less_in_proportion(strategy: Strategy) -> None:
+    every_step, every_eighth = (
+        strategy.traffic(GangShape(world_size=3, steps_between_averages=steps), GRADIENT_BYTES)
+        for steps in (1, 8)
+    )
+    assert every_eighth.bytes == pytest.approx(every_step.bytes / 8)
+    assert every_eighth.messages == pytest.approx(every_step.messages / 8)
+
+
+@each_strategy
+def test_whoever_uses_servers_can_be_one(strategy: Strategy) -> None:
+    assert hasattr(strategy, "serve") == strategy.facts.uses_servers
+
+
+@each_strategy
+def test_facts_do_not_contradict_each_other(strategy: Strategy) -> None:
+    facts = strategy.facts
+    assert facts.min_world_size >= 1
+    assert facts.max_world_size is None or facts.max_world_size >= facts.min_world_size
+    assert facts.summary
+    # Replicas within a rank and averages between ranks are two ways that nothing combines.
+    assert not (facts.uses_replicas and facts.averages_weights)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +80,7 @@ def test_what_is_sent_grows_in_proportion_to_the_gradients(strategy: Strategy) -
 def test_a_ring_sends_what_patarasuk_and_yuan_say(
     world_size: int, messages: int, sent_bytes: float
 ) -> None:
-    traffic = MwmsRing().traffic(world_size, GRADIENT_BYTES)
+    traffic = MwmsRing().traffic(GangShape(world_size=world_size), GRADIENT_BYTES)
     assert traffic.messages == messages
     assert traffic.bytes == pytest.approx(sent_bytes)
 

@@ -7,7 +7,14 @@ import pytest
 
 from farm.core.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
 from farm.core.expansion import Expansion, expand
-from farm.core.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.core.spec import (
+    BatchSplit,
+    JobSpec,
+    NetworkProfile,
+    OperatorPlacement,
+    ServerPlacement,
+    TrainingPass,
+)
 from farm.core.sweep import SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 
@@ -43,6 +50,10 @@ CATALOGUE = Catalogue(
         "pair": strategy("pair", min_world_size=2, max_world_size=3),
         "ring": strategy("ring", min_world_size=2),
         "servers": strategy("servers", uses_servers=True),
+        "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
+        "averaging": strategy(
+            "averaging", min_world_size=2, is_synchronous=False, averages_weights=True
+        ),
     },
 )
 
@@ -415,7 +426,8 @@ IMPOSSIBLE = {
     "an unknown data set": ({"dataset": "zzz"}, "dataset: expected one of digits, got 'zzz'"),
     "an unknown strategy": (
         {"strategy": "rings"},
-        "strategy: expected one of single, pair, ring, servers (did you mean 'ring'?), got 'rings'",
+        "strategy: expected one of single, pair, ring, servers, replicas, averaging "
+        "(did you mean 'ring'?), got 'rings'",
     ),
 }
 
@@ -479,3 +491,75 @@ def test_parsing_does_not_change_its_input() -> None:
     before = copy.deepcopy(data)
     expand(parse_sweep(data), CATALOGUE)
     assert data == before
+
+
+AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one server unless told": ({"strategy": "servers"}, {"server_count": 1}),
+    "servers apart": (
+        {"strategy": "servers", "server_count": 2, "server_placement": "apart"},
+        {"server_count": 2, "server_placement": ServerPlacement.APART},
+    ),
+    "no servers elsewhere": (
+        {**RING, "server_count": 2, "server_placement": "apart"},
+        {"server_count": 0, "server_placement": ServerPlacement.COLLOCATED},
+    ),
+    "two replicas unless told": ({"strategy": "replicas"}, {"replicas_per_rank": 2}),
+    "no replicas elsewhere": ({**RING, "replicas_per_rank": 4}, {"replicas_per_rank": 1}),
+    "eight steps unless told": (
+        {"strategy": "averaging", "world_size": 2},
+        {"steps_between_averages": 8},
+    ),
+    "no averages elsewhere": ({**RING, "steps_between_averages": 3}, {"steps_between_averages": 1}),
+    "by speed": ({**RING, "batch_split": "by_speed"}, {"batch_split": BatchSplit.BY_SPEED}),
+    "one rank takes all": ({"batch_split": "by_speed"}, {"batch_split": BatchSplit.EVEN}),
+    "each at its own pace": (
+        {"strategy": "averaging", "world_size": 2, "batch_split": "by_speed"},
+        {"batch_split": BatchSplit.EVEN},
+    ),
+    "a network by name": ({**RING, "network": "infiniband"}, {"interface": "infiniband"}),
+    "nobody to talk to": ({"network": "infiniband"}, {"interface": None}),
+    "a worker and its server": (
+        {"strategy": "servers", "network": "infiniband"},
+        {"interface": "infiniband"},
+    ),
+    "on the CPU": ({"placement": "hard"}, {"placement": OperatorPlacement.HARD}),
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), AXES.values(), ids=list(AXES))
+def test_an_axis_applies_where_its_strategy_uses_it(
+    case: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    (job,) = expanded(case).jobs
+    assert {name: getattr(job, name) for name in expected} == expected
+
+
+def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
+    expansion = expanded({"server_count": [1, 2], "replicas_per_rank": [1, 2]})
+    assert len(expansion.jobs) == 1
+    assert expansion.duplicate_count == 3
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        (
+            {"strategy": "servers", "server_count": 0},
+            "case[0].server_count: expected at least 1 for strategy 'servers', got 0",
+        ),
+        (
+            {"strategy": "replicas", "replicas_per_rank": 65},
+            "case[0].replicas_per_rank: expected a whole number from 1 to 64, got 65",
+        ),
+        (
+            {"strategy": "replicas", "replicas_per_rank": 4, "global_batch_size": 3},
+            "case[0].global_batch_size: expected at least 4, one example for each replica, got 3",
+        ),
+        ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
+        ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
+    ],
+)
+def test_an_axis_with_a_value_without_sense_is_refused(case: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expanded(case)
+    assert str(refused.value).startswith(problem)

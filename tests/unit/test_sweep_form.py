@@ -6,12 +6,15 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.expansion import Expansion
 from farm.core.sweep import parse_sweep
+from farm.core.sweep_axes import AXES
 from farm.core.toml_text import key_text, value_text
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 from farm.submission import plan
 from web.sweep_form import (
+    LISTS,
     MAX_CHARACTERS,
+    TICKED,
     Fields,
     beyond,
     fields_of,
@@ -78,6 +81,12 @@ def test_numbers_of_a_list_stand_between_commas_or_spaces(text: str) -> None:
         ("time_limit_s", "90.5", 90.5),
         ("emulator", "tcp_proxy", "tcp_proxy"),
         ("labels", "zone = a, kind=rare", {"zone": "a", "kind": "rare"}),
+        ("replicas_per_rank", "2, 4", [2, 4]),
+        ("steps_between_averages", "8", 8),
+        ("server_placement", ("collocated", "apart"), ["collocated", "apart"]),
+        ("placement", ("hard",), "hard"),
+        ("batch_split", ("even", "by_speed"), ["even", "by_speed"]),
+        ("network", "ethernet, 10", ["ethernet", "10"]),
         ("pass", ("forward", "forward_backward"), ["forward", "forward_backward"]),
     ],
 )
@@ -262,3 +271,26 @@ def test_a_key_is_written_so_that_toml_reads_it_back(key: str) -> None:
 
 def test_a_number_without_a_fraction_is_written_without_one() -> None:
     assert value_text([20.0, 0.5]) == "[20, 0.5]"
+
+
+def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
+    assert {axis.key for axis in AXES} == {*TICKED, *LISTS}
+    asked = {
+        "model": "mlp",
+        "dataset": "digits",
+        "strategy": ["local_sgd", "ps_async"],
+        "world_size": 2,
+        "global_batch_size": 64,
+        "server_count": [1, 2],
+        "server_placement": "apart",
+        "replicas_per_rank": 4,
+        "steps_between_averages": [1, 16],
+        "placement": "hard",
+        "batch_split": "by_speed",
+        "network": ["ethernet", "infiniband"],
+        "pass": "forward",
+        "jitter_ms": 0,
+    }
+    found = fields_of({"name": "all", "skip_impossible": True, "case": [asked]})
+    assert found is not None
+    assert sweep_of(found)["case"] == [asked]

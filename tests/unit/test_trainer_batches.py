@@ -108,3 +108,17 @@ def test_with_repeat_an_epoch_is_one_full_batch_that_takes_all_examples_alike(ba
     taken = np.bincount(step.indices, minlength=10)
     assert taken.sum() == batch
     assert taken.max() - taken.min() <= 1
+
+
+weights_of_ranks = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8)
+
+
+@given(examples_count=st.integers(0, 500), weights=weights_of_ranks)
+def test_shares_by_weight_partition_the_batch_each_within_an_example_of_its_part(
+    examples_count: int, weights: list[float]
+) -> None:
+    size = len(weights)
+    shares = [share(examples_count, world_size=size, rank=r, weights=weights) for r in range(size)]
+    assert [position for part in shares for position in part] == list(range(examples_count))
+    for part, weight in zip(shares, weights, strict=True):
+        assert abs(len(part) - examples_count * weight / sum(weights)) <= 1 + 1e-6

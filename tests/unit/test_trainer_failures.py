@@ -27,6 +27,17 @@ cpu
 Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor.
  [Op:__inference_step_520]"""
 
+# As PyTorch 2.13 said them.
+CLOSED = (
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    " [127.0.0.1]:4530. This is typically caused by a remote worker crashing. Check the logs of"
+    " the remote worker before reporting an error. GLHF!"
+)
+NOT_ALLOCATED = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"
+    " tried to allocate 400000000000000 bytes. Error code 12 (Cannot allocate memory)"
+)
+
 
 def error_named(name: str, message: str = "") -> Exception:
     """An exception of a framework that is not imported here."""
@@ -48,6 +59,14 @@ def error_named(name: str, message: str = "") -> Exception:
         (error_named("UnknownError", "else"), FailureKind.TRAINER_RAISED),
         (error_named("InternalError", BARRIER), FailureKind.PEER_LOST),
         (error_named("InternalError", "else"), FailureKind.TRAINER_RAISED),
+        (error_named("OutOfMemoryError", "CUDA out of memory"), FailureKind.OUT_OF_MEMORY),
+        (RuntimeError(NOT_ALLOCATED), FailureKind.OUT_OF_MEMORY),
+        (RuntimeError(CLOSED), FailureKind.PEER_LOST),
+        (RuntimeError("Timed out waiting 4000ms for recv"), FailureKind.PEER_LOST),
+        (RuntimeError("mat1 and mat2 shapes differ"), FailureKind.TRAINER_RAISED),
+        (error_named("DistStoreError", "wait timeout"), FailureKind.PEER_LOST),
+        (error_named("DistNetworkError", "client has timed out"), FailureKind.PEER_LOST),
+        (error_named("DistNetworkError", "name: EADDRINUSE"), FailureKind.PORT_TAKEN),
         (ValueError("shapes"), FailureKind.TRAINER_RAISED),
         (InvalidSpec("model", "x", "one of y"), FailureKind.TRAINER_RAISED),
         (DatasetMissing("no mnist"), FailureKind.DATASET_MISSING),
@@ -77,3 +96,10 @@ def test_of_tensorflows_words_the_reason_is_kept_and_its_wrapping_is_not() -> No
         " float on /device:CPU:0 by allocator cpu"
     )
     assert "type.googleapis" not in failure_of(error_named("E", BARRIER), world_size=2).message
+
+
+def test_of_pytorchs_words_the_reason_is_kept_and_its_wrapping_is_not() -> None:
+    lost = failure_of(RuntimeError(CLOSED), world_size=2)
+    assert lost.message == "RuntimeError: Connection closed by peer [127.0.0.1]:4530."
+    exhausted = failure_of(RuntimeError(NOT_ALLOCATED), world_size=1)
+    assert exhausted.message.startswith("RuntimeError: DefaultCPUAllocator: can't allocate memory")

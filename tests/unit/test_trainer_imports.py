@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("tensorflow", "keras", "numpy", "sklearn", "sqlalchemy")
+HEAVY = ("tensorflow", "torch", "keras", "numpy", "sklearn", "sqlalchemy")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,12 @@ def test_the_medians_are_of_the_steps_and_not_of_their_sum() -> None:
     assert profile.compute_s == 8.0
 
 
+def test_each_profiled_step_tells_how_long_its_rank_computed_nothing() -> None:
+    profile = step_profile([10.0, 20.0, 4.0, 9.0], [2.0, 15.0, 5.0, 1.0])
+    assert profile is not None
+    assert profile.idle_ratios == (0.2, 0.75, 1.0)
+
+
 def test_several_collectives_of_a_step_are_added() -> None:
     profile = step_profile([10.0] * 3, [1.0, 2.0] * 3)
     assert profile is not None
@@ -46,3 +52,21 @@ def test_overlapping_collectives_never_make_computing_negative() -> None:
     profile = step_profile([1.0, 1.0], [0.9, 0.9, 0.9, 0.9])
     assert profile is not None
     assert profile.compute_s == 0.0
+
+
+def test_an_exchange_of_every_third_step_is_spread_over_the_steps_between() -> None:
+    # Two whole periods of three, one step more, and the one that only closes.
+    profile = step_profile(
+        [0.1, 0.1, 0.4, 0.1, 0.1, 0.4, 0.1, 0.1], [0, 0, 0.3, 0, 0, 0.3, 0, 0], period=3
+    )
+    assert profile is not None
+    assert profile.step_time_s == pytest.approx(0.2)
+    assert profile.communication_s == pytest.approx(0.1)
+    assert profile.compute_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("inside_s", [0.0, 0.3])
+def test_an_exchange_rarer_than_the_profiled_steps_gives_nothing(inside_s: float) -> None:
+    times_s = [0.1, 0.1 + inside_s, 0.1]
+    assert step_profile(times_s, [0.0, inside_s, 0.0], period=3) is None
+    assert step_profile(times_s, [0.0, inside_s, 0.0], period=2) is not None

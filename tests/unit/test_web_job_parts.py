@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from farm.store.neighbours import Neighbour
 from farm.store.stories import Story
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests.factories import NOW, job_spec, seconds
-from web.drawings import Drawings
 from web.histograms import draw as draw_histogram
 from web.histograms import histogram
 from web.job_comparison import compare
@@ -329,6 +327,33 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
     assert {(one.step_ratio, one.throughput_ratio) for one in unknown} == {(None, None)}
 
 
+def test_neighbours_that_are_set_up_in_another_way_say_how() -> None:
+    spec = job_spec(strategy="ps_async", world_size=2, global_batch_size=64, server_count=1)
+    served = {
+        **{"strategy": "ps_async", "server_count": 1, "server_placement": "collocated"},
+        "one_way_delay_s": 0.0,
+    }
+    rows = [
+        _neighbour(1, **{**served, "server_count": 2}),
+        _neighbour(2, **{**served, "server_placement": "apart"}),
+        _neighbour(3, **served, placement="hard"),
+        _neighbour(4, **served, interface="infiniband"),
+        _neighbour(5, **{**served, "strategy": "ps_sync"}),
+        _neighbour(6, one_way_delay_s=0.0),
+        _neighbour(7, **served, training_pass="forward"),
+    ]
+    found = compare(spec, rows, step_time_s=0.1, throughput_examples_per_s=None)
+    assert [(one.axis, one.value) for one in found] == [
+        ("pass", "forward"),
+        ("strategy", "mwms_ring"),
+        ("strategy", "ps_sync, 1 server collocated"),
+        ("servers", "2 servers"),
+        ("servers are", "apart"),
+        ("placement", "hard"),
+        ("network", "infiniband"),
+    ]
+
+
 def test_a_neighbour_without_a_limit_comes_after_those_with_one() -> None:
     profile = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=2e6)
     spec = job_spec(world_size=2, global_batch_size=64, network=profile)
@@ -360,118 +385,8 @@ def test_equal_times_are_one_bin_and_one_time_is_none() -> None:
     assert histogram([0.5], far=[], title="Steps") is None
 
 
-# --- drawings that are kept ---
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def test_a_drawing_is_made_again_once_it_is_old() -> None:
-    clock = _Clock()
-    drawings, made = Drawings(clock=clock), iter(range(10))
-    assert [drawings.of("a", lambda: next(made), keep_s=1.0) for _ in range(3)] == [0, 0, 0]
-    assert drawings.of("b", lambda: next(made), keep_s=1.0) == 1
-    clock.now_s += 1.0
-    assert drawings.of("a", lambda: next(made), keep_s=1.0) == 2
-
-
-def test_what_took_long_is_kept_ten_times_as_long() -> None:
-    clock = _Clock()
-    drawings = Drawings(clock=clock)
-    made: list[None] = []
-
-    def slowly() -> int:
-        clock.now_s += 2.0
-        made.append(None)
-        return len(made)
-
-    drawings.of("a", slowly, keep_s=1.0)
-    clock.now_s += 19.0
-    assert drawings.of("a", slowly, keep_s=1.0) == 1
-    clock.now_s += 1.0
-    assert drawings.of("a", slowly, keep_s=1.0) == 2
-
-
-def test_an_error_is_not_kept() -> None:
-    drawings = Drawings()
-    with pytest.raises(InvalidSpec):
-        drawings.of("a", _refuse, keep_s=60.0)
-    assert drawings.of("a", lambda: 5, keep_s=60.0) == 5
-
-
-def _refuse() -> int:
-    raise InvalidSpec("x", 1, "2")
-
-
-def test_others_are_given_the_last_drawing_while_one_makes_the_next() -> None:
-    clock = _Clock()
-    drawings = Drawings(clock=clock)
-    assert drawings.of("a", lambda: "old", keep_s=1.0) == "old"
-    clock.now_s += 2.0
-    begun, may_end, found = threading.Event(), threading.Event(), []
-
-    def slowly() -> str:
-        begun.set()
-        assert may_end.wait(10)
-        return "new"
-
-    worker = threading.Thread(target=lambda: found.append(drawings.of("a", slowly, keep_s=1.0)))
-    worker.start()
-    assert begun.wait(10)
-    assert drawings.of("a", lambda: "twice", keep_s=1.0) == "old"
-    may_end.set()
-    worker.join(10)
-    assert found == ["new"]
-    assert drawings.of("a", lambda: "twice", keep_s=1.0) == "new"
-
-
 def test_a_clock_behind_says_nothing_of_the_time_between() -> None:
     story = _story((5, "job: leased", 4), (4, "job: cancel requested", 4))
     [runs] = [c.attempt for c in told(story) if c.attempt and c.attempt.attempt.number == 2]
     assert [entry.after_s for entry in runs.entries] == [None, None]
     assert runs.entries[0].at == NOW + dt.timedelta(seconds=5)
-
-
-def test_what_takes_long_is_made_again_by_a_thread_while_nobody_waits() -> None:
-    clock = _Clock()
-    drawings = Drawings(clock=clock)
-    may_end, has_ended = threading.Event(), threading.Event()
-
-    def slowly() -> str:
-        clock.now_s += 1.0
-        return "old"
-
-    def again() -> str:
-        assert may_end.wait(10)
-        has_ended.set()
-        return "new"
-
-    def ask() -> str:
-        return drawings.of("a", slowly, keep_s=1.0, renew=again)
-
-    assert ask() == "old"
-    clock.now_s += 11.0
-    assert [ask() for _ in range(3)] == ["old"] * 3
-    [thread] = [one for one in threading.enumerate() if one.name == "drawing"]
-    may_end.set()
-    thread.join(10)
-    assert has_ended.is_set()
-    assert ask() == "new"
-
-
-def test_who_asks_for_what_is_long_out_of_date_waits_for_it() -> None:
-    clock = _Clock()
-    drawings, made = Drawings(clock=clock), iter(range(10))
-
-    def slowly() -> int:
-        clock.now_s += 1.0
-        return next(made)
-
-    assert drawings.of("a", slowly, keep_s=1.0, renew=_refuse) == 0
-    clock.now_s += 100.0
-    assert drawings.of("a", slowly, keep_s=1.0, renew=_refuse) == 1

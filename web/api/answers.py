@@ -119,6 +119,10 @@ class Measurement(TypedDict):
     instance_type: str | None
     world_size: int
     server_count: int
+    server_placement: str | None
+    replicas_per_rank: int | None
+    steps_between_averages: int | None
+    batch_split: str | None
     global_batch_size: int
     one_way_delay_s: float
     bandwidth_bytes_per_s: float | None
@@ -149,6 +153,13 @@ class Measurement(TypedDict):
     net_rx_bytes_per_s: float | None
     net_tx_bytes_per_s: float | None
     sent_bytes_per_step: float | None
+    received_bytes_per_step: float | None
+    idle_ratio: float | None
+    push_s: float | None
+    pull_s: float | None
+    update_count: int | None
+    staleness_mean: float | None
+    staleness_max: int | None
     rtt_s: float | None
     measured_bandwidth_bytes_per_s: float | None
     control_ratio: float | None

@@ -17,8 +17,13 @@ from farm.core.precision import LEAST_REPETITIONS
 from farm.core.spec import (
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
+    MAX_REPLICAS_PER_RANK,
     MAX_STEPS,
     MAX_WORLD_SIZE,
+    NETWORK_NAME,
+    BatchSplit,
+    OperatorPlacement,
+    ServerPlacement,
     TrainingPass,
 )
 from farm.core.sweep import MAX_AUTO_REPETITIONS, MAX_PRIORITY, MAX_SEED
@@ -29,6 +34,7 @@ Axis: TypeAlias = _T | Annotated[list[_T], Field(min_length=1)]
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
 Count = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+NetworkName = Annotated[str, Field(pattern=f"^{NETWORK_NAME.pattern}$")]
 DelayMs = Annotated[float, Field(ge=0, le=MAX_ONE_WAY_DELAY_S * 1000)]
 _AutoCount = Annotated[int, Field(ge=LEAST_REPETITIONS, le=MAX_AUTO_REPETITIONS)]
 
@@ -47,6 +53,12 @@ class SweepCase(_Pass):
     world_size: Axis[Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE)]]
     global_batch_size: Axis[Annotated[int, Field(ge=1, le=MAX_GLOBAL_BATCH_SIZE)]]
     server_count: NotRequired[Axis[Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE)]]]
+    server_placement: NotRequired[Axis[ServerPlacement]]
+    replicas_per_rank: NotRequired[Axis[Annotated[int, Field(ge=1, le=MAX_REPLICAS_PER_RANK)]]]
+    steps_between_averages: NotRequired[Axis[Count]]
+    placement: NotRequired[Axis[OperatorPlacement]]
+    batch_split: NotRequired[Axis[BatchSplit]]
+    network: NotRequired[Axis[NetworkName]]
     one_way_delay_ms: NotRequired[Axis[DelayMs]]
     jitter_ms: NotRequired[Axis[DelayMs]]
     packet_loss_percent: NotRequired[Axis[Annotated[float, Field(ge=0, lt=100)]]]

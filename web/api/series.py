@@ -56,7 +56,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
         token, rank_count = chosen.attempt.id, len(chosen.ranks)
         is_over = detail.job.state in FINAL_JOB_STATES
         # A day of a wide gang takes seconds to thin; whoever follows it asks again and again.
-        series = backend().drawings.of(
+        series = backend().drawings.for_a_while(
             ("series", token, rank, is_over),
             lambda: _series(session, token, rank=rank, rank_count=rank_count),
             keep_s=0.0,

@@ -12,19 +12,20 @@ from farm.core.api_tokens import Scope
 from farm.core.codec import to_json
 from farm.core.lifecycle import SweepState
 from farm.recommend.expected import expected
-from farm.store.agents import live_agents
+from farm.store.agents import live_agent_count
 from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
 from web import etags, parameters, params
 from web.api import advice_answers, bodies, shapes, sweep_answers
 from web.api.description import Body, described
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.callers import caller
+from web.fitting import for_live_agents
 from web.parameters import CURSOR, LIMIT
 from web.progress import sweep_remaining_s
 from web.scopes import costly, needs
+from web.sweep_reading import first_cells
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
@@ -52,7 +53,7 @@ def post_sweep() -> ResponseReturnValue:
 
     A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
     """
-    planned = plan(params.posted_sweep())
+    planned = for_live_agents(plan(params.posted_sweep()))
     with write_session() as session:
         submitted = submit(session, planned, now=now())
     answer: sweep_answers.Submitted = {
@@ -78,7 +79,7 @@ def post_preview() -> ResponseReturnValue:
     90 % intervals, and the cost at the prices of this server. Where the first prediction is still
     being prepared, `unknown` in `expected` says so: ask again.
     """
-    planned = plan(params.posted_sweep())
+    planned = for_live_agents(plan(params.posted_sweep()))
     jobs = planned.expansion.jobs
     found = None
     if len(jobs) <= _MOST_PREDICTED:
@@ -124,9 +125,11 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     with read_session() as session:
         summary = sweep_summary(session, number)
         row = find_sweep(session, str(number))
-        agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
-        left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
-        found = sweep_cells(session, number, max_jobs=_MAX_CELL_JOBS)
+        agent_count = live_agent_count(
+            session, now=instant, live_within_s=backend().settings.lease_s
+        )
+        left_s = sweep_remaining_s(session, summary, now=instant, agent_count=agent_count)
+        found = first_cells(session, sweep_reading(session, number), max_jobs=_MAX_CELL_JOBS)
     response = jsonify(
         {
             **shapes.sweep(summary),

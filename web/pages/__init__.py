@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Blueprint
 
 from web.pages import (
+    accuracy,
     advice,
     agent,
     compare,
@@ -29,6 +30,7 @@ PAGES: tuple[Blueprint, ...] = (
     compare.bp,
     sweep.bp,
     exports.bp,
+    accuracy.bp,
     job.bp,
     logs.bp,
     advice.bp,

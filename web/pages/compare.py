@@ -10,7 +10,7 @@ from werkzeug.datastructures import MultiDict
 from farm.errors import InvalidSpec
 from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import params
-from web.backend import backend, read_session
+from web.backend import read_session, sweep_reading
 from web.comparison import CHANCE_RATIO, by_difference, compare
 from web.scopes import costly
 from web.sweep_table import SweepTable
@@ -68,4 +68,4 @@ def _sweep(session: Session, sweep_id: int | None) -> tuple[SweepSummary | None,
     if sweep_id is None:
         return None, None
     summary = sweep_summary(session, sweep_id)
-    return summary, backend().tables.of_sweep(session, sweep_id, prices=backend().prices)
+    return summary, sweep_reading(session, sweep_id).table

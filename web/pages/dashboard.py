@@ -22,7 +22,6 @@ from farm.store.dashboard import (
     late_report_count,
     served_ranks,
 )
-from farm.store.sweep_loads import sweep_loads
 from farm.store.sweeps import list_sweeps
 from farm.store.tables import Job
 from web import params
@@ -30,7 +29,7 @@ from web.agent_status import AgentCard, agent_status
 from web.backend import backend, now, read_session
 from web.farm_figures import throughput_figure
 from web.figure_svg import drawn
-from web.progress import outlook, sweep_cards, waiting_reasons
+from web.progress import loads_of, outlook, sweep_cards, waiting_reasons
 from web.shared_looks import shared
 
 bp = Blueprint("dashboard", __name__)
@@ -76,9 +75,10 @@ def get_dashboard() -> ResponseReturnValue:
     settings, instant = backend().settings, now()
     with read_session() as session:
         counts = job_counts(session)
-        live = live_agents(session, now=instant, live_within_s=settings.lease_s)
         agents = _agents(session, settings, order, page=page, now=instant)
-        loads = sweep_loads(session, now=instant)
+        known = [card.agent for card in agents.cards]
+        live = live_agents(session, now=instant, live_within_s=settings.lease_s, known=known)
+        loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
         queue = outlook(session, loads, agent_count=len(live))
         waiting = _waiting(session, settings, live, now=instant)

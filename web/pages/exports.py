@@ -14,7 +14,7 @@ from farm.errors import NotFound
 from farm.exporting import Form
 from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
-from web.backend import backend, read_session
+from web.backend import read_session, sweep_reading
 from web.exports import drawing, measurements_file
 from web.scopes import costly
 from web.svg_file import POLICY
@@ -60,7 +60,7 @@ def get_chart(sweep_id: str, name: str) -> ResponseReturnValue:
     with read_session() as session:
         sweep_summary(session, number)
         sweep_name = find_sweep(session, str(number)).name
-        table = backend().tables.of_sweep(session, number, prices=backend().prices)
+        table = sweep_reading(session, number).table
     text = drawing(table, read_choice(args, table), name)
     if text is None:
         raise NotFound(f"chart {name[:40]!r}: this sweep has none, or nothing to draw in it yet")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
@@ -12,12 +14,13 @@ from werkzeug.datastructures import MultiDict
 from farm.core.api_tokens import Scope
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.store.jobs import AttemptDetail, request_cancel_job, retry_job
-from farm.store.stories import job_story
+from farm.store.stories import Story, job_story
 from web import job_story as stories
 from web import parameters, params
 from web.attempts import ATTEMPT
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.callers import caller
+from web.job_exchange import rank_exchanges, staleness_bars
 from web.job_figures import CHART_KEYS
 from web.job_ranks import written
 from web.job_shares import MEANINGS
@@ -34,6 +37,7 @@ from web.pages import logs
 from web.pages.logs import ShownLogs
 from web.plotly import page_with_charts
 from web.progress import waiting_reason
+from web.role_figures import ROLE_CHART_KEYS
 from web.scopes import needs
 from web.shared_looks import shared
 
@@ -59,6 +63,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
         compared = comparison(session, story, spec)
         shown_logs = _logs(session, attempt)
     state = story.job.state
+    details = _measured_of(story, attempt)
     return page_with_charts(
         "job.html",
         job=story.job,
@@ -72,8 +77,11 @@ def get_job(job_id: str) -> ResponseReturnValue:
         asked=asked,
         ranks_written=written(attempt.drawn) if attempt else "",
         shares=gang_shares(story),
+        exchanges=rank_exchanges(attempt.rows, world_size=spec.world_size) if attempt else [],
+        staleness=staleness_bars(details),
+        servers=details.get("servers") or (),
         share_meanings=MEANINGS,
-        chart_keys=CHART_KEYS,
+        chart_keys=(*CHART_KEYS, *(ROLE_CHART_KEYS if spec.server_count else ())),
         compared=compared,
         is_over=state in FINAL_JOB_STATES,
         is_live=may_change(story, attempt, now=instant),
@@ -101,6 +109,14 @@ def post_retry(job_id: str) -> ResponseReturnValue:
         retry_job(session, number, now=now(), by=caller().token)
     flash("Back in the queue.")
     return ring_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
+
+
+def _measured_of(story: Story, attempt: ShownAttempt | None) -> Mapping[str, Any]:
+    """Return the details of the measurement if it is of the attempt that is shown."""
+    own = story.measurement
+    if own is None or attempt is None or own.attempt_id != attempt.attempt.id:
+        return {}
+    return own.details or {}
 
 
 def _logs(session: Session, attempt: ShownAttempt | None) -> ShownLogs | None:

@@ -6,6 +6,7 @@ loaded again while what is to be expected is worked out, and going back asks for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -14,7 +15,9 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from farm.core.api_tokens import Scope
-from farm.core.spec import EMULATORS
+from farm.core.model_files import files_of
+from farm.core.spec import EMULATORS, NETWORK_CAPABILITY
+from farm.core.views import LiveAgent
 from farm.errors import FarmError, InvalidSpec
 from farm.recommend.expectation import Expectation
 from farm.recommend.expected import expected
@@ -31,6 +34,7 @@ from web import params, sweep_form
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.drafts import Draft, form_key
 from web.errors import Refused, status_of
+from web.fitting import for_live_agents
 from web.scopes import costly, needs
 from web.sweep_form import Fields
 from web.sweep_preview import summarise, unserved, widest_gang
@@ -120,7 +124,7 @@ def post_preview() -> ResponseReturnValue:
     text = _sent_text() if fields is None else ""
     try:
         text = (_uploaded() or text) if fields is None else _text_of(fields)
-        planned = _planned(text)
+        planned = for_live_agents(_planned(text))
     except (InvalidSpec, Refused) as error:
         shown = _refused_file(text, error) if fields is None else _refused_form(fields, error)
         return _page(shown), status_of(error)
@@ -180,7 +184,7 @@ def post_sweep() -> ResponseReturnValue:
 
 
 def _enqueue(text: str) -> Submitted:
-    planned = _planned(text)
+    planned = for_live_agents(_planned(text))
     with write_session() as session:
         return submit(session, planned, now=now())
 
@@ -265,6 +269,12 @@ def _foresee(engine: sa.Engine, text: str, memory: Memory, prices: Prices) -> Ex
     return found
 
 
+def _networks(agents: Iterable[LiveAgent]) -> list[str]:
+    capabilities = {one for agent in agents for one in agent.capabilities}
+    named = (one for one in capabilities if one.startswith(NETWORK_CAPABILITY))
+    return sorted(one.removeprefix(NETWORK_CAPABILITY) for one in named)
+
+
 def _page(shown: Shown) -> str:
     known = catalogue()
     with read_session() as session:
@@ -280,6 +290,8 @@ def _page(shown: Shown) -> str:
         known=known,
         uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
         emulators=EMULATORS,
+        networks=_networks(agents)[:_MOST_LABELS],
+        model_files=sorted(set().union(*(files_of(agent.capabilities) for agent in agents))),
         labels=labels[:_MOST_LABELS],
         agent_count=agent_count,
         beyond=sweep_form.beyond(fields.text("world_size"), agent_count),

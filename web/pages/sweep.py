@@ -15,14 +15,14 @@ from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec, NetworkProfile
-from farm.store.agents import live_agents
+from farm.store.agents import live_agent_count
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps import find_sweep, set_paused, sweep_summary
 from web import params
 from web.advice import Advice
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.callers import caller
 from web.exports import forms
 from web.plotly import page_with_charts
@@ -37,9 +37,15 @@ bp = Blueprint("sweep", __name__)
 
 _CELLS_SHOWN = 100
 _JOBS_SHOWN = 100
-_JOBS_OPEN = 24  # the table of more jobs is folded, since the cells say it shorter
+_JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
 _MOST_PAGES = 1_000_000
-_FURTHER = ("pass", "server_count", "length", "labels")  # axes without a column of their own
+# Axes that have a column of their own; the others share one.
+_WITH_COLUMN = frozenset(
+    {
+        *("model", "dataset", "strategy", "world_size", "global_batch_size"),
+        *("one_way_delay_ms", "jitter_ms", "packet_loss_percent", "bandwidth_mbit_per_s"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,14 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     with read_session() as session:
         summary = sweep_summary(session, number)
         sweep = find_sweep(session, str(number))
-        agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
-        left_s = sweep_remaining_s(session, summary, now=instant, agent_count=len(agents))
-        table = backend().tables.of_sweep(session, number, prices=backend().prices)
+        agent_count = live_agent_count(
+            session, now=instant, live_within_s=backend().settings.lease_s
+        )
+        left_s = sweep_remaining_s(session, summary, now=instant, agent_count=agent_count)
+        table = sweep_reading(session, number).table
         choice = read_choice(args, table)
-        jobs = sweep_jobs(session, number, offset=(page - 1) * _JOBS_SHOWN, limit=_JOBS_SHOWN)
+        is_listed = summary.job_count <= _JOBS_OPEN or "page" in choice.given
+        jobs = _jobs_shown(session, number, page=page) if is_listed else []
         advice = backend().advice.of_sweep(session, number)
         failed_count = sum(bool(line.failed_job_ids) for line in table.lines)
         lines = _chosen(table.lines, choice)
@@ -105,7 +114,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         table=table,
         choice=choice,
         metrics=METRICS,
-        pictures=pictures_of(number, table, choice, is_busy=is_busy),
+        pictures=pictures_of(backend().pictures, number, table, choice, is_busy=is_busy),
         cells=cells,
         cell_count=len(lines),
         failed_count=failed_count,
@@ -114,10 +123,11 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         rows=_rows(jobs, advice or (), table.single),
         has_flags=any(item.measurement and item.measurement.flags for item in jobs),
         has_repetitions=any(item.job.repetition for item in jobs),
-        jobs_open=_JOBS_OPEN,
+        is_listed=is_listed,
         page=page,
         page_count=-(-summary.job_count // _JOBS_SHOWN),
         forms=forms(),
+        trains_epochs=any("epochs" in case for case in sweep.spec.get("case") or ()),
         has_prices=any(line.cost_usd is not None for line in table.lines),
         **_columns(table),
     )
@@ -186,6 +196,10 @@ def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
+def _jobs_shown(session: Session, sweep_id: int, *, page: int) -> list[SweepJob]:
+    return sweep_jobs(session, sweep_id, offset=(page - 1) * _JOBS_SHOWN, limit=_JOBS_SHOWN)
+
+
 def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
     if choice.is_failed_only:
         lines = [line for line in lines if line.failed_job_ids]
@@ -195,7 +209,7 @@ def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
 def _cell_rows(session: Session, lines: Sequence[CellLine], table: SweepTable) -> list[CellRow]:
     firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
     failed = failed_jobs(session, firsts)
-    rest = [axis for axis in table.axes if axis.name in _FURTHER]
+    rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
     rows = []
     for line in lines:
         why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
@@ -212,7 +226,7 @@ def _columns(table: SweepTable) -> Mapping[str, bool]:
     return {
         "has_workloads": any(name in values for name in ("model", "dataset", "pass")),
         "has_networks": any(network is not None for network in networks),
-        "has_further": any(name in values for name in _FURTHER),
+        "has_further": any(axis.name not in _WITH_COLUMN for axis in table.axes),
     }
 
 

@@ -6,12 +6,11 @@ from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
 
 from farm.core.lifecycle import SweepState
-from farm.store.agents import live_agents
-from farm.store.sweep_loads import sweep_loads
+from farm.store.agents import live_agent_count
 from farm.store.sweeps import SweepStatus, list_sweeps
 from web import params
 from web.backend import backend, now, read_session
-from web.progress import sweep_cards
+from web.progress import loads_of, sweep_cards
 from web.shared_looks import shared
 
 bp = Blueprint("sweeps", __name__)
@@ -30,11 +29,13 @@ def get_sweeps() -> ResponseReturnValue:
         found = list_sweeps(session, before_id=before, limit=_SHOWN + 1, status=status)
         shown = found[:_SHOWN]
         ids = [s.sweep_id for s in shown if s.state is not SweepState.FINISHED]
-        loads = sweep_loads(session, now=instant, sweep_ids=ids) if ids else {}
-        agents = live_agents(session, now=instant, live_within_s=backend().settings.lease_s)
+        loads = loads_of(session, now=instant, sweep_ids=ids) if ids else {}
+        agent_count = live_agent_count(
+            session, now=instant, live_within_s=backend().settings.lease_s
+        )
     return render_template(
         "sweeps.html",
-        cards=sweep_cards(shown, loads, agent_count=len(agents)),
+        cards=sweep_cards(shown, loads, agent_count=agent_count),
         status=status,
         statuses=list(SweepStatus),
         is_first_page=before is None,

@@ -14,6 +14,7 @@ class Watched:
     cpus: tuple[int, ...]
     interface: str
     pids: tuple[int, ...]  # the trainers, and a proxy; their descendants belong to them
+    roles: tuple[str, ...] = ()  # of the trainers, in the order of their pids
 
 
 class Metric(Protocol):

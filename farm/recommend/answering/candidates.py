@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from farm.core.catalogue import StrategyFacts
 from farm.core.measurement import OK
 from farm.core.trainer_lines import FailureKind
-from farm.recommend.answering.measured import answers, name_of
+from farm.recommend.answering.measured import answers, attempted, name_of
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
+from farm.recommend.layout import operators_part
 
 _OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
 # Far more than anybody compares; each costs a prediction.
@@ -107,12 +108,15 @@ def _one_machine(
     single = [e for e in evidence if e.is_one_machine]
     # What failed early does not know its framework.
     single = [e for e in single if e.status == OK] or single
-    ways = dict.fromkeys(
-        (e.strategy, e.framework, e.placement, None, e.instance_type) for e in single or evidence
-    )
-    for way in ways:
-        strategy = way[0] if single or _can_do(way[0], 1, facts) else _ALONE
-        yield _configuration((strategy, *way[1:]), question, world_size=1, server_count=0)
+    ways: set[_Way] = set()
+    for e in single or evidence:
+        strategy = e.strategy if single or _can_do(e.strategy, 1, facts) else _ALONE
+        # Of a gang's servers and averages one machine has none.
+        placement = e.placement if single else operators_part(e.placement)
+        way = (strategy, e.framework, placement, None, e.instance_type)
+        if way not in ways:
+            ways.add(way)
+            yield _configuration(way, question, world_size=1, server_count=0)
 
 
 def _gangs(usable: Sequence[Evidence], question: Question) -> Iterable[Configuration]:
@@ -213,9 +217,4 @@ def _out_of_memory(
 
 
 def _is_alike(evidence: Evidence, asked: Configuration) -> bool:
-    return (
-        evidence.strategy,
-        evidence.instance_type,
-        evidence.world_size,
-        evidence.server_count,
-    ) == (asked.strategy, asked.instance_type, asked.world_size, asked.server_count)
+    return attempted(evidence) == attempted(asked)

@@ -24,19 +24,20 @@ _EQUAL_RATIO = 1e-9
 
 # What is chosen: strategy, framework, placement, network, instance type, world size, server count.
 Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
+Attempted = tuple[str | None, str | None, int, int, str | None]  # see `attempted`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """The measurements that answer a question.
 
-    `successes`: the repetitions of each choice, in order of their ids; `failed`: the strategy,
-    world size, server count and instance type of what never succeeded. `fingerprints`: for each
+    `successes`: the repetitions of each choice, in order of their ids; `failed`: what was attempted
+    and never succeeded. `fingerprints`: for each
     instance type of the workload, measured as asked or not, the kind of hardware that answers.
     """
 
     successes: Mapping[Choice, tuple[Evidence, ...]]
-    failed: frozenset[tuple[str | None, int, int, str | None]]
+    failed: frozenset[Attempted]
     fingerprints: Mapping[str | None, str | None]
     warnings: tuple[str, ...]
 
@@ -131,9 +132,15 @@ def _short(fingerprint: str | None) -> str:
     return fingerprint[:_SHOWN_DIGITS] if fingerprint else "hardware without a fingerprint"
 
 
-def attempted(evidence: Evidence | Configuration) -> tuple[str | None, int, int, str | None]:
-    # What failed early does not know its framework.
-    return evidence.strategy, evidence.world_size, evidence.server_count, evidence.instance_type
+def attempted(evidence: Evidence | Configuration) -> Attempted:
+    """Return what was tried, the instance type last. What failed early knows no framework."""
+    return (
+        evidence.strategy,
+        evidence.placement,
+        evidence.world_size,
+        evidence.server_count,
+        evidence.instance_type,
+    )
 
 
 def choice_of(evidence: Evidence | Configuration) -> Choice:

@@ -100,12 +100,7 @@ class _Trained:
 
     def alike(self, configuration: Configuration) -> list[Evidence]:
         """Return what was trained like this, over whatever network."""
-        return [
-            e
-            for e in self.evidence
-            if (e.strategy, e.world_size, e.server_count)
-            == (configuration.strategy, configuration.world_size, configuration.server_count)
-        ]
+        return [e for e in self.evidence if attempted(e)[:-1] == attempted(configuration)[:-1]]
 
     def _is_synchronous(self, strategy: str | None) -> bool:
         facts = self.terms.strategies.get(strategy or "")

@@ -27,7 +27,9 @@ from farm.store.measurements import Filter, measurements_stamp, observed_rows
 
 _MOST_KEPT = 32
 _COPIED = [
-    f.name for f in dataclasses.fields(Evidence) if f.name not in ("measurement_id", "network")
+    f.name
+    for f in dataclasses.fields(Evidence)
+    if f.name not in ("measurement_id", "network", "placement")
 ]
 
 
@@ -119,9 +121,11 @@ class KnowledgeCache:
 
 
 def _evidence(row: Row[Any]) -> Evidence:
+    configuration = configuration_of(row)
     return Evidence(
         measurement_id=row.id,
-        # Under the name by which predictors know it.
-        network=configuration_of(row).network,
+        # Under the names by which predictors know them.
+        network=configuration.network,
+        placement=configuration.placement,
         **{name: getattr(row, name) for name in _COPIED},
     )

@@ -14,6 +14,7 @@ from farm.core.trainer_lines import FailureKind
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
+from farm.recommend.layout import operators_part
 
 # Five proposals then take some seconds; the time grows with the square of the number.
 MAX_CONFIGURATIONS = 400
@@ -43,7 +44,8 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
     gangs = [c for c in known if not c.is_one_machine]
     world_sizes = sorted(set(axes.world_sizes) or {c.world_size for c in known})
     found: dict[Configuration, None] = {}
-    for way in _ways([c for c in known if c.is_one_machine] or gangs):
+    single = [c for c in known if c.is_one_machine]
+    for way in _ways(single or [_by_itself(c) for c in gangs]):
         for batch in _batches(known, axes, world_size=1):
             found.setdefault(_one_machine(way, batch))
     networks = _networks(gangs, axes)
@@ -157,6 +159,13 @@ def _batches(known: Sequence[Configuration], axes: Axes, *, world_size: int) -> 
         replica = {c.per_replica_batch_size for c in known}
         return sorted({round(batch * world_size) for batch in replica})
     return sorted({c.global_batch_size for c in known})
+
+
+def _by_itself(gang: Configuration) -> Configuration:
+    """Return one machine of a gang, which has neither its servers nor its averages."""
+    return dataclasses.replace(
+        gang.without_network(), server_count=0, placement=operators_part(gang.placement)
+    )
 
 
 def _one_machine(way: Configuration, batch: int) -> Configuration:

@@ -14,6 +14,7 @@ from farm.core.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Objective
+from farm.recommend.layout import cell_fields
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
 from farm.recommend.plans.measuring_cost import START_UP_S, USD, MeasuringCosts, measuring_costs
@@ -218,5 +219,6 @@ def _can_run(c: Configuration, catalogue: Catalogue) -> bool:
         network=None if profile.is_untouched else profile,
         emulator=None,
         training_pass=c.training_pass,
+        **cell_fields(c.placement),
     )
     return problem_of(cell, catalogue, repeat=True) is None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.catalogue import Catalogue
-from farm.core.spec import EMULATORS, TrainingPass
+from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.core.toml_text import string_text, value_text
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
+from farm.recommend.layout import layout_axes
 from farm.recommend.plans.planner import MeasurementPlan
 
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _UNNAMED = "unnamed"
+_OWN = "farm"  # the origin of what this farm has measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +51,28 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
     if any(_needs_repeat(c, catalogue) for c in configurations):
         lines.append("repeat = true")
     for proposal, configuration in zip(planned.proposals, configurations, strict=True):
+        fields = case(configuration, form, catalogue.strategies.get(configuration.strategy or ""))
         lines += [
             "",
             f"# {_comment(proposal.reason)}",
             f"# regret {_percent(proposal.regret_before_ratio)} to "
             f"{_percent(proposal.regret_after_ratio)}, cost {proposal.cost:.4g} {form.cost_unit}",
             "[[case]]",
-            *(f"{key} = {value_text(value)}" for key, value in case(configuration, form).items()),
+            *(f"{key} = {value_text(value)}" for key, value in fields.items()),
         ]
     return "\n".join(lines) + "\n"
 
 
-def case(configuration: Configuration, form: SweepForm) -> dict[str, object]:
-    """Return the case of one configuration, in the units of a sweep file; defaults are left out."""
+def case(
+    configuration: Configuration, form: SweepForm, facts: StrategyFacts | None = None
+) -> dict[str, object]:
+    """Return the case of one configuration, in the units of a sweep file; defaults are left out.
+
+    `facts`: of its strategy, None where it is not registered here.
+    """
     c = configuration
     bandwidth = c.bandwidth_bytes_per_s
+    emulator = (c.network or "").rpartition("+")[2]
     fields: dict[str, object] = {
         "model": c.model or _UNNAMED,
         "dataset": c.dataset or _UNNAMED,
@@ -75,16 +84,38 @@ def case(configuration: Configuration, form: SweepForm) -> dict[str, object]:
     }
     optional: dict[str, object] = {
         "server_count": c.server_count,
+        **_unsaid(c, facts),
+        **layout_axes(c.placement),
+        "network": _network(c, form),
         # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
         "one_way_delay_ms": round(c.one_way_delay_s * 1000, 9),
         "jitter_ms": round(c.jitter_s * 1000, 9),
         "packet_loss_percent": round(c.packet_loss_ratio * 100, 9),
         "bandwidth_mbit_per_s": bandwidth and bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S,
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
-        "emulator": c.network if c.network in EMULATORS else None,
+        "emulator": emulator if emulator in EMULATORS else None,
         "labels": c.instance_type and {"instance_type": c.instance_type},
     }
     return fields | {key: value for key, value in optional.items() if value}
+
+
+def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, int | str]:
+    """Return what a layout leaves out, but a sweep file has another default for."""
+    found: dict[str, int | str] = {}
+    if facts is not None and facts.uses_replicas:
+        found["replicas_per_rank"] = 1
+    if facts is not None and facts.averages_weights:
+        found["steps_between_averages"] = 1
+    if c.server_count:
+        found["server_placement"] = ServerPlacement.APART.value
+    return found
+
+
+def _network(c: Configuration, form: SweepForm) -> str | None:
+    """Return which of the agents' networks it was; of others' networks the agents know no names."""
+    name = (c.network or "").partition("+")[0]
+    is_named = form.origin == _OWN and name not in ("", UNTOUCHED, *EMULATORS)
+    return name if is_named else None
 
 
 def unregistered(

@@ -7,6 +7,7 @@ from farm.trainers.datasets.mnist import Mnist
 from farm.trainers.datasets.synthetic import (
     SYNTHETIC_CIFAR10,
     SYNTHETIC_DIGITS,
+    SYNTHETIC_IMAGENET,
     SYNTHETIC_IMAGENET64,
     SYNTHETIC_MNIST,
 )
@@ -19,4 +20,5 @@ DATASETS: tuple[Dataset, ...] = (
     SYNTHETIC_MNIST,
     SYNTHETIC_CIFAR10,
     SYNTHETIC_IMAGENET64,
+    SYNTHETIC_IMAGENET,
 )

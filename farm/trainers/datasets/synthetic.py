@@ -21,7 +21,8 @@ SEED = 0
 # Share of the prototype in 1/256; the rest is noise. At a third the classes overlap pixel by
 # pixel, and a network of any of the shapes still learns to tell them apart.
 _PROTOTYPE_SHARE = 90
-_PART = 1000  # examples made at once, so that the wide intermediate stays small
+# Made at once, so that the wide intermediate stays small.
+_PART_EXAMPLES, _PART_PIXELS = 1000, 12_288_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,9 @@ def _examples(rng: np.random.Generator, prototypes: NDArray[np.uint8], *, count:
     labels = rng.integers(0, len(prototypes), count, dtype=np.int64)
     images = np.empty((count, *prototypes.shape[1:]), dtype=np.uint8)
     weighted = prototypes.astype(np.uint16) * _PROTOTYPE_SHARE
-    for first in range(0, count, _PART):
-        part = slice(first, first + _PART)
+    part_count = min(_PART_EXAMPLES, _PART_PIXELS // images[0].size)
+    for first in range(0, count, part_count):
+        part = slice(first, first + part_count)
         noise = rng.integers(0, 256, images[part].shape, dtype=np.uint8)
         mixed = noise.astype(np.uint16) * (256 - _PROTOTYPE_SHARE) + weighted[labels[part]]
         images[part] = mixed >> 8
@@ -91,4 +93,8 @@ SYNTHETIC_CIFAR10 = _synthetic(
 # The shape and classes of ImageNet at 64x64, and as many examples as 135 MB hold.
 SYNTHETIC_IMAGENET64 = _synthetic(
     "synthetic_imagenet64", (64, 64, 3), class_count=1000, counts=(10_000, 1_000)
+)
+# As ImageNet is cut for training, with an example of each class: 150 MB.
+SYNTHETIC_IMAGENET = _synthetic(
+    "synthetic_imagenet", (224, 224, 3), class_count=1000, counts=(1_000, 100)
 )

@@ -1,12 +1,19 @@
 """The models that a sweep may name. To add one: its file, and its line in MODELS."""
 
-from farm.trainers.contracts import Model
-from farm.trainers.models.mlp import Mlp
-from farm.trainers.models.shallow_cnn import ShallowCnn
-from farm.trainers.models.small_cnn import SmallCnn
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.inception_v1 import INCEPTION_V1
+from farm.trainers.models.mlp import MLP
+from farm.trainers.models.resnet import RESNET18, RESNET50
+from farm.trainers.models.shallow_cnn import SHALLOW_CNN
+from farm.trainers.models.small_cnn import SMALL_CNN
+from farm.trainers.models.vgg16 import VGG16
 
-MODELS: tuple[Model, ...] = (
-    SmallCnn(),
-    ShallowCnn(),
-    Mlp(),
+MODELS: tuple[Architecture, ...] = (
+    SMALL_CNN,
+    SHALLOW_CNN,
+    MLP,
+    RESNET18,
+    RESNET50,
+    INCEPTION_V1,
+    VGG16,
 )

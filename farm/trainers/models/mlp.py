@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from farm.core.catalogue import ModelFacts
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.layers import Layers, T
 
 
-class Mlp:
-    facts = ModelFacts(name="mlp", summary="one hidden layer of 128")
+def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
+    x = layers.dense(layers.flatten(image), 128, is_rectified=True)
+    return layers.dense(x, class_count)
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
-        import keras
-        from keras import layers
 
-        return keras.Sequential(
-            [
-                layers.Input(example_shape),
-                layers.Flatten(),
-                layers.Dense(128, activation="relu"),
-                layers.Dense(class_count),
-            ]
-        )
+MLP = Architecture(
+    facts=ModelFacts(name="mlp", summary="one hidden layer of 128"), lay_out=_lay_out
+)

@@ -5,36 +5,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from farm.core.catalogue import ModelFacts
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.layers import Layers, Padding, T
 
 # 16 -> 12 -> 6 -> 2 -> 1 is the last that fits unpadded. Smaller images are padded instead, so
 # that the vector between the parts is 800 at 28x28 only.
 SMALLEST_UNPADDED_SIDE = 16
 
 
-class ShallowCnn:
-    facts = ModelFacts(
-        name="shallow_cnn", summary="2 convolutions of 5x5 (20, 50) with pooling and Dense 500"
-    )
+def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
+    """Unpadded, as published, or padded for images under 16 pixels."""
+    padding: Padding = "valid" if layers.side(image) >= SMALLEST_UNPADDED_SIDE else "same"
+    x = layers.conv(image, 20, 5, padding=padding, is_rectified=True)
+    x = layers.max_pool(x, 2, stride=2, padding="valid")
+    x = layers.conv(x, 50, 5, padding=padding, is_rectified=True)
+    x = layers.max_pool(x, 2, stride=2, padding="valid")
+    x = layers.dense(layers.flatten(x), 500, is_rectified=True)
+    return layers.dense(x, class_count)
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
-        """Build it unpadded, as published, or padded for images under 16 pixels."""
-        import keras
-        from keras import layers
 
-        side = min(example_shape[:2])
-        padding = "valid" if side >= SMALLEST_UNPADDED_SIDE else "same"
-        return keras.Sequential(
-            [
-                layers.Input(example_shape),
-                layers.Conv2D(20, 5, padding=padding, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Conv2D(50, 5, padding=padding, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Flatten(),
-                layers.Dense(500, activation="relu"),
-                layers.Dense(class_count),
-            ]
-        )
+SHALLOW_CNN = Architecture(
+    facts=ModelFacts(
+        name="shallow_cnn",
+        summary="2 convolutions of 5x5 (20, 50) with pooling and Dense 500",
+        smallest_side=4,
+    ),
+    lay_out=_lay_out,
+)

@@ -6,35 +6,30 @@ at 32x32x3 and ten classes, of which 56,320 before the head.
 
 from __future__ import annotations
 
-from typing import Any
-
 from farm.core.catalogue import ModelFacts
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.layers import Layers, Padding, T
 
 # Below it three unpadded convolutions and two poolings leave less than one pixel: 22 -> 20 -> 10
 # -> 8 -> 4 -> 2, but 8 -> 6 -> 3 -> 1 -> 0. Smaller images are padded instead.
 SMALLEST_UNPADDED_SIDE = 22
 
 
-class SmallCnn:
-    facts = ModelFacts(name="small_cnn", summary="3 convolutions (32, 64, 64) and Dense 64")
+def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
+    """Unpadded, as published, or padded for images under 22 pixels."""
+    padding: Padding = "valid" if layers.side(image) >= SMALLEST_UNPADDED_SIDE else "same"
+    x = layers.conv(image, 32, 3, padding=padding, is_rectified=True)
+    x = layers.max_pool(x, 2, stride=2, padding="valid")
+    x = layers.conv(x, 64, 3, padding=padding, is_rectified=True)
+    x = layers.max_pool(x, 2, stride=2, padding="valid")
+    x = layers.conv(x, 64, 3, padding=padding, is_rectified=True)
+    x = layers.dense(layers.flatten(x), 64, is_rectified=True)
+    return layers.dense(x, class_count)
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
-        """Build it unpadded, as published, or padded for images under 22 pixels."""
-        import keras
-        from keras import layers
 
-        side = min(example_shape[:2])
-        padding = "valid" if side >= SMALLEST_UNPADDED_SIDE else "same"
-        return keras.Sequential(
-            [
-                layers.Input(example_shape),
-                layers.Conv2D(32, 3, padding=padding, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Conv2D(64, 3, padding=padding, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Conv2D(64, 3, padding=padding, activation="relu"),
-                layers.Flatten(),
-                layers.Dense(64, activation="relu"),
-                layers.Dense(class_count),
-            ]
-        )
+SMALL_CNN = Architecture(
+    facts=ModelFacts(
+        name="small_cnn", summary="3 convolutions (32, 64, 64) and Dense 64", smallest_side=4
+    ),
+    lay_out=_lay_out,
+)

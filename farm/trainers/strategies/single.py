@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farm.core.catalogue import StrategyFacts, Traffic
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -11,24 +12,20 @@ class Single:
         name="single", summary="one machine, no network", framework="tensorflow", max_world_size=1
     )
 
-    def roles(self, world_size: int, server_count: int) -> tuple[tuple[str, ...], ...]:
-        del server_count
-        return (("worker",),) * world_size
-
-    def traffic(self, world_size: int, gradient_bytes: float) -> Traffic:
-        del world_size, gradient_bytes
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        del gang, gradient_bytes
         return Traffic(messages=0, bytes=0.0)
 
-    def prepare(self, cpu_count: int) -> str:
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
         from farm.trainers.tensorflow_setup import import_tensorflow
 
-        return import_tensorflow(cpu_count)
+        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf
 
+        from farm.trainers.gang import Alone
         from farm.trainers.tensorflow_engine import TensorFlowEngine
-        from farm.trainers.tensorflow_gang import Alone
 
         device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"
         return TensorFlowEngine(

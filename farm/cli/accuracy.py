@@ -1,0 +1,105 @@
+"""How long the cells of a sweep took to get so accurate, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from farm.cli import cells
+from farm.cli.measured import MeasuredCell, grouped, measured_cells
+from farm.cli.output import Column, print_table
+from farm.cli.results import distinctions
+from farm.core.learning_curves import LearningCurve, time_to_accuracy
+from farm.core.spec import ServerPlacement
+from farm.store.result_tables import MeasurementRow
+
+_COLUMNS = (
+    Column("batch", is_right=True),
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("reached", is_right=True),
+    Column("epochs", is_right=True),
+    Column("time", is_right=True),
+    Column("cost", is_right=True),
+)
+_S_AN_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccurateCell:
+    """`run_count`: of the runs that were trained by epochs; see `TimeToAccuracy` for the others.
+
+    `cost_usd`: of one training up to then, None where the price of its machines is not known.
+    """
+
+    cell: MeasuredCell
+    run_count: int
+    reached_count: int
+    time_to_accuracy_s: float | None
+    epoch_count: float | None
+    cost_usd: float | None
+
+
+def accurate_cells(
+    rows: Sequence[MeasurementRow],
+    curves: Mapping[int, LearningCurve],
+    *,
+    target_accuracy_ratio: float,
+    prices_usd_per_hour: Mapping[str, float],
+) -> list[AccurateCell]:
+    """Return the cells that were trained by epochs. `curves`: by attempt."""
+    found = []
+    for group in grouped(rows):
+        ids = [row.attempt_id for row in group if row.attempt_id is not None]
+        known = [curves[attempt_id] for attempt_id in ids if attempt_id in curves]
+        if not known:
+            continue
+        reached = time_to_accuracy(known, target_accuracy_ratio)
+        price = prices_usd_per_hour.get(group[0].instance_type or "")
+        [cell] = measured_cells(group)
+        found.append(
+            AccurateCell(
+                cell=cell,
+                run_count=reached.run_count,
+                reached_count=reached.reached_count,
+                time_to_accuracy_s=reached.time_s,
+                epoch_count=reached.epoch_count,
+                cost_usd=(
+                    _machines(group[0]) * reached.time_s * price / _S_AN_HOUR
+                    if price is not None and reached.time_s is not None
+                    else None
+                ),
+            )
+        )
+    return found
+
+
+def print_accurate_cells(found: Sequence[AccurateCell], target_accuracy_ratio: float) -> None:
+    """Print a line for each, with a column in front for whatever else tells them apart."""
+    if not found:
+        click.echo("no cell was trained by epochs, with its accuracy after each")
+        return
+    columns, rows = list(_COLUMNS), [_row(one) for one in found]
+    for column, texts in distinctions([one.cell for one in found]):
+        columns.insert(0, column)
+        rows = [[text, *row] for text, row in zip(texts, rows, strict=True)]
+    print_table(columns, rows, title=f"to an accuracy of {cells.percent(target_accuracy_ratio)}")
+
+
+def _row(one: AccurateCell) -> list[str]:
+    return [
+        str(one.cell.global_batch_size),
+        cells.text(one.cell.strategy),
+        str(one.cell.world_size),
+        f"{one.reached_count} of {one.run_count}",
+        cells.number(one.epoch_count),
+        cells.duration(one.time_to_accuracy_s),
+        cells.text(None if one.cost_usd is None else f"{one.cost_usd:.3g} USD"),
+    ]
+
+
+def _machines(row: MeasurementRow) -> int:
+    is_collocated = row.server_placement == ServerPlacement.COLLOCATED.value
+    return row.world_size + (0 if is_collocated else row.server_count)

@@ -1,0 +1,29 @@
+"""How large a model is, as far as its layers alone decide it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOAT_BYTES = 4  # everything is computed in float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
+    """What follows from a model's layers, for one shape of examples.
+
+    `statistics_count`: the moving means and variances of batch normalisation, which no gradient
+    changes and no strategy exchanges. `forward_flop_per_example` counts what convolutions and dense
+    layers multiply and add (1 MAC = 2 flop); the rest of a model is below a few percent of it, and
+    the backward pass takes about twice as many. `activation_bytes_per_example`: the outputs that
+    the backward pass reads again, so that all of them are in memory when it begins.
+    """
+
+    parameter_count: int  # trainable
+    statistics_count: int
+    forward_flop_per_example: int
+    activation_bytes_per_example: int
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The gradients of one replica."""
+        return self.parameter_count * FLOAT_BYTES

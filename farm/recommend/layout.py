@@ -1,0 +1,87 @@
+"""How a strategy is set up, as one name: where operators and servers run, replicas, averages.
+
+Configurations that are set up in other ways are never pooled. To every predictor the whole of it is
+one name more, so that a setting of later days needs no predictor to know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from farm.core.spec import BatchSplit, JobSpec, OperatorPlacement, ServerPlacement
+from farm.core.sweep_axes import CELL_AXES, SETUP_FIELDS
+
+_BETWEEN = ", "
+# What need not be said, since it is what a strategy without the setting has.
+_USUAL: Mapping[str, object] = {
+    "replicas_per_rank": 1,
+    "steps_between_averages": 1,
+    "batch_split": BatchSplit.EVEN.value,
+}
+_COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"
+
+
+def layout_name(placement: str | None, settings: Mapping[str, Any]) -> str | None:
+    """Return the name; None: as usual in everything.
+
+    `placement`: of operators, free text where it was imported. `settings`: by SETUP_FIELDS; what is
+    None or missing was not said.
+    """
+    parts = [] if placement is None else [placement]
+    for name in SETUP_FIELDS:
+        value = settings.get(name)
+        if value is not None and value != _USUAL.get(name):
+            parts.append(f"{name}={value}")
+    return _BETWEEN.join(parts) or None
+
+
+def layout_of(spec: JobSpec) -> str | None:
+    """Return how a job of the farm is set up."""
+    return layout_name(
+        farm_placement(spec.placement.value),
+        {
+            "server_placement": spec.server_placement.value if spec.server_count else None,
+            "replicas_per_rank": spec.replicas_per_rank,
+            "steps_between_averages": spec.steps_between_averages,
+            "batch_split": spec.batch_split.value,
+        },
+    )
+
+
+def farm_placement(placement: str | None) -> str | None:
+    """Return a placement as the farm's configurations have it: soft is the usual one."""
+    return None if placement == OperatorPlacement.SOFT.value else placement
+
+
+def layout_axes(name: str | None) -> dict[str, int | str]:
+    """Return what a sweep file has to say for a layout, by key, as far as it can ask for it."""
+    axes: dict[str, int | str] = {}
+    for part in (name or "").split(_BETWEEN):
+        key, _, value = part.partition("=")
+        if key in SETUP_FIELDS and value:
+            axes[key] = int(value) if value.isdecimal() else value
+        elif part == OperatorPlacement.HARD.value:
+            axes["placement"] = part
+    return axes
+
+
+def operators_part(name: str | None) -> str | None:
+    """Return of a gang's layout what holds for one machine: where operators run, and no more."""
+    parts = (name or "").split(_BETWEEN)
+    kept = [part for part in parts if part.partition("=")[0] not in SETUP_FIELDS]
+    return _BETWEEN.join(kept) or None
+
+
+def cell_fields(name: str | None) -> dict[str, Any]:
+    """Return the same by the fields of a cell, and as values of these."""
+    axes = layout_axes(name)
+    return {
+        axis.field: axis.read(axes[axis.key], axis.key) for axis in CELL_AXES if axis.key in axes
+    }
+
+
+def machines(world_size: int, server_count: int, placement: str | None) -> int:
+    """Return how many machines it takes; servers are on their own unless it is said otherwise."""
+    is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
+    return world_size + (0 if is_collocated else server_count)

@@ -1,0 +1,174 @@
+"""The strategies study's page: every number in it comes from the runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
+from string import Template
+
+from farm.core.measurement import OK
+from farm.core.study_run import StudyRun
+from farm.errors import FarmError
+from farm.studies.contracts import Drawing, Page
+from farm.studies.strategies_figure import draw_strategies
+from farm.studies.strategy_rows import StrategyRow, strategy_rows
+from farm.studies.text import MISSING, listing, ms, percent, significant, span, table
+
+
+def strategies_page(runs: Sequence[StudyRun]) -> Page:
+    """Make the page and its figure.
+
+    Raises:
+        FarmError: there is no run with a time, or the runs are not of the same work.
+    """
+    _refuse_other_work(runs)
+    rows = strategy_rows(runs)
+    if not rows:
+        raise FarmError("the strategies study has no measured run to show")
+    template = Template(files("farm.studies").joinpath("strategies.md").read_text())
+    text = template.substitute(
+        **_conditions(runs),
+        findings="\n".join(f"- {line}" for line in _findings(rows)),
+        times=_times_table(rows),
+        traffic=_traffic_table(rows),
+        failures=_failures(runs),
+    )
+    return Page(text=text, drawings=(Drawing("strategies", partial(draw_strategies, rows)),))
+
+
+def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
+    """Its rows are told apart by strategy and gang alone: other work would be pooled in them."""
+    found: dict[str, set[object]] = {
+        "model": {run.model for run in runs},
+        "data set": {run.dataset for run in runs},
+        "batch": {run.global_batch_size for run in runs},
+        # One machine has no network.
+        "delay": {r.one_way_delay_s for r in runs if r.world_size > 1 or r.server_count},
+        "number of epochs": {run.epochs for run in runs if run.status == OK},
+    }
+    several = [
+        f"{what} {', '.join(sorted(map(str, values)))}"
+        for what, values in found.items()
+        if len(values) > 1
+    ]
+    if several:
+        raise FarmError(
+            "this page compares strategies at one model, data set, batch, delay and number of "
+            f"epochs; got {'; '.join(several)}"
+        )
+
+
+def _conditions(runs: Sequence[StudyRun]) -> dict[str, str]:
+    first = runs[0]
+    counts = sorted(len(row.runs) for row in strategy_rows(runs))
+    frameworks = sorted({run.framework for run in runs if run.framework})
+    return {
+        "model": first.model or MISSING,
+        "dataset": first.dataset or MISSING,
+        "batch": str(first.global_batch_size),
+        "parameters": significant(max((r.parameter_count or 0 for r in runs), default=0)),
+        "gradients": significant(max((r.gradient_bytes or 0 for r in runs), default=0) / 1000),
+        "steps": span(
+            str(count) for count in sorted({r.timed_step_count for r in runs if r.timed_step_count})
+        ),
+        "repetitions": span(map(str, counts)),
+        "frameworks": listing(frameworks) if frameworks else MISSING,
+        "disturbed": _disturbed(runs),
+        "machine": first.cpu_model or MISSING,
+        "cores": str(max(run.core_count for run in runs)),
+        "date": max(run.measured_at for run in runs).date().isoformat(),
+    }
+
+
+def _disturbed(runs: Sequence[StudyRun]) -> str:
+    """Say how many runs something else disturbed, and what most often."""
+    kinds = Counter(kind for run in runs for kind in run.flags)
+    flagged = sum(bool(run.flags) for run in runs)
+    if not flagged:
+        return "None of the runs is flagged as disturbed."
+    often = listing([f"`{kind}` {count}" for kind, count in kinds.most_common()])
+    return f"Of {len(runs)} runs {flagged} are flagged as disturbed: {often}."
+
+
+def _findings(rows: Sequence[StrategyRow]) -> list[str]:
+    alone = next((row for row in rows if row.strategy == "single"), None)
+    gangs = [row for row in rows if row.gang.world_size > 1]
+    lines = []
+    if gangs:
+        fastest = min(gangs, key=lambda row: row.median_of("step_time_s") or float("inf"))
+        slowest = max(gangs, key=lambda row: row.median_of("step_time_s") or 0.0)
+        lines.append(
+            f"Of the gangs `{fastest.strategy}` ({fastest.setting}) has the shortest step,"
+            f" {ms(fastest.median_of('step_time_s'))} ms, and `{slowest.strategy}`"
+            f" ({slowest.setting}) the longest, {ms(slowest.median_of('step_time_s'))} ms."
+        )
+    if alone is not None and gangs:
+        alone_s = alone.median_of("step_time_s") or float("inf")
+        quicker = [row for row in gangs if (row.median_of("step_time_s") or alone_s) < alone_s]
+        lines.append(
+            f"{len(quicker)} of {len(gangs)} gangs beat one machine alone ({ms(alone_s)} ms) at"
+            " this batch, with this model, and with hosts that share cores."
+        )
+    apart = [abs(row.sent_over_expected) for row in rows if row.sent_over_expected is not None]
+    if apart:
+        lines.append(f"Every rank sends what theory says within {percent(max(apart))}.")
+    return lines
+
+
+def _times_table(rows: Sequence[StrategyRow]) -> str:
+    titles = ("step (ms)", "least to most", "epoch (s)", "idle", "accuracy", "staleness")
+    return table(["strategy", "setting", *titles], [[*_names(row), *_times(row)] for row in rows])
+
+
+def _times(row: StrategyRow) -> list[str]:
+    low_high = row.span_of("step_time_s")
+    stale_mean, stale_max = row.mean_of("staleness_mean"), row.span_of("staleness_max")
+    stale = MISSING
+    if stale_mean is not None and stale_max is not None:
+        stale = f"{significant(stale_mean)} (at most {stale_max[1]:.0f})"
+    return [
+        ms(row.median_of("step_time_s")),
+        span(map(ms, low_high)) if low_high else MISSING,
+        significant(row.median_of("time_per_epoch_s")),
+        percent(row.mean_of("idle_ratio")),
+        percent(row.mean_of("accuracy")),
+        stale,
+    ]
+
+
+def _traffic_table(rows: Sequence[StrategyRow]) -> str:
+    shown = []
+    for row in rows:
+        expected = row.expected_bytes_per_step
+        if expected is None:
+            continue
+        over = row.sent_over_expected
+        messages = _kb(row.mean_of("received_bytes_per_step"))
+        shown.append(
+            [
+                *_names(row),
+                _kb(expected),
+                _kb(row.mean_of("sent_bytes_per_step")),
+                MISSING if over is None else percent(over, is_signed=True),
+                messages,
+                ms(row.mean_of("push_s")),
+                ms(row.mean_of("pull_s")),
+            ]
+        )
+    titles = ("theory (kB)", "sent (kB)", "", "received (kB)", "push (ms)", "pull (ms)")
+    return table(["strategy", "setting", *titles], shown)
+
+
+def _names(row: StrategyRow) -> list[str]:
+    return [f"`{row.strategy}`", row.setting]
+
+
+def _kb(count: float | None) -> str:
+    return MISSING if count is None else significant(count / 1000)
+
+
+def _failures(runs: Sequence[StudyRun]) -> str:
+    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != "ok"})
+    return f"Without a time: {listing(failed)}." if failed else ""

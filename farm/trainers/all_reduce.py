@@ -1,0 +1,16 @@
+"""What an all-reduce sends."""
+
+from __future__ import annotations
+
+from farm.core.catalogue import Traffic
+
+
+def ring_all_reduce(rank_count: int, summed_bytes: float) -> Traffic:
+    """Return what one of n ranks sends to sum b bytes around a ring.
+
+    2(n-1) messages, one in each phase of scatter-reduce and all-gather, together 2(n-1)/n x b
+    bytes, which no all-reduce can undercut (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
+    algorithms for clusters of workstations").
+    """
+    messages = 2 * (rank_count - 1)
+    return Traffic(messages=messages, bytes=messages / rank_count * summed_bytes)

@@ -1,0 +1,67 @@
+"""The layers that models are made of: what a model is written in, once, to be built or counted."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeVar
+
+Padding = Literal["same", "valid"]
+
+T = TypeVar("T")
+
+# Of batch normalisation, as PyTorch has them. With Keras's own 0.99 the moving statistics would
+# still be half of what they began with after 70 steps, and short trainings would be evaluated with
+# those.
+MOVING_AVERAGE_MOMENTUM = 0.9
+EPSILON = 1e-5
+
+
+class Layers(Protocol[T]):
+    """Adds layers to a model. `T` is what stands for a layer's output: a tensor, or its shape."""
+
+    def conv(
+        self,
+        x: T,
+        filters: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: Padding = "same",
+        has_bias: bool = True,
+        is_rectified: bool = False,
+    ) -> T:
+        """Convolve with square kernels; `is_rectified`: followed by ReLU."""
+        ...
+
+    def normalise(self, x: T) -> T:
+        """Normalise over the batch that this replica has."""
+        ...
+
+    def rectify(self, x: T) -> T: ...
+
+    def max_pool(self, x: T, size: int, *, stride: int, padding: Padding = "same") -> T: ...
+
+    def average(self, x: T) -> T:
+        """Average each channel over the whole image: (height, width, channels) to (channels,)."""
+        ...
+
+    def add(self, x: T, y: T) -> T: ...
+
+    def concatenate(self, parts: list[T]) -> T:
+        """Put the channels of images of one size side by side."""
+        ...
+
+    def flatten(self, x: T) -> T: ...
+
+    def dense(self, x: T, units: int, *, is_rectified: bool = False) -> T: ...
+
+    def channel_count(self, x: T) -> int: ...
+
+    def side(self, x: T) -> int:
+        """The smaller of height and width."""
+        ...
+
+
+class Layout(Protocol):
+    """A model's layers, from the image to the logits, for whatever shape the image has."""
+
+    def __call__(self, layers: Layers[T], image: T, class_count: int) -> T: ...

@@ -1,0 +1,39 @@
+"""What the strategies with parameter servers have in common: all but their descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.contracts import Engine, Seat
+
+
+class ServerStrategy:
+    """Ranks that train beside processes which only serve. A subclass adds its `facts`.
+
+    The scheme of its exchange is the one of its name.
+    """
+
+    facts: StrategyFacts
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return one push, of all gradients; what is pulled the servers send."""
+        del gang
+        return Traffic(messages=2, bytes=gradient_bytes)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(cpu_count, placement=job.placement)
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.sessions.engine import SessionEngine
+        from farm.trainers.sessions.scheme import Scheme
+
+        return SessionEngine(seat, Scheme(self.facts.name))
+
+    def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
+        from farm.trainers.sessions.serving import serve_until_left
+
+        serve_until_left(seat, beat)

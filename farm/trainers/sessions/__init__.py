@@ -1,0 +1,10 @@
+"""Gangs whose state is kept by few processes: parameter servers, or rank 0, on TensorFlow's gRPC.
+
+Between-graph replication with sessions of TensorFlow 1: every rank builds its own graph and drives
+its own loop, and nobody is a chief that only gives orders, as `ParameterServerStrategy` would need.
+A process that keeps what is shared is called a keeper: a server, or rank 0 of `central_reduce`.
+
+Seen with TensorFlow 2.21: a run that waits for a stopped process outlasts its own time-out, and so
+does the closing of its session. Hence `caller` (a run can be given up) and `beats` (it is known
+when to).
+"""

@@ -1,0 +1,72 @@
+"""The four ways to exchange, by what is where; and which keeper keeps which weight. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class Scheme(enum.Enum):
+    """What a rank does with its gradients and where it has its weights from."""
+
+    PS_ASYNC = "ps_async"
+    PS_SYNC = "ps_sync"
+    REPLICATED = "replicated"
+    CENTRAL_REDUCE = "central_reduce"
+
+    @property
+    def is_synchronous(self) -> bool:
+        return self is not Scheme.PS_ASYNC
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether keepers are server processes, and the optimizer runs there; else on each rank."""
+        return self is not Scheme.CENTRAL_REDUCE
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether each rank computes with weights of its own; else it pulls them in every step."""
+        return self in {Scheme.REPLICATED, Scheme.CENTRAL_REDUCE}
+
+    @property
+    def keeper_role(self) -> str:
+        return "ps" if self.has_servers else "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One rank's part. `homes`: for each weight, the index of its keeper."""
+
+    scheme: Scheme
+    rank: int
+    world_size: int
+    keeper_devices: tuple[str, ...]
+    own_device: str
+    homes: tuple[int, ...]
+    is_forward: bool
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this rank sets up what is shared, and triggers what keepers do once a step."""
+        return self.rank == 0
+
+    @property
+    def used_keepers(self) -> tuple[int, ...]:
+        """Those that keep a weight; with fewer weights than servers some have none."""
+        return tuple(sorted(set(self.homes)))
+
+
+def spread(sizes: Sequence[int], keeper_count: int) -> tuple[int, ...]:
+    """Return the keeper of each weight: the largest first, each to whoever has least so far.
+
+    A weight is never cut, so that one server may have more than its share: of VGG16's bytes three
+    quarters are one matrix.
+    """
+    loads = [0] * keeper_count
+    homes = [0] * len(sizes)
+    for weight in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        keeper = loads.index(min(loads))
+        homes[weight] = keeper
+        loads[keeper] += sizes[weight]
+    return tuple(homes)

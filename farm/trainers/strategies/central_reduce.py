@@ -1,0 +1,38 @@
+"""Gradients are summed on rank 0 and sent back, and each rank applies the sum to its own copy.
+
+The all-reduce through one CPU of TensorFlow's own CNN benchmarks ("pscpu"), without a server: n-1
+ranks send their G bytes to rank 0, which sends the sum, G bytes, to each of them. That is
+2(n-1)/n x G sent by a rank on average, as in a ring, but (n-1) x G of it by rank 0, whose link is
+what the others wait for.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.contracts import Engine, Seat
+
+
+class CentralReduce:
+    facts = StrategyFacts(
+        name="central_reduce",
+        summary="gradients are summed on rank 0 and sent back",
+        framework="tensorflow",
+        min_world_size=2,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return the mean over ranks: rank 0 sends more, and the others less."""
+        ranks = gang.world_size
+        return Traffic(messages=2, bytes=2 * (ranks - 1) / ranks * gradient_bytes)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(cpu_count, placement=job.placement)
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.sessions.engine import SessionEngine
+        from farm.trainers.sessions.scheme import Scheme
+
+        return SessionEngine(seat, Scheme.CENTRAL_REDUCE)

@@ -1,0 +1,42 @@
+"""Several replicas in one process, the weights once, on the CPU: CentralStorageStrategy.
+
+Each replica reads the weights from the CPU, and their gradients are summed and applied there.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.contracts import Engine, Seat
+
+
+class CentralStorage:
+    facts = StrategyFacts(
+        name="central_storage",
+        summary="several replicas in one machine, the weights once, on its CPU",
+        framework="tensorflow",
+        max_world_size=1,
+        uses_replicas=True,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        del gang, gradient_bytes
+        return Traffic(messages=0, bytes=0.0)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(
+            cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
+        )
+
+    def build(self, seat: Seat) -> Engine:
+        import tensorflow as tf
+
+        from farm.trainers.tensorflow_replicas import ReplicatedEngine, devices_of_replicas
+
+        strategy = tf.distribute.experimental.CentralStorageStrategy(
+            compute_devices=devices_of_replicas(seat.job.replicas_per_rank),
+            parameter_device="/cpu:0",
+        )
+        return ReplicatedEngine(seat, strategy=strategy)

@@ -1,0 +1,41 @@
+"""Every rank trains on its own and averages its weights with one neighbour on a ring per step.
+
+Decentralised training by gossip (Lian et al. 2017, "Can decentralized algorithms outperform
+centralized algorithms?"), with pairs in turn. The step is SGD on the mean over the rank's own
+share, and its momentum stays with it. With two ranks it is `local_sgd` with an average every step.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.all_reduce import ring_all_reduce
+from farm.trainers.averaging import NeighbourInTurn
+from farm.trainers.contracts import Engine, Seat
+
+
+class Gossip:
+    facts = StrategyFacts(
+        name="gossip",
+        summary="each rank trains alone, and averages its weights with one neighbour per step",
+        framework="tensorflow",
+        min_world_size=2,
+        is_synchronous=False,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return the mean over ranks: an all-reduce of two, which of an odd number one sits out."""
+        pair = ring_all_reduce(2, gradient_bytes)
+        paired_count = gang.world_size // 2 * 2
+        return Traffic(messages=pair.messages, bytes=pair.bytes * paired_count / gang.world_size)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(cpu_count, placement=job.placement)
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.tensorflow_averaging import AveragingEngine
+
+        schedule = NeighbourInTurn(world_size=seat.job.world_size, rank=seat.rank)
+        return AveragingEngine.join(seat, schedule)

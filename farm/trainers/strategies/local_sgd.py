@@ -1,0 +1,46 @@
+"""Every rank trains on its own and all average their weights every k steps: local SGD.
+
+Stich 2019, "Local SGD converges fast and communicates little". The step is SGD on the mean over
+the rank's own share, and its momentum stays with it. With k = 1 and equal shares this is
+synchronous training: the update is linear in gradient and momentum, so that the mean of the ranks'
+weights takes the step that the mean of their gradients would have made.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.all_reduce import ring_all_reduce
+from farm.trainers.averaging import EverySoManySteps
+from farm.trainers.contracts import Engine, Seat
+
+
+class LocalSgd:
+    facts = StrategyFacts(
+        name="local_sgd",
+        summary="each rank trains alone, and all average their weights every k steps",
+        framework="tensorflow",
+        min_world_size=2,
+        is_synchronous=False,
+        averages_weights=True,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return the mean over steps: a ring all-reduce of the weights every k-th."""
+        ring = ring_all_reduce(gang.world_size, gradient_bytes)
+        step_count = gang.steps_between_averages
+        return Traffic(messages=ring.messages / step_count, bytes=ring.bytes / step_count)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(cpu_count, placement=job.placement)
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.tensorflow_averaging import AveragingEngine
+
+        schedule = EverySoManySteps(
+            world_size=seat.job.world_size,
+            steps_between_averages=seat.job.steps_between_averages,
+        )
+        return AveragingEngine.join(seat, schedule)

@@ -1,0 +1,40 @@
+"""Several replicas in one process, each with its copy of the weights: MirroredStrategy.
+
+On GPUs where the rank has one for each replica, else on logical CPU devices that share its cores:
+then it shows what mirroring costs and gains nothing.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.contracts import Engine, Seat
+
+
+class Mirrored:
+    facts = StrategyFacts(
+        name="mirrored",
+        summary="several replicas in one machine, each with its copy of the weights",
+        framework="tensorflow",
+        max_world_size=1,
+        uses_replicas=True,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        del gang, gradient_bytes
+        return Traffic(messages=0, bytes=0.0)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.tensorflow_setup import import_tensorflow
+
+        return import_tensorflow(
+            cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
+        )
+
+    def build(self, seat: Seat) -> Engine:
+        import tensorflow as tf
+
+        from farm.trainers.tensorflow_replicas import ReplicatedEngine, devices_of_replicas
+
+        devices = devices_of_replicas(seat.job.replicas_per_rank)
+        return ReplicatedEngine(seat, strategy=tf.distribute.MirroredStrategy(devices))

@@ -1,0 +1,23 @@
+"""Asynchronous training with parameter servers, which apply whatever comes when it comes.
+
+Each step a rank pulls the weights, G bytes, and pushes its gradients, G bytes again: two messages,
+of which it sends one. No rank waits for another, so that a gradient may be stale: computed from
+weights that others have updated since (Dean et al. 2012, "Large scale distributed deep networks").
+With S servers each keeps whole weights, about G/S bytes of them, and sends n G/S a step.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import StrategyFacts
+from farm.trainers.server_strategy import ServerStrategy
+
+
+class PsAsync(ServerStrategy):
+    facts = StrategyFacts(
+        name="ps_async",
+        summary="parameter servers, each rank's gradients applied at once",
+        framework="tensorflow",
+        min_world_size=2,
+        is_synchronous=False,
+        uses_servers=True,
+    )

@@ -1,0 +1,22 @@
+"""Each rank computes with its own copy of the weights, which servers update and send back.
+
+The "distributed replicated" of TensorFlow's own CNN benchmarks: as synchronous parameter servers,
+but a step pulls at its end and writes what it pulled into the copy. A rank sends its gradients, G
+bytes, and receives the new weights, G bytes: two messages a step. With S servers each keeps whole
+weights, about G/S bytes of them, and sends n G/S a step.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import StrategyFacts
+from farm.trainers.server_strategy import ServerStrategy
+
+
+class Replicated(ServerStrategy):
+    facts = StrategyFacts(
+        name="replicated",
+        summary="each rank keeps its copy of the weights, servers apply the gradients",
+        framework="tensorflow",
+        min_world_size=2,
+        uses_servers=True,
+    )

@@ -1,0 +1,36 @@
+"""Synchronous training by PyTorch: DistributedDataParallel over gloo, or NCCL between GPUs.
+
+Gloo sums around a ring. Gradients of more than 1 MiB are summed in several buckets while the
+backward pass goes on, so that the messages of all but the last are hidden behind it.
+"""
+
+from __future__ import annotations
+
+from farm.core.catalogue import GangShape, StrategyFacts, Traffic
+from farm.core.spec import JobSpec
+from farm.trainers.all_reduce import ring_all_reduce
+from farm.trainers.contracts import Engine, Seat
+
+
+class TorchDdp:
+    facts = StrategyFacts(
+        name="torch_ddp",
+        summary="PyTorch's DistributedDataParallel, ring all-reduce",
+        framework="torch",
+        chooses_ports=True,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        return ring_all_reduce(gang.world_size, gradient_bytes)
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.torch_setup import import_torch
+
+        return import_torch(job, cpu_count)
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.torch_engine import TorchEngine, choose_device
+        from farm.trainers.torch_gang import join
+
+        device = choose_device()
+        return TorchEngine(seat, device=device, gang=join(seat, device))

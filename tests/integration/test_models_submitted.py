@@ -1,0 +1,121 @@
+"""Models at the door: too large for the farm's memory, and files that only agents have."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from flask.testing import FlaskClient
+
+from farm.store.engine import reading
+from farm.store.jobs import waiting_jobs
+from tests.factories import agent_facts
+from tests.farm_command import FarmCommand
+from tests.new_sweep_pages import (
+    ON_ONE_DATABASE,
+    add_two_agents,
+    followed,
+    look,
+    look_at_file,
+    row_count,
+    text_of,
+)
+from tests.web_client import client_of
+
+# 50,000 x 1.28 MB of activations; the agents have 8 GiB.
+LARGE = """
+name = "too large"
+[[case]]
+model = "vgg16"
+dataset = "synthetic_cifar10"
+strategy = "single"
+world_size = 1
+global_batch_size = [64, 50000]
+"""
+FIELD_SAYS = "fit into 8.6 GB, the most that an agent has; with 50000 examples"
+CASE = {
+    **{"model": "vgg16", "dataset": "synthetic_cifar10", "strategy": "single"},
+    **{"world_size": 1, "global_batch_size": [64, 50000]},
+}
+SWEEP: dict[str, Any] = {"name": "too large", "case": [CASE]}
+FILE_SWEEP = {"name": "mine", "case": [{**CASE, "model": "file:mine.py", "global_batch_size": 64}]}
+
+
+@pytest.fixture
+def client(engine: sa.Engine) -> FlaskClient:
+    return client_of(engine)
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "sweep.toml"
+    file.write_text(text)
+    return str(file)
+
+
+@ON_ONE_DATABASE
+def test_the_command_refuses_what_no_agent_has_the_memory_for(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path
+) -> None:
+    assert agent_facts().hardware.memory_bytes == 8 * 2**30
+    add_two_agents(engine)
+    line = farm.refusal("submit", written(tmp_path, LARGE), status=2)
+    assert FIELD_SAYS in line
+    assert row_count(engine) == 0
+    said = farm.text("submit", written(tmp_path, f"skip_impossible = true\n{LARGE}"))
+    assert said.startswith("sweep 1: 1 jobs enqueued\nleft out: model=vgg16")
+
+
+@ON_ONE_DATABASE
+def test_without_agents_nothing_is_known_and_nothing_refused(
+    farm: FarmCommand, tmp_path: Path
+) -> None:
+    assert farm.text("submit", written(tmp_path, LARGE)) == "sweep 1: 2 jobs enqueued\n"
+
+
+@ON_ONE_DATABASE
+@pytest.mark.parametrize("address", ["/api/v1/sweeps", "/api/v1/sweeps/preview"])
+def test_the_api_refuses_it_and_names_the_field(
+    client: FlaskClient, engine: sa.Engine, address: str
+) -> None:
+    add_two_agents(engine)
+    answer = client.post(address, json=SWEEP)
+    assert answer.status_code == 422
+    assert answer.get_json()["field"] == "model"
+    assert FIELD_SAYS in answer.get_json()["detail"]
+    assert row_count(engine) == 0
+    left_out = client.post(address, json={**SWEEP, "skip_impossible": True}).get_json()
+    assert left_out["job_count"] == 1
+    assert FIELD_SAYS in left_out["skipped"][0]
+
+
+@ON_ONE_DATABASE
+def test_the_page_refuses_a_file_with_it_and_leaves_it_out_of_a_form(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    add_two_agents(engine)
+    answer = look_at_file(client, LARGE)
+    assert answer.status_code == 422
+    assert FIELD_SAYS in text_of(answer)
+    form = {"model": ["vgg16"], "dataset": ["synthetic_cifar10"], "strategy": ["single"]}
+    answer = look(client, **form, world_size="1", global_batch_size="64, 50000")
+    assert FIELD_SAYS in text_of(followed(client, answer))
+
+
+def test_a_users_model_waits_for_agents_that_have_it(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    add_two_agents(engine)
+    assert client.post("/api/v1/sweeps", json=FILE_SWEEP).get_json()["job_count"] == 1
+    with reading(engine) as session:
+        [job] = waiting_jobs(session, now=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1))
+    assert job.requires == {"model:mine.py"}
+    answer = look(client, model=["file:mine.py"], strategy=["single"], world_size="1")
+    assert "no agent has capability 'model:mine.py'" in text_of(followed(client, answer))

@@ -1,0 +1,322 @@
+"""The engine of PyTorch on one rank, and the models made of PyTorch's layers.
+
+What needs Keras on PyTorch runs in a process of its own, since a process has one backend of Keras.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farm import registry
+from farm.core.spec import JobSpec, TrainingPass
+from farm.core.trainer_lines import Exchange, GoLine
+from farm.trainers.contracts import Seat
+from farm.trainers.models import MODELS
+
+pytestmark = pytest.mark.torch
+
+JOB = JobSpec(
+    model="mlp",
+    dataset="digits",
+    strategy="torch_ddp",
+    world_size=1,
+    global_batch_size=64,
+    steps=6,
+)
+BATCH = np.arange(64, dtype=np.int32)
+NOBODY = np.empty(0, np.int32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def build(job: JobSpec) -> Any:
+    """Build the engine without preparing this process, which other tests want with TensorFlow."""
+    dataset = registry.dataset(job.dataset)
+    return registry.strategy(job.strategy).build(
+        Seat(
+            job=job,
+            rank=0,
+            role="worker",
+            go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+            model=registry.model(job.model),
+            dataset=dataset.facts,
+            data=dataset.load(()),
+            peer_timeout_s=10.0,
+        )
+    )
+
+
+def parameters(engine: Any) -> list[Any]:
+    return [p.detach().numpy().copy() for p in engine._model.parameters()]
+
+
+def gradients(engine: Any) -> list[Any]:
+    return [p.grad.numpy().copy() for p in engine._model.parameters()]
+
+
+def test_momentum_is_that_of_keras() -> None:
+    # keras.optimizers.SGD: v <- momentum * v - learning_rate * g; w <- w + v. PyTorch's multiplies
+    # by the learning rate last, which is the same for a constant one.
+    engine = build(JOB)
+    weights = parameters(engine)
+    velocities = [np.zeros_like(w) for w in weights]
+    for _ in range(4):
+        engine.step(BATCH, examples_count=64)
+        velocities = [
+            0.9 * v - 0.02 * g for v, g in zip(velocities, gradients(engine), strict=True)
+        ]
+        weights = [w + v for w, v in zip(weights, velocities, strict=True)]
+    for mine, theirs in zip(weights, parameters(engine), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def test_a_rank_without_examples_computes_and_changes_nothing() -> None:
+    engine = build(replace(JOB, model="small_cnn"))
+    before = engine.weight_sums()
+    assert engine.step(NOBODY, examples_count=1) == 0.0
+    assert engine.weight_sums() == before
+
+
+def moving_statistics(engine: Any) -> list[Any]:
+    return [b.numpy().copy() for b in engine._model.buffers()]
+
+
+def test_a_rank_without_examples_leaves_the_moving_statistics_alone() -> None:
+    engine = build(replace(JOB, model="resnet18"))
+    before = moving_statistics(engine)
+    assert engine.step(NOBODY, examples_count=1) == 0.0
+    assert all(p.grad is not None for p in engine._model.parameters())  # the peers get them all
+    assert not any(np.any(g) for g in gradients(engine))
+    for mine, theirs in zip(moving_statistics(engine), before, strict=True):
+        assert np.array_equal(mine, theirs)
+    engine.step(BATCH[:2], examples_count=2)
+    changed = zip(moving_statistics(engine), before, strict=True)
+    assert all(np.any(mine != theirs) for mine, theirs in changed)
+
+
+def test_one_example_is_trained_where_a_normalisation_gets_one_value_a_channel() -> None:
+    # ResNet-18 leaves one pixel of the 8x8 digits.
+    job = replace(JOB, model="resnet18")
+    engine, other = build(job), build(job)
+    loss = engine.step(BATCH[:1], examples_count=4)
+    twice = other.step(np.zeros(2, np.int32), examples_count=8)
+    assert loss == pytest.approx(twice / 2, rel=1e-2)
+    # Of the last bias: further down, dividing by a variance of nearly 0 enlarges rounding.
+    assert gradients(engine)[-1] == pytest.approx(gradients(other)[-1], rel=1e-2, abs=1e-3)
+    assert all(np.all(np.isfinite(g)) for g in gradients(engine))
+
+
+def test_one_example_is_computed_once_where_that_is_enough() -> None:
+    import torch
+
+    engine = build(replace(JOB, model="small_cnn"))
+    chosen: list[int] = []
+    engine._model.register_forward_pre_hook(lambda _, inputs: chosen.append(len(inputs[0])))
+    loss = engine.step(BATCH[:1], examples_count=1)
+    assert chosen == [1]
+    assert torch.isfinite(torch.tensor(loss))
+
+
+def test_what_is_restored_is_as_it_was_saved_with_the_momentum() -> None:
+    engine = build(JOB)
+    engine.step(BATCH, examples_count=64)
+    state = engine.save()
+    once = [engine.step(BATCH, examples_count=64) for _ in range(3)], engine.weight_sums()
+    engine.restore(state)
+    again = [engine.step(BATCH, examples_count=64) for _ in range(3)], engine.weight_sums()
+    assert again == once
+
+
+def test_the_first_weights_can_be_restored_without_a_momentum() -> None:
+    engine = build(JOB)
+    initial, sums = engine.save(), engine.weight_sums()
+    once = engine.step(BATCH, examples_count=64), engine.step(BATCH, examples_count=64)
+    engine.restore(initial)
+    assert engine.weight_sums() == sums
+    assert (
+        engine.step(BATCH, examples_count=64),
+        engine.step(BATCH, examples_count=64),
+    ) == once
+
+
+def test_the_seed_decides_the_weights() -> None:
+    first, again, other = (build(replace(JOB, seed=seed)).weight_sums() for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_a_forward_pass_updates_nothing() -> None:
+    engine = build(replace(JOB, training_pass=TrainingPass.FORWARD))
+    before = engine.weight_sums()
+    assert engine.step(BATCH, examples_count=64) > 0.0
+    assert engine.weight_sums() == before
+    assert engine.take_exchange() == Exchange(update_count=0)
+
+
+def test_updates_are_counted_from_one_taking_to_the_next() -> None:
+    engine = build(JOB)
+    for _ in range(3):
+        engine.step(BATCH, examples_count=64)
+    assert engine.take_exchange() == Exchange(update_count=3)
+    assert engine.take_exchange() == Exchange(update_count=0)
+
+
+def test_one_rank_has_no_communication_in_its_steps() -> None:
+    engine = build(JOB)
+    ran: list[float] = []
+    assert engine.trace(lambda: ran.append(engine.step(BATCH, examples_count=64))) == ()
+    assert len(ran) == 1
+
+
+def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> None:
+    from farm.trainers.torch_profile import per_step
+
+    second = 1e6
+    steps = [(20 * second, 30 * second), (0.0, 10 * second)]
+    collectives = [(1 * second, 4 * second), (2 * second, 5 * second), (2.5 * second, 3 * second)]
+    collectives += [(12 * second, 15 * second), (29 * second, 31 * second)]
+    assert per_step(steps, collectives) == pytest.approx((4.0, 1.0))
+
+
+def test_gloo_is_told_the_interface_from_which_peers_are_reached() -> None:
+    from farm.trainers.torch_gang import interface_towards
+
+    assert interface_towards("127.0.0.1:20000") == "lo"
+    assert interface_towards("no-such-host.invalid:20000") is None
+
+
+SHAPES = [((8, 8, 1), 10), ((28, 28, 1), 10), ((32, 32, 3), 10), ((224, 224, 3), 1000)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.facts.name)
+def test_a_model_of_torch_layers_is_as_large_as_its_description(model: Any) -> None:
+    import torch
+
+    from farm.trainers.torch_layers import build_module
+
+    for shape, class_count in SHAPES:
+        is_dear = shape[0] > 32 and model.facts.name not in ("resnet18", "inception_v1")
+        if shape[0] < model.facts.smallest_side or is_dear:
+            continue
+        module = build_module(model.lay_out, shape, class_count).eval()
+        count = sum(p.numel() for p in module.parameters())
+        assert count == model.describe(shape, class_count).parameter_count
+        with torch.no_grad():
+            assert module(torch.rand(1, *shape)).shape == (1, class_count)
+
+
+# What pads unevenly in TensorFlow, and what depends on the order of a flattened image.
+SAME_AS_KERAS = """
+    import json, os
+    import keras, numpy as np, torch
+    from farm.trainers.models.architecture import Architecture
+    from farm.core.catalogue import ModelFacts
+    from farm.trainers.torch_layers import build_module
+
+    def lay_out(layers, image, class_count):
+        x = layers.conv(image, 8, 3, stride=2, is_rectified=True)
+        x = layers.normalise(layers.conv(x, 12, 5))
+        x = layers.max_pool(layers.rectify(x), 3, stride=2)
+        x = layers.max_pool(layers.conv(x, 6, 2, padding="valid"), 2, stride=1, padding="valid")
+        return layers.dense(layers.dense(layers.flatten(x), 7, is_rectified=True), class_count)
+
+    shape = (18, 22, 3)
+    torch.manual_seed(1)
+    model = Architecture(facts=ModelFacts(name="x", summary="x"), lay_out=lay_out)
+    theirs, mine = model.build(shape, 5), build_module(lay_out, shape, 5)
+    with torch.no_grad():
+        for name, value in mine.named_parameters():
+            value.uniform_(-0.5, 0.5)  # biases and scales, too
+        values = [p.detach().numpy() for p in mine.parameters()]
+        axes = {4: (2, 3, 1, 0), 2: (1, 0), 1: (0,)}
+        for variable, value in zip(theirs.trainable_variables, values, strict=True):
+            variable.assign(value.transpose(axes[value.ndim]))
+        images = torch.rand(4, *shape)
+        outputs = []
+        for is_training in (True, False):
+            expected = theirs(images, training=is_training)
+            outputs.append(float((expected - mine.train(is_training)(images)).abs().max()))
+        size = float(expected.abs().mean())
+    print(json.dumps([*outputs, size]))
+"""
+
+
+def test_layers_of_torch_compute_what_layers_of_keras_do() -> None:
+    training, inference, size = run_with_keras(SAME_AS_KERAS)
+    assert size > 0.1
+    assert training < 1e-5 * max(1.0, size)
+    # The moving variance of one batch is unbiased in PyTorch and not in Keras.
+    assert inference < 1e-2 * size
+
+
+# What a user's own file makes.
+OWN_MODEL = """
+    import json
+    import keras, numpy as np
+    from farm import registry
+    from farm.core.spec import JobSpec
+    from farm.core.trainer_lines import GoLine
+    from farm.trainers.contracts import Seat
+
+    class Own:
+        def build(self, example_shape, class_count):
+            layers = keras.layers
+            return keras.Sequential([
+                layers.Input(example_shape), layers.Conv2D(8, 3), layers.BatchNormalization(),
+                layers.Flatten(), layers.Dense(class_count),
+            ])
+
+    job = JobSpec(model="mlp", dataset="digits", strategy="torch_ddp", world_size=1,
+                  global_batch_size=64, steps=5)
+    dataset = registry.dataset("digits")
+    engine = registry.strategy("torch_ddp").build(Seat(
+        job=job, rank=0, role="worker", go=GoLine(cluster={"worker": ("h:1",)}, task_index=0),
+        model=Own(), dataset=dataset.facts, data=dataset.load(()), peer_timeout_s=5.0,
+    ))
+    batch = np.arange(64, dtype=np.int32)
+    state = engine.save()
+    losses = [engine.step(batch, examples_count=64) for _ in range(30)]
+    accuracy = engine.evaluate(lambda: None).val_accuracy_ratio
+    engine.restore(state)
+    print(json.dumps([engine.parameter_count, losses, engine.step(batch, examples_count=64),
+                      accuracy]))
+"""
+
+
+def test_a_users_own_model_of_keras_layers_is_trained_on_torch() -> None:
+    parameter_count, losses, again, accuracy = run_with_keras(OWN_MODEL)
+    assert parameter_count == (9 + 1) * 8 + 2 * 8 + (6 * 6 * 8 + 1) * 10
+    assert losses[-1] < losses[0] / 2
+    assert again == losses[0]
+    assert accuracy > 0.4
+
+
+def run_with_keras(script: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,135 @@
+"""What does not fit into any agent's memory is refused before anything is queued."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from farm import registry
+from farm.core.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
+from farm.core.model_size import ModelSize
+from farm.core.spec import JobSpec, TrainingPass
+from farm.core.views import LiveAgent
+from farm.errors import InvalidSpec
+from farm.submission import plan, within_memory
+
+SIZE = ModelSize(
+    parameter_count=1_000_000,
+    statistics_count=1000,
+    forward_flop_per_example=1,
+    activation_bytes_per_example=100,
+)
+DIGITS = registry.catalogue().datasets["digits"]
+IMAGES_BYTES = (1437 + 360) * 64
+JOB = JobSpec(
+    model="m", dataset="digits", strategy="s", world_size=2, global_batch_size=101, steps=1
+)
+CASE: dict[str, Any] = {
+    **{"model": ["vgg16", "mlp"], "dataset": "synthetic_cifar10", "strategy": "single"},
+    **{"world_size": 1, "global_batch_size": 2048},
+}
+SWEEP = {"name": "n", "repetitions": 2, "case": [CASE]}
+
+
+def agent(memory_bytes: int | None, **fields: Any) -> LiveAgent:
+    return LiveAgent(
+        **{
+            **{"agent_id": "a", "machine_id": "a", "cpus": frozenset({0})},
+            **{"is_idle": True, "is_occupying": False, "memory_bytes": memory_bytes, **fields},
+        }
+    )
+
+
+def test_a_rank_needs_weights_gradients_momentum_and_its_share_of_the_batch() -> None:
+    # the rank with most of 101 examples has 51
+    fixed = FRAMEWORK_BYTES + IMAGES_BYTES
+    assert least_memory_bytes(JOB, SIZE, DIGITS) == fixed + 3 * 4_000_000 + 4000 + 51 * 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "training_count", "forward_count"),
+    [
+        ({}, 3, 2),
+        # replicas may share weights and momentum, as those of central_storage do
+        ({"replicas_per_rank": 2}, 4, 2),
+        ({"replicas_per_rank": 4}, 6, 2),
+        ({"server_count": 1}, 2, 1),  # the server has the momentum
+        ({"strategy": "torch_ddp"}, 3, 1),  # the first update makes the momentum
+    ],
+)
+def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
+    changes: dict[str, Any], training_count: int, forward_count: int
+) -> None:
+    fixed = FRAMEWORK_BYTES + IMAGES_BYTES + 4000
+    job = dataclasses.replace(JOB, **changes)
+    training = fixed + training_count * 4_000_000 + 51 * 100
+    assert least_memory_bytes(job, SIZE, DIGITS) == training
+    forward = dataclasses.replace(job, training_pass=TrainingPass.FORWARD)
+    assert least_memory_bytes(forward, SIZE, DIGITS) == fixed + forward_count * 4_000_000
+
+
+def test_what_no_agent_has_the_memory_for_is_named_with_what_it_needs() -> None:
+    problem = memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(400_000_000)])
+    assert problem is not None
+    assert problem.field == "model"
+    assert "fit into 0.4 GB" in problem.expected
+    assert "with 51 examples a rank needs at least 0.4 GB" in problem.expected
+    assert memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(500_000_000)]) is None
+
+
+def test_only_agents_that_may_serve_the_job_count() -> None:
+    labelled = dataclasses.replace(JOB, labels={"zone": "a"})
+    inside = agent(300_000_000, labels=frozenset({("zone", "a")}))
+    assert memory_problem(labelled, SIZE, DIGITS, [inside, agent(500_000_000)]) is not None
+    assert memory_problem(labelled, SIZE, DIGITS, [agent(1)]) is None  # nobody may serve it
+
+
+def test_nothing_is_refused_where_memory_is_not_known() -> None:
+    assert memory_problem(JOB, SIZE, DIGITS, []) is None
+    assert memory_problem(JOB, SIZE, DIGITS, [agent(1), agent(None)]) is None
+    planned = plan(SWEEP)
+    assert within_memory(planned, []) is planned
+
+
+def test_a_sweep_with_a_model_too_large_for_the_farm_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"at least 3\.6 GB") as refused:
+        within_memory(plan(SWEEP), [agent(2_000_000_000)])
+    assert refused.value.value == "vgg16"
+    assert len(within_memory(plan(SWEEP), [agent(4_000_000_000)]).expansion.jobs) == 4
+
+
+def test_or_left_out_where_the_sweep_says_so() -> None:
+    planned = within_memory(plan({**SWEEP, "skip_impossible": True}), [agent(2_000_000_000)])
+    assert [job.model for job in planned.expansion.jobs] == ["mlp", "mlp"]
+    assert planned.expansion.max_job_count == 2
+    (left_out,) = planned.expansion.impossible
+    assert "model=vgg16" in left_out.cell
+    assert "at least 3.6 GB" in left_out.reason
+    with pytest.raises(InvalidSpec):
+        within_memory(plan({**SWEEP, "skip_impossible": True}), [agent(1)])
+
+
+def test_what_fits_with_a_server_is_kept_though_it_does_not_without() -> None:
+    small = {**CASE, "model": "vgg16", "global_batch_size": 2}
+    gang = {**small, "world_size": 2}
+    cases = [small, {**gang, "strategy": "ps_sync", "server_count": 1}]
+    cases.append({**gang, "strategy": "mwms_ring"})
+    sweep = {**SWEEP, "repetitions": 1, "skip_impossible": True, "case": cases}
+    jobs = plan(sweep).expansion.jobs
+    sizes = [registry.model_size(job.model, job.dataset) for job in jobs]
+    facts = registry.catalogue().datasets["synthetic_cifar10"]
+    needed = {
+        job.strategy: least_memory_bytes(job, size, facts)
+        for job, size in zip(jobs, sizes, strict=True)
+        if size is not None
+    }
+    assert needed["ps_sync"] < needed["mwms_ring"]
+    kept = within_memory(plan(sweep), [agent(needed["ps_sync"])]).expansion.jobs
+    assert [job.strategy for job in kept] == ["ps_sync"]
+
+
+def test_a_model_of_a_users_own_is_never_too_large() -> None:
+    sweep = {**SWEEP, "case": [{**CASE, "model": "file:mine.py"}]}
+    assert len(within_memory(plan(sweep), [agent(1)]).expansion.jobs) == 2

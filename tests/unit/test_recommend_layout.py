@@ -1,0 +1,159 @@
+"""How a strategy is set up, as the one name that predictors know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from typing import Any
+
+import pytest
+
+from farm.core.expansion import expand
+from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
+from farm.core.sweep import parse_sweep
+from farm.recommend.configuration import Configuration
+from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
+from farm.recommend.plans.planner import MeasurementPlan, Proposal
+from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
+from farm.recommend.queries import meant
+from farm.registry import catalogue
+from tests.factories import job_spec
+
+FORM = SweepForm(
+    name="n", origin="farm", step_count=10, warmup_step_count=5, cost_unit="machine hours"
+)
+
+
+def configuration(**changes: Any) -> Configuration:
+    fields: dict[str, Any] = {"strategy": "ps_async", "world_size": 2, "global_batch_size": 64}
+    return Configuration(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, None),
+        ({"placement": OperatorPlacement.HARD}, "hard"),
+        ({"replicas_per_rank": 4}, "replicas_per_rank=4"),
+        ({"steps_between_averages": 8, "world_size": 2}, "steps_between_averages=8"),
+        ({"batch_split": BatchSplit.BY_SPEED}, "batch_split=by_speed"),
+        ({"server_count": 2}, "server_placement=collocated"),
+        (
+            {
+                "server_count": 1,
+                "server_placement": ServerPlacement.APART,
+                "placement": OperatorPlacement.HARD,
+            },
+            "hard, server_placement=apart",
+        ),
+    ],
+)
+def test_what_is_not_as_usual_has_a_name_that_a_sweep_file_can_say(
+    changes: dict[str, Any], name: str | None
+) -> None:
+    spec = job_spec(**changes)
+    assert layout_of(spec) == name
+    said = cell_fields(name)
+    assert {field: getattr(spec, field) for field in said} == said
+    left_out = dataclasses.replace(spec, **{f: getattr(job_spec(), f) for f in said})
+    assert layout_of(left_out) in (None, "server_placement=collocated")
+
+
+def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> None:
+    assert layout_name(None, {"replicas_per_rank": None, "batch_split": "even"}) is None
+    assert layout_name("soft", {}) == "soft"
+
+
+def test_a_placement_of_another_study_is_no_axis_here() -> None:
+    assert layout_axes("soft, on a whim, batch_split=") == {}
+    assert layout_axes(None) == {}
+
+
+def test_servers_beside_ranks_need_no_machines_of_their_own() -> None:
+    assert machines(2, 3, "server_placement=collocated") == 2
+    assert machines(2, 3, "hard, server_placement=apart") == 5
+    assert machines(2, 3, None) == 5
+    collocated = configuration(server_count=1, placement="server_placement=collocated")
+    assert collocated.machine_count == 2
+
+
+def test_a_planned_case_keeps_how_it_is_set_up() -> None:
+    found = case(
+        configuration(
+            server_count=2, placement="hard, server_placement=apart", network="infiniband"
+        ),
+        FORM,
+    )
+    assert found["server_count"] == 2
+    assert (found["server_placement"], found["placement"]) == ("apart", "hard")
+    assert found["network"] == "infiniband"
+    assert "emulator" not in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"strategy": "mirrored", "world_size": 1}, {"replicas_per_rank": 1}),
+        ({"strategy": "local_sgd"}, {"steps_between_averages": 1}),
+        (
+            {"strategy": "local_sgd", "placement": "steps_between_averages=5"},
+            {"steps_between_averages": 5},
+        ),
+        # Where nobody told, servers are on machines of their own.
+        ({"server_count": 1}, {"server_placement": ServerPlacement.APART}),
+        (
+            {"server_count": 1, "placement": "server_placement=collocated"},
+            {"server_placement": ServerPlacement.COLLOCATED},
+        ),
+    ],
+)
+def test_a_plan_is_set_up_as_proposed_where_a_sweep_file_has_another_default(
+    changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    proposal = Proposal(
+        configuration=configuration(model="small_cnn", dataset="digits", **changes),
+        cost=1.0,
+        reason="why",
+        regret_before_ratio=0.2,
+        regret_after_ratio=0.1,
+    )
+    plan = MeasurementPlan(
+        proposals=(proposal,), choice_count=1, regret_before_ratio=0.2, regret_after_ratio=0.1
+    )
+    text = sweep_text(plan, FORM, catalogue=catalogue())
+    [spec] = expand(parse_sweep(tomllib.loads(text)), catalogue()).jobs
+    assert {field: getattr(spec, field) for field in expected} == expected
+    assert machines(spec.world_size, spec.server_count, layout_of(spec)) == (
+        proposal.configuration.machine_count
+    )
+
+
+def test_a_network_of_another_study_is_not_asked_of_the_agents() -> None:
+    other = dataclasses.replace(FORM, origin="a study")
+    assert "network" not in case(configuration(network="infiniband"), other)
+    assert "network" not in case(configuration(network="none"), FORM)
+    proxied = case(configuration(network="infiniband+tcp_proxy"), FORM)
+    assert (proxied["network"], proxied["emulator"]) == ("infiniband", "tcp_proxy")
+
+
+def test_a_query_names_its_settings_by_their_columns() -> None:
+    known = [
+        configuration(strategy="mirrored", world_size=1, placement=f"replicas_per_rank={n}")
+        for n in (2, 4)
+    ]
+    given = {"world_size": 1, "global_batch_size": 64, "replicas_per_rank": 4}
+    assert meant(given, known).configuration == known[1]
+    unsaid = meant({"world_size": 1, "global_batch_size": 64}, known)
+    assert unsaid.configuration is None
+    assert "placement" in str(unsaid.unknown_because)
+
+
+def test_the_farms_soft_placement_is_the_usual_one() -> None:
+    known = [configuration(), configuration(placement="hard")]
+    given = {"world_size": 2, "global_batch_size": 64, "placement": "soft"}
+    assert meant(given, known).configuration == known[0]
+
+
+def test_a_layout_can_be_written_as_toml() -> None:
+    text = "\n".join(f'{k} = "{v}"' for k, v in layout_axes("hard, batch_split=by_speed").items())
+    assert tomllib.loads(text) == {"placement": "hard", "batch_split": "by_speed"}

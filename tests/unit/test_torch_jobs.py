@@ -1,0 +1,132 @@
+"""Jobs of PyTorch go to agents that have it, in one version, and to trainers that start cold."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farm import registry
+from farm.core.scheduling import explain, place
+from farm.core.spec import TORCH
+from farm.core.sweep_cell import problem_of
+from farm.core.views import LiveAgent, WaitingJob
+from farm.trainers.contracts import Strategy
+from farm.trainers.strategies import STRATEGIES
+from tests.factories import job_spec
+from worker_agent import hardware
+
+RESERVE_AFTER_S = 60.0
+
+
+def agent(agent_id: str, *can: str, tensorflow: str | None = "2.21.0") -> LiveAgent:
+    return LiveAgent(
+        agent_id=agent_id,
+        machine_id=agent_id,
+        cpus=frozenset({0}),
+        capabilities=frozenset(can),
+        labels=frozenset(),
+        fingerprint="",
+        framework_version=tensorflow,
+        is_idle=True,
+        is_occupying=False,
+    )
+
+
+def with_torch(agent_id: str, version: str, *, tensorflow: str | None = "2.21.0") -> LiveAgent:
+    return agent(agent_id, TORCH, f"torch:{version}", tensorflow=tensorflow)
+
+
+def job(rank_count: int, requires: Iterable[str] = (TORCH,)) -> WaitingJob:
+    return WaitingJob(
+        job_id=1,
+        rank_count=rank_count,
+        requires=frozenset(requires),
+        labels=frozenset(),
+        avoid=frozenset(),
+        measured_by={},
+        measured_on=frozenset(),
+        priority=0,
+        waited_s=0.0,
+    )
+
+
+def gang(waiting: WaitingJob, agents: list[LiveAgent]) -> set[str]:
+    placed = place([waiting], agents, reserve_after_s=RESERVE_AFTER_S)
+    return {agent_id for placement in placed for agent_id in placement.agent_ids}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.facts.name)
+def test_a_strategy_asks_for_pytorch_if_it_is_one_of_it(strategy: Strategy) -> None:
+    job = replace(job_spec(), strategy=strategy.facts.name)
+    assert (TORCH in job.required_capabilities) == (strategy.facts.framework == "torch")
+
+
+def test_an_agent_without_pytorch_gets_no_job_of_it() -> None:
+    assert gang(job(1), [agent("a"), with_torch("b", "2.13.0")]) == {"b"}
+    assert gang(job(2), [agent("a"), with_torch("b", "2.13.0")]) == set()
+
+
+def test_a_gang_has_one_version_of_pytorch_whatever_its_tensorflow() -> None:
+    agents = [
+        with_torch("a", "2.13.0"),
+        with_torch("b", "2.14.0", tensorflow=None),
+        with_torch("c", "2.14.0"),
+        with_torch("d", "2.12.0"),
+    ]
+    assert gang(job(2), agents) == {"b", "c"}
+    assert gang(job(3), agents) == set()
+    said = explain([job(3)], agents, reserve_after_s=RESERVE_AFTER_S)[1]
+    assert said == (
+        "needs 3 agents with torch of one PyTorch version;"
+        " the farm has 2 with 2.14.0 and 1 with 2.13.0 and 1 with 2.12.0"
+    )
+
+
+def test_a_gang_of_tensorflow_minds_no_version_of_pytorch() -> None:
+    agents = [with_torch("a", "2.13.0"), with_torch("b", "2.14.0"), agent("c")]
+    assert gang(job(3, requires=()), agents) == {"a", "b", "c"}
+
+
+def test_an_agent_says_which_pytorch_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"torch": "2.13.0+cpu"}
+
+    def version(package: str) -> str:
+        if package not in versions:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert hardware._torch_capabilities() == ("torch", "torch:2.13.0+cpu")
+    versions.clear()
+    assert hardware._torch_capabilities() == ()
+    assert hardware.read_tensorflow_version() is None
+
+
+@pytest.mark.parametrize(("emulator", "is_refused"), [("tcp_proxy", True), ("tc_netem", False)])
+def test_a_proxy_that_pytorch_would_go_round_is_refused(emulator: str, is_refused: bool) -> None:
+    from farm.core.spec import NetworkProfile, TrainingPass
+    from farm.core.sweep_cell import Cell
+
+    cell: Any = Cell(
+        case=0,
+        model="mlp",
+        dataset="digits",
+        strategy="torch_ddp",
+        world_size=2,
+        global_batch_size=64,
+        server_count=0,
+        network=NetworkProfile(one_way_delay_s=0.01),
+        emulator=emulator,
+        training_pass=TrainingPass.FORWARD_BACKWARD,
+    )
+    problem = problem_of(cell, registry.catalogue(), repeat=False)
+    assert (problem is not None) == is_refused
+    if problem is not None:
+        assert str(problem) == (
+            "emulator: expected one that shapes every port, for strategy 'torch_ddp',"
+            " got 'tcp_proxy'"
+        )

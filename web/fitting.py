@@ -1,0 +1,18 @@
+"""What of a planned sweep the live agents have the memory for."""
+
+from __future__ import annotations
+
+from farm.store.agents import live_agents
+from farm.submission import Plan, within_memory
+from web.backend import backend, now, read_session
+
+
+def for_live_agents(planned: Plan) -> Plan:
+    """Leave out what is too large for all of them; see `within_memory`.
+
+    Raises:
+        InvalidSpec: the sweep has such jobs and does not leave out what is impossible.
+    """
+    with read_session() as session:
+        agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
+    return within_memory(planned, agents)

@@ -1,0 +1,98 @@
+"""What each rank exchanged and how long it stood idle, and how stale updates were. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farm.core.codec import from_json
+from farm.core.exchange_figures import exchange_figures
+from farm.core.trainer_lines import Exchange, StepProfile
+from farm.store.tables import Rank
+
+_MOST_BARS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExchange:
+    """One rank that trains; None is what it could not tell.
+
+    `idle_ratios`: of each profiled step, the share in which it computed nothing.
+    """
+
+    rank: int
+    idle_ratio: float | None
+    idle_ratios: tuple[float, ...]
+    push_s: float | None
+    pull_s: float | None
+    update_count: int | None
+    staleness_mean: float | None
+    staleness_max: int | None
+    sent_bytes_per_step: float | None
+    received_bytes_per_step: float | None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is more to say than what was sent."""
+        return self.idle_ratio is not None or self.update_count is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalenessBar:
+    """So many updates were `staleness` updates old; the last bar may stand for older ones, too."""
+
+    staleness: int
+    is_or_more: bool
+    update_count: int
+    ratio: float  # of all updates
+
+
+def rank_exchanges(rows: Sequence[Rank], *, world_size: int) -> list[RankExchange]:
+    """Return what the ranks that train have told at their end, in order."""
+    found = []
+    for row in rows:
+        told = (row.ended or {}).get("result")
+        if told is not None and row.rank < world_size:
+            found.append(_exchange(row.rank, told))
+    return found if any(one.is_told for one in found) else []
+
+
+def staleness_bars(details: Mapping[str, Any]) -> list[StalenessBar]:
+    """Return how stale the updates of a measurement were; nothing where none can be."""
+    counts: Sequence[int] = details.get("staleness_counts") or ()
+    total = sum(counts)
+    if not total:
+        return []
+    shown = [*counts[: _MOST_BARS - 1], sum(counts[_MOST_BARS - 1 :])]
+    return [
+        StalenessBar(
+            staleness=k,
+            is_or_more=k == _MOST_BARS - 1 and len(counts) > _MOST_BARS,
+            update_count=n,
+            ratio=n / total,
+        )
+        for k, n in enumerate(shown)
+        if k < len(counts)
+    ]
+
+
+def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
+    """Read a rank's result, which was checked when it was stored."""
+    profile = from_json(StepProfile, told) if (told := result.get("profile")) else None
+    exchange = from_json(Exchange, told) if (told := result.get("exchange")) else None
+    own = exchange_figures([profile], [exchange], is_synchronous=False)
+    steps = result.get("window_step_count")
+    sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")
+    return RankExchange(
+        rank=rank,
+        idle_ratio=own.idle_ratio,
+        idle_ratios=profile.idle_ratios if profile else (),
+        push_s=own.push_s,
+        pull_s=own.pull_s,
+        update_count=own.update_count,
+        staleness_mean=own.staleness_mean,
+        staleness_max=own.staleness_max,
+        sent_bytes_per_step=sent / steps if sent is not None and steps else None,
+        received_bytes_per_step=received / steps if received is not None and steps else None,
+    )
