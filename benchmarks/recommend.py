@@ -190,8 +190,8 @@ def http_figure(home: Path, *, question_count: int) -> Figure:
             for q in questions(question_count)
         ]
         client.get(paths[0])
-        ours_s = [client.get(path)[0] for path in paths]
-        bare_s = [client.get("/health/live")[0] for _ in paths]
+        ours_s = [client.get(path).elapsed_s for path in paths]
+        bare_s = [client.get("/health/live").elapsed_s for _ in paths]
         client.close()
     p95_s = _p95(ours_s)
     return Figure(

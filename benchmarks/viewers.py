@@ -114,7 +114,7 @@ class Viewers:
             while not self._is_over.wait(_REST_S):
                 if told.wait(timeout=_REST_S) and not self._is_over.is_set():
                     told.clear()
-                    viewer.looks_s.append(client.get(viewer.page, headers=_LIVE_LOOK)[0])
+                    viewer.looks_s.append(client.get(viewer.page, headers=_LIVE_LOOK).elapsed_s)
         except (OSError, http.client.HTTPException, FarmError) as error:
             viewer.failure = error
         finally:

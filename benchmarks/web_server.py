@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import root, say
@@ -57,14 +59,23 @@ def farm_environ(home: Path) -> dict[str, str]:
     return {**kept, "FARM_HOME": str(home)}
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`elapsed_s`: from the request to the last byte; `server_s`: what of it the server took."""
+
+    elapsed_s: float
+    server_s: float
+    body: bytes
+
+
 class Client:
     """One connection that is kept open, as a browser's."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_S)
 
-    def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> tuple[float, bytes]:
-        """Return how long the whole answer took, in seconds, and its body.
+    def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> Answered:
+        """Ask for a path and read the whole answer.
 
         Raises:
             FarmError: the answer is another than 200.
@@ -81,7 +92,9 @@ class Client:
         elapsed_s = time.perf_counter() - begun
         if answer.status != http.HTTPStatus.OK:
             raise FarmError(f"{path}: {answer.status} {body[:300]!r}")
-        return elapsed_s, body
+        told = re.search(r"dur=([\d.]+)", answer.headers["Server-Timing"])
+        assert told is not None, "the server times every answer"
+        return Answered(elapsed_s, float(told[1]) / 1000, body)
 
     def close(self) -> None:
         self._connection.close()

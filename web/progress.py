@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from farm.config import Settings
 from farm.core.lifecycle import JobState, SweepState
-from farm.core.progress import QueueOutlook, SweepLoad, queue_outlook, remaining_s
+from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
 from farm.core.scheduling import explain
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.jobs import waiting_jobs
-from farm.store.sweep_loads import latest_paces, sweep_loads
+from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
+from web.backend import backend
+from web.kept import Made
 
 # Jobs further back wait for those before them, whatever else would be said of them.
 _EXPLAINED_COUNT = 1000
+# A mean over n jobs is 1/n of the next one off, so that of many may be read less often.
+_PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0
+# Many viewers ask at once, also as long as no job has finished.
+_LEAST_PACE_GOOD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +39,20 @@ class SweepCard:
     remaining_s: float | None
 
 
+def loads_of(
+    session: Session, *, now: dt.datetime, sweep_ids: Collection[int] | None = None
+) -> dict[int, SweepLoad]:
+    """Return what is left of these sweeps, or of all; how fast their jobs go may be seconds old."""
+    return sweep_loads(session, now=now, sweep_ids=sweep_ids, read_paces=_read_paces)
+
+
 def sweep_remaining_s(
     session: Session, summary: SweepSummary, *, now: dt.datetime, agent_count: int
 ) -> float | None:
     """Estimate the time until the sweep is over; None as long as there is nothing to go by."""
     if summary.state is SweepState.FINISHED:
         return 0.0
-    loads = sweep_loads(session, now=now, sweep_ids=[summary.sweep_id])
+    loads = loads_of(session, now=now, sweep_ids=[summary.sweep_id])
     return _load_remaining_s(loads.get(summary.sweep_id), agent_count=agent_count)
 
 
@@ -54,7 +69,7 @@ def sweep_cards(
 def outlook(session: Session, loads: Mapping[int, SweepLoad], *, agent_count: int) -> QueueOutlook:
     """Estimate when all that is under way or waits will be over; `loads`: of all sweeps."""
     is_told = all(load.paces for load in loads.values())
-    elsewhere = () if is_told else latest_paces(session)
+    elsewhere = () if is_told else _read_latest_paces(session)
     return queue_outlook(loads.values(), elsewhere, agent_count=agent_count)
 
 
@@ -71,7 +86,8 @@ def waiting_reasons(
     A job that the scheduler would place right now is there too: it is about to be. What is said
     of one rests on those before it alone, so `limit` changes nothing of what is said.
     """
-    jobs = waiting_jobs(session, now=now, limit=limit)
+    # Who has measured a cell before decides which of equal agents is taken, and not whether any.
+    jobs = waiting_jobs(session, now=now, limit=limit, is_spread=False)
     reasons = explain(jobs, agents, reserve_after_s=settings.reserve_after_s)
     return {job.job_id: reasons.get(job.job_id, "about to start") for job in jobs}
 
@@ -89,6 +105,28 @@ def waiting_reason(
     agents = live_agents(session, now=now, live_within_s=settings.lease_s)
     reasons = waiting_reasons(session, settings, agents, now=now)
     return reasons.get(job.id, "others are before it in the queue")
+
+
+def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[Pace, ...]]:
+    key = tuple(sorted(sweep_ids))
+
+    def is_good(made: Made[Mapping[int, tuple[Pace, ...]]]) -> bool:
+        return _is_good([pace for of_sweep in made.value.values() for pace in of_sweep], made)
+
+    return backend().paces.of(key, lambda _: paces(session, key), is_good=is_good)
+
+
+def _read_latest_paces(session: Session) -> tuple[Pace, ...]:
+    def is_good(made: Made[tuple[Pace, ...]]) -> bool:
+        return _is_good(made.value, made)
+
+    return backend().paces.of("latest", lambda _: latest_paces(session), is_good=is_good)
+
+
+def _is_good(found: Sequence[Pace], made: Made[Any]) -> bool:
+    job_count = sum(pace.job_count for pace in found)
+    good_s = max(_LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))
+    return time.monotonic() - made.done_s < good_s
 
 
 def _load_remaining_s(load: SweepLoad | None, *, agent_count: int) -> float | None:

@@ -11,11 +11,9 @@ takes the place of a word that no page contains.
 from __future__ import annotations
 
 import functools
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -24,6 +22,7 @@ from flask.typing import ResponseReturnValue
 
 from web.access import PLACE_OF_TOKEN, csrf_token
 from web.callers import caller
+from web.kept import Kept
 
 LIVE_HEADER = "X-Live-Look"
 LIFE_S = 1.0  # not above what live.js rests after a change
@@ -35,54 +34,15 @@ _View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A page as it was made. `begun_s`: when its making began, by the monotonic clock."""
+    """A page as it was made."""
 
     body: str
     headers: tuple[tuple[str, str], ...]
-    begun_s: float
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One page's. Its lock lets one viewer make it while the others wait for it."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    look: Look | None = None
-
-
-class SharedLooks:
-    """The looks of the last second. Threads share it."""
-
-    def __init__(self, *, life_s: float) -> None:
-        self._life_s = life_s
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-
-    def of(self, key: Hashable, make: Callable[[float], Look]) -> Look:
-        """Return a look that was begun at most a second before this question, or make one.
-
-        `make` gets the time at which it begins.
-        """
-        asked_s = time.monotonic()
-        entry = self._entry(key)
-        with entry.lock:
-            # By when it was asked for: those who wait for one that takes long share it too.
-            if entry.look is None or entry.look.begun_s < asked_s - self._life_s:
-                entry.look = make(time.monotonic())
-            return entry.look
-
-    def _entry(self, key: Hashable) -> _Entry:
-        with self._lock:
-            entry = self._entries.setdefault(key, _Entry())
-            self._entries.move_to_end(key)
-            while len(self._entries) > _MOST_KEPT:
-                self._entries.popitem(last=False)
-            return entry
 
 
 def install(app: Flask) -> None:
     """Give an app its looks."""
-    app.extensions[_KEY] = SharedLooks(life_s=LIFE_S)
+    app.extensions[_KEY] = Kept(most=_MOST_KEPT)
 
 
 def shared(view: _View) -> _View:
@@ -94,9 +54,13 @@ def shared(view: _View) -> _View:
             return view(**names)
         who = caller()
         key = (request.full_path, who.scope, who.is_farm_open)
-        looks: SharedLooks = current_app.extensions[_KEY]
+        looks: Kept = current_app.extensions[_KEY]
+        # By when it was asked for: those who wait for one that takes long share it too.
+        since_s = time.monotonic() - LIFE_S
         try:
-            look = looks.of(key, lambda begun_s: _make(view, names, begun_s))
+            look: Look = looks.of(
+                key, lambda _: _make(view, names), is_good=lambda made: made.begun_s >= since_s
+            )
         except _NotShared as other:
             return other.response
         body = look.body
@@ -115,7 +79,7 @@ class _NotShared(Exception):
         self.response = response
 
 
-def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str], begun_s: float) -> Look:
+def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str]) -> Look:
     g.has_place_of_token = True
     try:
         response = current_app.make_response(view(**names))
@@ -125,4 +89,4 @@ def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str], begun
         raise _NotShared(response)
     # Its length may change with the token.
     headers = [(name, value) for name, value in response.headers if name != "Content-Length"]
-    return Look(response.get_data(as_text=True), tuple(headers), begun_s)
+    return Look(response.get_data(as_text=True), tuple(headers))

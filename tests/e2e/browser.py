@@ -208,6 +208,9 @@ class Keys:
 
     def __init__(self, page: Page) -> None:
         self._page = page
+        # Choosers are caught from the first listener on, which nobody waits for: the key that
+        # opens one may come before that, and then none is told of.
+        page.on("filechooser", lambda _: None)
 
     def press(self, target: Locator) -> None:
         self._reach(target)

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from flask import template_rendered
 from flask.testing import FlaskClient
 from jinja2 import Template
+from sqlalchemy.orm import Session
 
 from farm.core.api_tokens import Scope
 from farm.store.engine import writing
@@ -83,6 +84,31 @@ def test_viewers_share_looks_and_have_forms_of_their_own(
         assert not (tokens - {token}) & set(look.split('"')), "another viewer's token"
     answer = other.post(f"{path}/cancel", data={"csrf_token": csrf_of(other, path)})
     assert answer.status_code == 303
+
+
+def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
+    engine: sa.Engine, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("web.progress._LEAST_PACE_GOOD_S", 60.0)
+    with writing(engine) as session:
+        factories.add_job(session)
+    read: list[object] = []
+
+    def note_paces(session: Session, sweep_ids: object) -> dict[int, object]:
+        read.append(sweep_ids)
+        return {}
+
+    def note_latest(session: Session) -> tuple[object, ...]:
+        read.append("latest")
+        return ()
+
+    monkeypatch.setattr("web.progress.paces", note_paces)
+    monkeypatch.setattr("web.progress.latest_paces", note_latest)
+    client.get("/")
+    count = len(read)
+    assert count > 0
+    client.get("/")
+    assert len(read) == count
 
 
 def test_a_page_that_is_loaded_is_always_made_anew(

@@ -1,0 +1,210 @@
+"""What is kept is made once for all who ask, given while it is good, and never longer."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from farm.errors import InvalidSpec
+from web.kept import Kept, Made
+
+PATIENCE_S = 10.0
+
+
+class _Maker:
+    """Makes values out of the last one, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, before: str | None) -> str:
+        self.count += 1
+        return f"value {self.count} after {before}"
+
+
+def _always(made: Made[str]) -> bool:
+    return True
+
+
+def _never(made: Made[str]) -> bool:
+    return False
+
+
+def test_what_is_good_is_made_once_for_each_key() -> None:
+    kept, make = Kept(most=8), _Maker()
+    assert {kept.of("a", make, is_good=_always) for _ in range(3)} == {"value 1 after None"}
+    assert kept.of("b", make, is_good=_always) == "value 2 after None"
+
+
+def test_what_is_not_good_any_more_is_made_out_of_the_last() -> None:
+    kept, make = Kept(most=8), _Maker()
+    kept.of("a", make, is_good=_never)
+    assert kept.of("a", make, is_good=_never) == "value 2 after value 1 after None"
+
+
+def test_those_that_were_not_asked_for_lately_are_forgotten() -> None:
+    kept, make = Kept(most=2), _Maker()
+    for key in ("a", "b", "a", "c"):
+        kept.of(key, make, is_good=_always)
+    assert kept.of("a", make, is_good=_always) == "value 1 after None"
+    assert kept.of("b", make, is_good=_always) == "value 4 after None"
+
+
+def test_who_waits_for_a_value_gets_that_one_however_long_it_took() -> None:
+    """Else each of those who wait behind a slow one would make another, one after the other."""
+    kept, make = Kept(most=8), _Maker()
+    has_begun, may_end = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def make_slowly(before: str | None) -> str:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return make(before)
+
+    threads = [
+        threading.Thread(target=lambda: found.append(kept.of("a", make_slowly, is_good=_always)))
+        for _ in range(5)
+    ]
+    threads[0].start()
+    assert has_begun.wait(PATIENCE_S)
+    for thread in threads[1:]:
+        thread.start()
+    may_end.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert found == ["value 1 after None"] * 5
+
+
+def test_what_could_not_be_made_is_made_by_the_next() -> None:
+    kept, make = Kept(most=8), _Maker()
+
+    def fail(before: str | None) -> str:
+        raise RuntimeError("the store is away")
+
+    with pytest.raises(RuntimeError):
+        kept.of("a", fail, is_good=_always)
+    assert kept.of("a", make, is_good=_always) == "value 1 after None"
+
+
+def test_what_is_still_so_is_good_however_old_it_is() -> None:
+    clock = _Clock()
+    kept, made = Kept(most=8, clock=clock), iter(range(10))
+
+    def ask(least: int) -> int:
+        return kept.for_a_while(
+            "a", lambda: next(made), keep_s=1.0, is_still_so=lambda value: value >= least
+        )
+
+    assert ask(0) == 0
+    clock.now_s += 1000.0
+    assert [ask(0), ask(1), ask(1)] == [0, 1, 1]
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_value_is_made_again_once_it_is_old() -> None:
+    clock = _Clock()
+    kept, made = Kept(most=8, clock=clock), iter(range(10))
+    assert [kept.for_a_while("a", lambda: next(made), keep_s=1.0) for _ in range(3)] == [0, 0, 0]
+    assert kept.for_a_while("b", lambda: next(made), keep_s=1.0) == 1
+    clock.now_s += 1.0
+    assert kept.for_a_while("a", lambda: next(made), keep_s=1.0) == 2
+
+
+def test_what_took_long_is_kept_ten_times_as_long() -> None:
+    clock = _Clock()
+    kept = Kept(most=8, clock=clock)
+    made: list[None] = []
+
+    def slowly() -> int:
+        clock.now_s += 2.0
+        made.append(None)
+        return len(made)
+
+    kept.for_a_while("a", slowly, keep_s=1.0)
+    clock.now_s += 19.0
+    assert kept.for_a_while("a", slowly, keep_s=1.0) == 1
+    clock.now_s += 1.0
+    assert kept.for_a_while("a", slowly, keep_s=1.0) == 2
+
+
+def test_an_error_is_not_kept() -> None:
+    kept = Kept(most=8)
+    with pytest.raises(InvalidSpec):
+        kept.for_a_while("a", _refuse, keep_s=60.0)
+    assert kept.for_a_while("a", lambda: 5, keep_s=60.0) == 5
+
+
+def _refuse() -> int:
+    raise InvalidSpec("x", 1, "2")
+
+
+def test_others_are_given_the_last_one_while_one_makes_the_next() -> None:
+    clock = _Clock()
+    kept = Kept(most=8, clock=clock)
+    assert kept.for_a_while("a", lambda: "old", keep_s=1.0) == "old"
+    clock.now_s += 2.0
+    begun, may_end, found = threading.Event(), threading.Event(), []
+
+    def slowly() -> str:
+        begun.set()
+        assert may_end.wait(10)
+        return "new"
+
+    worker = threading.Thread(
+        target=lambda: found.append(kept.for_a_while("a", slowly, keep_s=1.0))
+    )
+    worker.start()
+    assert begun.wait(10)
+    assert kept.for_a_while("a", lambda: "twice", keep_s=1.0) == "old"
+    may_end.set()
+    worker.join(10)
+    assert found == ["new"]
+    assert kept.for_a_while("a", lambda: "twice", keep_s=1.0) == "new"
+
+
+def test_what_takes_long_is_made_again_by_a_thread_while_nobody_waits() -> None:
+    clock = _Clock()
+    kept = Kept(most=8, clock=clock)
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def slowly() -> str:
+        clock.now_s += 1.0
+        return "old"
+
+    def again() -> str:
+        assert may_end.wait(10)
+        has_ended.set()
+        return "new"
+
+    def ask() -> str:
+        return kept.for_a_while("a", slowly, keep_s=1.0, renew=again)
+
+    assert ask() == "old"
+    clock.now_s += 11.0
+    assert [ask() for _ in range(3)] == ["old"] * 3
+    [thread] = [one for one in threading.enumerate() if one.name == "kept"]
+    may_end.set()
+    thread.join(10)
+    assert has_ended.is_set()
+    assert ask() == "new"
+
+
+def test_who_asks_for_what_is_long_out_of_date_waits_for_it() -> None:
+    clock = _Clock()
+    kept, made = Kept(most=8, clock=clock), iter(range(10))
+
+    def slowly() -> int:
+        clock.now_s += 1.0
+        return next(made)
+
+    assert kept.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 0
+    clock.now_s += 100.0
+    assert kept.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 1

@@ -1,0 +1,146 @@
+"""What took long to make, kept while it is good: many readers look at the same at once.
+
+One who asks makes it, and whoever asks meanwhile waits for what he finds. What is good the caller
+says: what is of this stamp, of the last second, or what took long itself: a live page asks again
+every second or two, and forty readers do; a day of a wide gang changes little meanwhile, and the
+store has others to serve.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_TIMES_KEPT = 10  # as long as it took to make: so at most a tenth of the time goes into one
+_MOST_STALE_S = 10.0  # beyond, whoever asks waits like the first
+_LONG_S = 0.03  # what takes longer nobody waits for a second time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made(Generic[_T]):
+    """A value, when its making began, by the monotonic clock, and how long that took."""
+
+    value: _T
+    begun_s: float
+    took_s: float
+
+    @property
+    def done_s(self) -> float:
+        """When it was there."""
+        return self.begun_s + self.took_s
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One key's. Its lock is held by who makes."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: Made[object] | None = None
+
+
+class Kept:
+    """Values by key, the `most` that were asked for last. Threads share it.
+
+    What cannot be made is not kept: the error is that of who asked.
+    """
+
+    def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
+
+    def of(
+        self,
+        key: Hashable,
+        make: Callable[[_T | None], _T],
+        *,
+        is_good: Callable[[Made[_T]], bool],
+    ) -> _T:
+        """Return what is good, or make it: `make` is given what was made last, which is not."""
+        slot = self._slot(key)
+        made = cast("Made[_T] | None", slot.made)
+        if made is not None and is_good(made):
+            return made.value
+        with slot.lock:
+            made = cast("Made[_T] | None", slot.made)
+            if made is not None and is_good(made):
+                return made.value
+            before = None if made is None else made.value
+            return self._put(slot, lambda: make(before))
+
+    def for_a_while(
+        self,
+        key: Hashable,
+        make: Callable[[], _T],
+        *,
+        keep_s: float,
+        renew: Callable[[], _T] | None = None,
+        is_still_so: Callable[[_T], bool] = lambda _: False,
+    ) -> _T:
+        """Return what was made at most `keep_s` ago, or ten times what it took.
+
+        While one who asks makes it anew the others are given what was made last; the first time
+        they wait for it. `renew` makes the same in another thread, after this request: what takes
+        long is made again by it, and who asks is given the last one. `is_still_so`: whether a value
+        is good however old it is.
+        """
+
+        def is_good(made: Made[_T]) -> bool:
+            good_s = max(keep_s, _TIMES_KEPT * made.took_s)
+            return self._clock() < made.done_s + good_s or is_still_so(made.value)
+
+        slot = self._slot(key)
+        made = cast("Made[_T] | None", slot.made)
+        if made is None or is_good(made) or not self._is_recent(made, keep_s):
+            return self.of(key, lambda _: make(), is_good=is_good)
+        if not slot.lock.acquire(blocking=False):
+            return made.value
+        if renew is None or made.took_s <= _LONG_S:
+            try:
+                return self._put(slot, make)
+            finally:
+                slot.lock.release()
+        try:
+            threading.Thread(
+                target=self._renew, args=(slot, renew), name="kept", daemon=True
+            ).start()
+        except RuntimeError:  # no thread is to be had: whoever asks next tries again
+            slot.lock.release()
+        return made.value
+
+    def _slot(self, key: Hashable) -> _Slot:
+        with self._lock:
+            slot = self._slots.setdefault(key, _Slot())
+            self._slots.move_to_end(key)
+            while len(self._slots) > self._most:
+                self._slots.popitem(last=False)
+            return slot
+
+    def _is_recent(self, made: Made[_T], keep_s: float) -> bool:
+        good_s = max(keep_s, _TIMES_KEPT * made.took_s)
+        return self._clock() < made.done_s + good_s + _MOST_STALE_S
+
+    def _renew(self, slot: _Slot, renew: Callable[[], object]) -> None:
+        """Make it anew; the lock was taken by who asked."""
+        try:
+            self._put(slot, renew)
+        except Exception:
+            logger.exception("what was kept could not be made again")
+        finally:
+            slot.lock.release()
+
+    def _put(self, slot: _Slot, make: Callable[[], _T]) -> _T:
+        begun_s = self._clock()
+        value = make()
+        slot.made = Made(value=value, begun_s=begun_s, took_s=self._clock() - begun_s)
+        return value
