@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from farm.core.precision import Outcome, Repetition
-from web.cell_configuration import CellConfiguration
-from web.sweep_table import CellLine, CellState, SweepTable, make_table
+from farm.figures.cell_configuration import CellConfiguration
+from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_table
 
 
 def configuration(**changes: Any) -> CellConfiguration:

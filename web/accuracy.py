@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from farm.core.learning_curves import TimeToAccuracy, mean_curve, time_to_accuracy
 from farm.core.spec import OperatorPlacement
+from farm.figures.cell_configuration import CellConfiguration, configuration_of
+from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
+from farm.figures.display import count, percent
 from farm.registry import catalogue
 from farm.store.trained_cells import TrainedCell
-from web.cell_configuration import CellConfiguration, configuration_of
-from web.display import count, percent
-from web.figures import STYLES, Axis, Figure, Mark, Series
 from web.setup_words import setup_words
 
 _S_AN_HOUR = 3600

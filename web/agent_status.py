@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.agents import AgentState
+from farm.figures.display import MISSING, duration
 from farm.store.dashboard import ServedRank
 from farm.store.tables import Agent
-from web.display import MISSING, duration
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
 _CLOCK_TOLERANCE_S = 1.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.figures.chart import Axis, Figure, Mark, Series
+from farm.figures.display import count, dollars, duration
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.prediction import Basis
-from web.display import count, dollars, duration
-from web.figures import Axis, Figure, Mark, Series
 
 MOST_WAYS = 12  # more lines than these cannot be told apart
 _FINGERPRINT_DIGITS = 8

@@ -14,7 +14,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 import farm
 from farm.config import Settings
 from farm.store.engine import make_engine
-from web import access, backend, display, errors, plotly, shared_looks, timing
+from web import access, backend, errors, filters, plotly, shared_looks, timing
 from web.api import RESOURCES, openapi
 from web.pages import PAGES
 from web.setup_words import setup_words
@@ -64,7 +64,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     timing.install(app)
     access.install(app)
     shared_looks.install(app)
-    display.install(app)
+    filters.install(app)
     app.add_template_filter(setup_words)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(access.csrf_token)

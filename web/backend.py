@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from farm.config import Settings
+from farm.figures.sweep_reading import SweepReading
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
@@ -29,7 +30,7 @@ from web.background import Background
 from web.changes import Changes, Kind, Look, Subject
 from web.drafts import Drafts, Sent
 from web.kept import Kept
-from web.sweep_reading import SweepReading, kept_reading
+from web.kept_sweeps import kept_reading
 from web.uploads import Uploads
 
 _KEY = "benchfarm"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.time_ratio import TimeRatio, time_ratio
-from web.cell_configuration import CellConfiguration
-from web.sweep_table import CellLine, SweepTable
+from farm.figures.cell_configuration import CellConfiguration
+from farm.figures.sweep_table import CellLine, SweepTable
 
 CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
 

@@ -11,13 +11,13 @@ from typing import IO
 from sqlalchemy.orm import Session
 
 from farm.exporting import Form, write_export
-from web.heat_map import heat_map
+from farm.figures.heat_map import heat_map
+from farm.figures.sweep_choice import Choice
+from farm.figures.sweep_figures import figures_of
+from farm.figures.sweep_table import SweepTable
 from web.svg_file import figure_file, map_file
-from web.sweep_choice import Choice
-from web.sweep_figures import figures_of
-from web.sweep_table import SweepTable
 
-HEAT_MAP = "map"  # the name of its drawing, beside those of `web.sweep_figures`
+HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.figures.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from farm.core.control_run import ControlRun
 from farm.core.measurement import quantile
+from farm.figures.chart import Axis, Figure, Mark, Series
+from farm.figures.display import count, duration
 from farm.store.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
-from web.display import count, duration
-from web.figures import Axis, Figure, Mark, Series
 
 # From how long a time on in which unit it is written.
 _UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))

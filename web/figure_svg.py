@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from web.figures import STYLES, Drawn, Figure, Mark, Series, ends, heights, ticks, to_plotly
+from farm.figures.chart import STYLES, Figure, Mark, Series, ends, heights, ticks
+from web.plotly_figure import to_plotly
 
 _WIDTH, _HEIGHT = 440.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 40.0
@@ -19,6 +21,15 @@ _RADIUS = 3.6
 _WHISKER = 3.5  # half of the bar that ends an interval
 
 _Place = Callable[[float, float], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A chart as its template shows it: `data` is what the script reads."""
+
+    figure: Figure
+    svg: Markup
+    data: dict[str, object]
 
 
 def drawn(figure: Figure) -> Drawn:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from web.heat_map import Field, FieldKind, HeatMap
+from farm.figures.heat_map import Field, FieldKind, HeatMap
 
 FIELD_WIDTH, FIELD_HEIGHT = 76, 34  # pixels
 

@@ -11,18 +11,9 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.core.spec import ServerPlacement
-from farm.store.engine import reading
-from farm.store.role_series import RoleSeries, roles_apart, roles_collocated
-from farm.store.sample_ranges import CHARTED, ranges_by_rank
-from farm.store.step_ranges import step_series, steps_within
-from farm.store.tables import Attempt
-from web import histograms, timeline_svg
-from web.histograms import DrawnHistogram
-from web.job_figures import rank_timelines
-from web.kept import Kept
-from web.role_figures import role_timelines
-from web.series import step_points
-from web.step_figures import (
+from farm.figures.job_figures import rank_timelines
+from farm.figures.role_figures import role_timelines
+from farm.figures.step_figures import (
     StepSummary,
     phases,
     step_histogram,
@@ -30,7 +21,17 @@ from web.step_figures import (
     step_timeline,
     timed_steps,
 )
-from web.timelines import DrawnTimeline, Shade
+from farm.figures.step_points import step_points
+from farm.figures.timelines import Shade
+from farm.store.engine import reading
+from farm.store.role_series import RoleSeries, roles_apart, roles_collocated
+from farm.store.sample_ranges import CHARTED, ranges_by_rank
+from farm.store.step_ranges import step_series, steps_within
+from farm.store.tables import Attempt
+from web import histogram_drawing, timeline_svg
+from web.histogram_drawing import DrawnHistogram
+from web.kept import Kept
+from web.timeline_svg import DrawnTimeline
 
 # Of all lines of a page together, so that a wide gang does not make it heavy.
 _MOST_POINTS = 16_000
@@ -137,7 +138,7 @@ def _draw(
     return JobCharts(
         ranks=[timeline_svg.drawn(one) for one in (*of_ranks, *of_roles)],
         steps=None if steps is None else timeline_svg.drawn(steps),
-        histogram=None if times is None else histograms.drawn(times),
+        histogram=None if times is None else histogram_drawing.drawn(times),
         summary=step_summary(timed),
         shades=shades,
         width_ticks=max((one.width_ticks for one in samples.values()), default=1),

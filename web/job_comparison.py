@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from farm.core.means import mean
 from farm.core.measurement import quantile
 from farm.core.spec import JobSpec, NetworkProfile
+from farm.figures.display import bit_rate, count, duration, percent
 from farm.store.neighbours import Neighbour
-from web.display import bit_rate, count, duration, percent
 from web.setup_words import setup_words
 
 _MOST_OF_AN_AXIS = 12

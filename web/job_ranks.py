@@ -14,8 +14,8 @@ from typing import Any
 from farm.core.codec import from_json
 from farm.core.trainer_lines import StepProfile
 from farm.errors import InvalidSpec
+from farm.figures.display import duration
 from farm.store.tables import Rank
-from web.display import duration
 
 _MOST_DRAWN = 12  # six colours, solid and dashed
 _DRAWN_UNASKED = 6

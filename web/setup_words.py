@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from web.display import count
+from farm.figures.display import count
 
 
 class SetUp(Protocol):

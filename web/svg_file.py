@@ -11,9 +11,9 @@ import re
 
 from markupsafe import Markup
 
+from farm.figures.chart import STYLES, Figure
+from farm.figures.heat_map import SHADES, HeatMap
 from web.figure_svg import draw
-from web.figures import STYLES, Figure
-from web.heat_map import SHADES, HeatMap
 from web.heat_map_drawing import draw_map
 
 _BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')

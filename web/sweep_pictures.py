@@ -8,13 +8,13 @@ from __future__ import annotations
 from flask import copy_current_request_context, render_template
 from markupsafe import Markup
 
+from farm.figures.heat_map import heat_map
+from farm.figures.sweep_choice import Choice
+from farm.figures.sweep_figures import figures_of
+from farm.figures.sweep_table import SweepTable
 from web.figure_svg import drawn
-from web.heat_map import heat_map
 from web.heat_map_drawing import drawn_map
 from web.kept import Kept
-from web.sweep_choice import Choice
-from web.sweep_figures import figures_of
-from web.sweep_table import SweepTable
 
 _MANY_CELLS = 500
 _LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew

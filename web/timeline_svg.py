@@ -7,18 +7,18 @@ sheet, since inline styles are against the pages' content security policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from web.timelines import (
-    DrawnTimeline,
+from farm.figures.timelines import (
     Line,
     Points,
     Timeline,
     second_ticks,
-    to_json,
     write_second,
 )
+from web.timeline_json import to_json
 
 _WIDTH, _HEIGHT = 440.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 28.0
@@ -29,6 +29,15 @@ _MOST_RANGES = 150
 
 _Across = Callable[[float], float]
 _Up = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    """A chart as its template shows it: `json` is what the script reads."""
+
+    figure: Timeline
+    svg: Markup
+    json: Markup
 
 
 def drawn(timeline: Timeline) -> DrawnTimeline:

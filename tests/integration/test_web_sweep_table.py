@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from farm.core.lifecycle import AttemptState, JobState
+from farm.figures.sweep_reading import SweepReading, first_cells, read_sweep
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
 from farm.store.engine import reading, writing
@@ -18,7 +19,7 @@ from tests.integration.test_web_sweep_page import add_measured, grid
 from tests.web_client import web_settings
 from web.advice import Advice, AdviceCache
 from web.kept import Kept
-from web.sweep_reading import SweepReading, first_cells, kept_reading, read_sweep
+from web.kept_sweeps import kept_reading
 
 PRICES = load_prices()
 LATER = factories.NOW + factories.seconds(600)

@@ -9,11 +9,11 @@ import pytest
 from werkzeug.datastructures import MultiDict
 
 from farm.errors import InvalidSpec
+from farm.figures.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
+from farm.figures.sweep_choice import read_choice
+from farm.figures.sweep_table import CellState, SweepTable
 from tests.sweep_cells import cell, table
-from web.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
 from web.heat_map_drawing import draw_map, to_plotly
-from web.sweep_choice import read_choice
-from web.sweep_table import CellState, SweepTable
 
 SVG = "{http://www.w3.org/2000/svg}"
 

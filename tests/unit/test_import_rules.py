@@ -27,6 +27,14 @@ RULES: dict[str, set[str]] = {
     "farm.transport": {"kombu"},
     "farm.config": {"farm.core", "farm.errors"},
     "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
+    "farm.figures": {"farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"},
+    "farm.figures.sweep_reading": {
+        "farm.core",
+        "farm.figures",
+        "farm.recommend",
+        "farm.store",
+        *STORE,
+    },
     "farm.studies": {
         *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "matplotlib"),
     },
@@ -65,6 +73,7 @@ RULES: dict[str, set[str]] = {
     "web": {
         *("farm", "farm.core", "farm.store", "farm.recommend", "farm.submission", "farm.errors"),
         *(
+            "farm.figures",
             "farm.config",
             "farm.exporting",
             "farm.importers",

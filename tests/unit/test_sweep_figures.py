@@ -10,13 +10,13 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from werkzeug.datastructures import MultiDict
 
+from farm.figures.chart import Figure
+from farm.figures.heat_map import heat_map
+from farm.figures.sweep_choice import in_order, read_choice
+from farm.figures.sweep_figures import MOST_LINES, MOST_PLACES, figures_of
+from farm.figures.sweep_table import SweepTable
 from tests.sweep_cells import cell, table
-from web.figures import Figure
-from web.heat_map import heat_map
 from web.svg_file import POLICY, STYLE, figure_file, map_file
-from web.sweep_choice import in_order, read_choice
-from web.sweep_figures import MOST_LINES, MOST_PLACES, figures_of
-from web.sweep_table import SweepTable
 
 SVG = "{http://www.w3.org/2000/svg}"
 

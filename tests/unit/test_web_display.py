@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from farm.core.lifecycle import JobState
-from web.display import (
+from farm.figures.display import (
     MISSING,
     ago,
     between,

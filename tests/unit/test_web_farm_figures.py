@@ -6,11 +6,12 @@ import datetime as dt
 
 import pytest
 
+from farm.figures.chart import Figure, ticks
 from farm.store.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 from web.farm_figures import drift_figure, latest_drift, throughput_figure
 from web.figure_svg import draw
-from web.figures import Figure, ticks, to_plotly
+from web.plotly_figure import to_plotly
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -11,11 +11,8 @@ import pytest
 
 from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
-from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
-from farm.store.step_ranges import StepSeries
-from web.job_figures import rank_timelines
-from web.series import StepPoint
-from web.step_figures import (
+from farm.figures.job_figures import rank_timelines
+from farm.figures.step_figures import (
     phases,
     step_histogram,
     step_summary,
@@ -23,8 +20,12 @@ from web.step_figures import (
     steps_over,
     timed_steps,
 )
+from farm.figures.step_points import StepPoint
+from farm.figures.timelines import Line, Quantity, Shade, Timeline, second_ticks
+from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
+from farm.store.step_ranges import StepSeries
+from web.timeline_json import to_json
 from web.timeline_svg import draw, drawn
-from web.timelines import Line, Quantity, Shade, Timeline, second_ticks, to_json
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHARE = Quantity(title="CPU", top=1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
-from web.series import thin_steps
+from farm.figures.step_points import thin_steps
 
 
 def _chunk(first_step: int, *times_s: float, kind: StepKind = StepKind.TIMED) -> StepTimes:

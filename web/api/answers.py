@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from farm.core.reports import Sample
 from farm.core.trainer_lines import Epoch
-from web.series import StepPoint
+from farm.figures.step_points import StepPoint
 
 # Free JSON, such as a report of an agent or a stored specification.
 Free = dict[str, Any]

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from farm.core.codec import to_json
 from farm.core.lifecycle import FINAL_JOB_STATES
 from farm.core.spec import MAX_WORLD_SIZE
+from farm.figures.step_points import step_points
 from farm.store.engine import reading
 from farm.store.job_parts import find_attempt
 from farm.store.jobs import job_detail
@@ -23,7 +24,6 @@ from web.api import answers
 from web.api.description import described
 from web.attempts import ATTEMPT
 from web.backend import backend, read_session
-from web.series import step_points
 
 bp = APIBlueprint("api_series", __name__, url_prefix="/api/v1", tag="Jobs")
 

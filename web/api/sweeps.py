@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from farm.core.api_tokens import Scope
 from farm.core.codec import to_json
 from farm.core.lifecycle import SweepState
+from farm.figures.sweep_reading import first_cells
 from farm.recommend.expected import expected
 from farm.store.agents import live_agent_count
 from farm.store.jobs import request_cancel_sweep, retry_failed
@@ -25,7 +26,6 @@ from web.fitting import for_live_agents
 from web.parameters import CURSOR, LIMIT
 from web.progress import sweep_remaining_s
 from web.scopes import costly, needs
-from web.sweep_reading import first_cells
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 

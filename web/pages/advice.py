@@ -25,8 +25,7 @@ from farm.store.result_tables import MeasurementRow
 from web.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
 from web.backend import backend, read_session
 from web.errors import status_of
-from web.figure_svg import drawn
-from web.figures import Drawn
+from web.figure_svg import Drawn, drawn
 from web.parameters import read_from
 from web.plotly import page_with_charts
 from web.question_prices import price_fields

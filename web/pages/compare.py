@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
 from farm.errors import InvalidSpec
+from farm.figures.sweep_table import SweepTable
 from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import params
 from web.backend import read_session, sweep_reading
 from web.comparison import CHANCE_RATIO, by_difference, compare
 from web.scopes import costly
-from web.sweep_table import SweepTable
 
 bp = Blueprint("compare", __name__)
 

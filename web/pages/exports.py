@@ -12,13 +12,13 @@ from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
 from farm.exporting import Form
+from farm.figures.sweep_choice import QUERY, read_choice
 from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
 from web.backend import read_session, sweep_reading
 from web.exports import drawing, measurements_file
 from web.scopes import costly
 from web.svg_file import POLICY
-from web.sweep_choice import QUERY, read_choice
 
 bp = Blueprint("exports", __name__)
 

@@ -13,6 +13,8 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.api_tokens import Scope
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
+from farm.figures.job_figures import CHART_KEYS
+from farm.figures.role_figures import ROLE_CHART_KEYS
 from farm.store.jobs import AttemptDetail, request_cancel_job, retry_job
 from farm.store.stories import Story, job_story
 from web import job_story as stories
@@ -21,7 +23,6 @@ from web.attempts import ATTEMPT
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.callers import caller
 from web.job_exchange import rank_exchanges, staleness_bars
-from web.job_figures import CHART_KEYS
 from web.job_ranks import written
 from web.job_shares import MEANINGS
 from web.job_view import (
@@ -37,7 +38,6 @@ from web.pages import logs
 from web.pages.logs import ShownLogs
 from web.plotly import page_with_charts
 from web.progress import waiting_reason
-from web.role_figures import ROLE_CHART_KEYS
 from web.scopes import needs
 from web.shared_looks import shared
 

@@ -15,6 +15,8 @@ from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec, NetworkProfile
+from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
+from farm.figures.sweep_table import CellLine, SweepTable
 from farm.store.agents import live_agent_count
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -29,9 +31,7 @@ from web.plotly import page_with_charts
 from web.progress import sweep_remaining_s
 from web.scopes import needs
 from web.shared_looks import shared
-from web.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
 from web.sweep_pictures import pictures_of
-from web.sweep_table import CellLine, SweepTable
 
 bp = Blueprint("sweep", __name__)
 

@@ -13,19 +13,17 @@ from farm.core.cells import SweepCell, SweepCells
 from farm.core.measurement import OK
 from farm.core.precision import Precision
 from farm.core.scaling import Baselines, baselines
+from farm.figures.cell_configuration import CellConfiguration, configuration_of
+from farm.figures.sweep_table import SweepTable, make_line, make_table, saving_of
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import (
     CellJobs,
-    cells_stamp,
     changed_groups,
     job_groups,
     machine_s_by_cell,
     specs_of,
 )
 from farm.store.sweeps import find_sweep, stored_precision
-from web.cell_configuration import CellConfiguration, configuration_of
-from web.kept import Kept
-from web.sweep_table import SweepTable, make_line, make_table, saving_of
 
 MOST_JOBS = 10_000  # of a sweep, read to sum up its cells
 _MOST_JOBS_APART = 500  # of changed cells, asked for one by one
@@ -41,21 +39,6 @@ class SweepReading:
     stamp: Hashable = None
     # Specifications by cell, of those that were asked for; kept, since they never change.
     specs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices) -> SweepReading:
-    """Return a sweep as the session sees it, from what is kept of it. Mutates `kept`.
-
-    Raises:
-        NotFound: there is no such sweep.
-    """
-    stamp = cells_stamp(session, sweep_id)
-
-    def read(before: SweepReading | None) -> SweepReading:
-        found = read_sweep(session, sweep_id, prices=prices, before=before)
-        return dataclasses.replace(found, stamp=stamp)
-
-    return kept.of(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
 
 
 def read_sweep(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farm.figures.job_figures import quantity_of
+from farm.figures.timelines import Line, Shade, Timeline
 from farm.store.role_series import SERVING, TRAINING, RoleSeries
-from web.job_figures import quantity_of
-from web.timelines import Line, Shade, Timeline
 
 _METRICS = ("cpu_ratio", "resident_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s")
 _TITLES = {

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from farm.core.measurement import quantile
 from farm.core.outliers import outlier_positions
 from farm.core.trainer_lines import StepKind
+from farm.figures.display import count, duration
+from farm.figures.histogram import Histogram, histogram
+from farm.figures.step_points import StepPoint
+from farm.figures.timelines import Line, Quantity, Shade, Timeline
 from farm.store.step_ranges import StepSeries
-from web.display import count, duration
-from web.histograms import Histogram, histogram
-from web.series import StepPoint
-from web.timelines import Line, Quantity, Shade, Timeline
 
 _MOST_DRAWN_AS_BARS = 150  # so few steps are seen one by one, each as long as it took
 _MOST_FAR_DOTS = 200

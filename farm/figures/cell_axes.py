@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from web.cell_configuration import CellConfiguration
-from web.display import bit_rate, count, duration, percent
+from farm.figures.cell_configuration import CellConfiguration
+from farm.figures.display import bit_rate, count, duration, percent
 
 Value = str | int | float | None
 

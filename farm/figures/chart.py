@@ -1,20 +1,14 @@
-"""Charts of measured and predicted values: what they show, and the same for plotly to draw.
-
-Values only. The server draws them itself in `web.figure_svg`, so that pages need no script.
-"""
+"""Charts of measured and predicted values: what they show. Who draws them decides how they look."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from farm.figures.display import decimal
 
-from web.display import decimal
-
-STYLES = 6  # colours of the style sheet; more series than these begin again
+STYLES = 6  # told apart by colour; more series than these begin again
 _TICKS = 5  # about so many on an axis
 _MOST_COUNTED = 8
 
@@ -72,52 +66,6 @@ class Figure:
         return [mark for series in self.series for mark in series.marks]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """A chart as its template shows it: `data` is what the script reads."""
-
-    figure: Figure
-    svg: Markup
-    data: dict[str, object]
-
-
-def to_plotly(figure: Figure) -> dict[str, object]:
-    """Return traces and axes as plotly names them; colours are left to the page's script.
-
-    Plotly reads markup in texts, and what users named must not become any.
-    """
-    return {
-        "summary": figure.summary,
-        "data": [_trace(series, number) for number, series in enumerate(figure.series)],
-        "layout": {
-            "xaxis": _axis(figure.x, [mark.x for mark in figure.marks]),
-            "yaxis": _axis(figure.y, heights(figure)),
-            "showlegend": len(figure.series) > 1,
-        },
-    }
-
-
-def _trace(series: Series, number: int) -> dict[str, object]:
-    marks = series.marks
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if series.is_joined else "markers",
-        "name": _literally(series.name),
-        "x": [mark.x for mark in marks],
-        "y": [mark.y for mark in marks],
-        "text": [_literally(mark.note or series.name) for mark in marks],
-        "hovertemplate": "%{text}<extra></extra>",
-        "meta": {"style": number % STYLES},
-        "marker": {"symbol": ["circle" if mark.is_solid else "circle-open" for mark in marks]},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [None if m.high is None else max(0.0, m.high - m.y) for m in marks],
-            "arrayminus": [None if m.low is None else max(0.0, m.y - m.low) for m in marks],
-        },
-    }
-
-
 def heights(figure: Figure) -> list[float]:
     """Return all values that have a place on the vertical axis, the ends of intervals too."""
     return [v for m in figure.marks for v in (m.y, m.low, m.high) if v is not None]
@@ -143,22 +91,6 @@ def ticks(axis: Axis, values: Sequence[float]) -> list[float]:
         return distinct[:: math.ceil(len(distinct) / _MOST_COUNTED)]
     low, high = ends(axis, values)
     return _powers(low, high) if axis.is_log else _round_steps(low, high)
-
-
-def _axis(axis: Axis, values: Sequence[float]) -> dict[str, object]:
-    """Name the ticks as the server does, so that both drawings say the same."""
-    places, span = ticks(axis, values), ends(axis, values)
-    return {
-        "title": {"text": _literally(axis.title)},
-        "type": "log" if axis.is_log else "linear",
-        "tickvals": places,
-        "ticktext": [_literally(axis.write(place)) for place in places],
-        "range": [math.log10(end) for end in span] if axis.is_log else list(span),
-    }
-
-
-def _literally(text: str) -> str:
-    return html.escape(text, quote=False)
 
 
 def _round_steps(low: float, high: float) -> list[float]:

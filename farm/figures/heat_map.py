@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from web.cell_axes import CellAxis, Value
-from web.cell_groups import Groups
-from web.display import MISSING
-from web.sweep_choice import Choice
-from web.sweep_table import CellLine, CellState, SweepTable
+from farm.figures.cell_axes import CellAxis, Value
+from farm.figures.cell_groups import Groups
+from farm.figures.display import MISSING
+from farm.figures.sweep_choice import Choice
+from farm.figures.sweep_table import CellLine, CellState, SweepTable
 
 SHADES = 6  # of the style sheet, from least to most
 MOST_COLUMNS = 16

@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from web.cell_axes import LENGTH, STRATEGY, CellAxis, Value, order
-from web.sweep_choice import Choice
-from web.sweep_table import CellLine, SweepTable
+from farm.figures.cell_axes import LENGTH, STRATEGY, CellAxis, Value, order
+from farm.figures.sweep_choice import Choice
+from farm.figures.sweep_table import CellLine, SweepTable
 
 Place = tuple[Value, ...]
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.noise import NoiseLimits
+from farm.figures.display import byte_count, byte_rate, percent
+from farm.figures.step_figures import STEP_TIME, steps_over
+from farm.figures.step_points import StepPoint
+from farm.figures.timelines import Line, Points, Quantity, Shade, Timeline
 from farm.store.sample_ranges import FOREIGN_LOAD, RankRanges
-from web.display import byte_count, byte_rate, percent
-from web.series import StepPoint
-from web.step_figures import STEP_TIME, steps_over
-from web.timelines import Line, Points, Quantity, Shade, Timeline
 
 _LIMITS = NoiseLimits()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
-from web.display import count
+from farm.figures.display import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

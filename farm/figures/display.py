@@ -1,4 +1,4 @@
-"""How pages write values: the one place where seconds become milliseconds and ratios percent.
+"""How people are told values: the one place where seconds become milliseconds and ratios percent.
 
 What was not measured is shown as a dash, never as 0.
 """
@@ -8,33 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from flask import Flask
-
 from farm.core.lifecycle import JobState
 
 MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
-
-
-def install(app: Flask) -> None:
-    """Make these functions filters of the templates."""
-    for function in (
-        duration,
-        roughly,
-        between,
-        plus_minus,
-        byte_count,
-        byte_rate,
-        bit_rate,
-        percent,
-        count,
-        decimal,
-        dollars,
-        clock,
-        ago,
-        shares,
-    ):
-        app.add_template_filter(function)
 
 
 def duration(seconds: float | None) -> str:

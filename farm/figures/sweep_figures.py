@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from web.cell_axes import CellAxis, Value
-from web.cell_groups import Group, Groups
-from web.display import count, dollars, duration, percent
-from web.figures import STYLES, Axis, Figure, Mark, Series
-from web.sweep_choice import Choice
-from web.sweep_table import CellLine, SweepTable
+from farm.figures.cell_axes import CellAxis, Value
+from farm.figures.cell_groups import Group, Groups
+from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
+from farm.figures.display import count, dollars, duration, percent
+from farm.figures.sweep_choice import Choice
+from farm.figures.sweep_table import CellLine, SweepTable
 
 MOST_LINES = STYLES  # more than these cannot be told apart
 MOST_PLACES = 60  # on a line

@@ -1,4 +1,4 @@
-"""The cells of a sweep as its pages show them; `web.sweep_reading` keeps them until they change.
+"""The cells of a sweep as tables and figures show them; `farm.figures.sweep_reading` reads them.
 
 A sweep may have thousands; what costs most, the interval of a cell, is worked out only for the
 cells that are shown.
@@ -26,10 +26,10 @@ from farm.core.precision import (
 )
 from farm.core.saving import CellCost, Saving, saving
 from farm.core.scaling import Baselines, Workload
+from farm.figures.cell_axes import CellAxis, Value, places_of
+from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
 from farm.store.repetitions import repetition_of
-from web.cell_axes import CellAxis, Value, places_of
-from web.cell_configuration import CellConfiguration
 
 _S_AN_HOUR = 3600
 

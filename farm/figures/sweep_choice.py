@@ -1,4 +1,4 @@
-"""What the address of a sweep's page asks to see: metric, axes, the rest held fixed, the order."""
+"""What is asked to be seen of a sweep: metric, axes, the rest held fixed, the order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from werkzeug.datastructures import MultiDict
-
 from farm.errors import InvalidSpec
-from web.cell_axes import AXES, CellAxis, Value, order
-from web.display import count, dollars, duration, percent, plus_minus
-from web.sweep_table import CellLine, SweepTable
+from farm.figures.cell_axes import AXES, CellAxis, Value, order
+from farm.figures.display import count, dollars, duration, percent, plus_minus
+from farm.figures.sweep_table import CellLine, SweepTable
 
 _T = TypeVar("_T", "Metric", CellAxis)
 
@@ -120,7 +118,7 @@ class Choice:
         return {name: str(value) for name, value in merged.items() if value is not None}
 
 
-def read_choice(args: MultiDict[str, str], table: SweepTable) -> Choice:
+def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
     """Read what is to be shown; parameters that are empty, as forms send them, count as absent.
 
     Raises:
