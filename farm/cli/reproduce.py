@@ -1,9 +1,9 @@
-"""`farm reproduce`: repeat a study in a lab on this machine, and write its page."""
+"""`farm reproduce`: repeat a study on a farm of its own on this machine, and write its page."""
 
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import as_file
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,11 +19,13 @@ from farm.core.study_run import StudyRun
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 from farm.studies import STUDIES
-from farm.studies.contracts import Study
+from farm.studies.contracts import LabHosts, Study
 from farm.submission import Plan, plan, read_sweep_file, submit
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+    from farm.embedded.farm import EmbeddedFarm
 
 _STUDIES = {study.name: study for study in STUDIES}
 
@@ -50,11 +52,11 @@ _STUDIES = {study.name: study for study in STUDIES}
 def reproduce(
     name: str, *, out: Path, sweep_file: Path | None, page_only: bool, as_json: bool
 ) -> None:
-    """Repeat a study in a lab on this machine, and write its page and figures.
+    """Repeat a study on this machine, and write its page and figures.
 
-    The lab needs root, as `farm lab` does. Stopped or killed, the same command goes on with what
-    is left: the sweep is kept in the store of FARM_HOME, and what is measured is not measured
-    again. A new FARM_HOME begins anew.
+    Studies of networks need a lab, and that needs root, as `farm lab` does. Stopped or killed, the
+    same command goes on with what is left: the sweep is kept in the store of FARM_HOME, and what is
+    measured is not measured again. A new FARM_HOME begins anew.
 
     --json prints study, run_count, and the paths of page, figures, data and sweep; sweep is null
     with --page-only.
@@ -102,7 +104,7 @@ def _measure(study: Study, planned: Plan, loaded: Settings) -> list[StudyRun]:
     """Return the study's runs, once all of its jobs have a result; what is missing is run."""
     runs = _measured(planned, loaded)
     if runs is None:
-        _run_in_lab(study, planned, loaded)
+        _run(study, planned, loaded)
         runs = _measured(planned, loaded)
     assert runs is not None, "it was said what is missing"
     return runs
@@ -124,14 +126,13 @@ def _measured(planned: Plan, loaded: Settings) -> list[StudyRun] | None:
         return None
 
 
-def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
+def _run(study: Study, planned: Plan, loaded: Settings) -> None:
     """Run what is left of the sweep.
 
     Raises:
         FarmError: a framework is not installed, or a job has no result even now.
         click.Abort: stopped by the user.
     """
-    from farm.cli.lab_farm import lab_farm
     from farm.cli.own_farm import engine_of, finish
     from farm.store.engine import reading
     from farm.store.studies import unmeasured_jobs
@@ -144,7 +145,7 @@ def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
     with StopSignals() as signals:
         try:
             with (
-                lab_farm(loaded, signals, hosts=study.host_count) as farm,
+                _farm(study, loaded, signals) as farm,
                 engine_of(farm) as engine,
             ):
                 sweep_id = begin(engine, planned)
@@ -160,6 +161,19 @@ def _run_in_lab(study: Study, planned: Plan, loaded: Settings) -> None:
             f"{len(missing)} jobs have no result, such as job {first.id}: "
             f"{first.reason or first.state.value}; the same command tries them again"
         )
+
+
+def _farm(
+    study: Study, loaded: Settings, signals: StopSignals
+) -> AbstractContextManager[EmbeddedFarm]:
+    """Return the farm that the study asks for, not yet started."""
+    from farm.cli.lab_farm import lab_farm
+    from farm.embedded.farm import EmbeddedFarm
+
+    if isinstance(study.place, LabHosts):
+        return lab_farm(loaded, signals, hosts=study.place.count)
+    to_stderr(f"starting a farm with {study.place.count} agents in {loaded.home}")
+    return EmbeddedFarm(loaded, agents=study.place.count, signals=signals, report=to_stderr)
 
 
 def begin(engine: sa.Engine, planned: Plan) -> int:

@@ -18,6 +18,9 @@ class StudyRun:
     again too. `rank_0_compute_s` is what of a profiled step rank 0 spent outside of collectives,
     `other_ranks_compute_s` the mean of the others'. `flags`: the kinds of what disturbed it.
 
+    `training_loss` and `test_loss` are rank 0's at the end. `cpu_ratio` and `resident_bytes` are
+    those of the ranks that train; `server_...` of the ranks that only serve, on average over them.
+
     What came after the first study has a default, and may be absent from a file.
     """
 
@@ -69,3 +72,13 @@ class StudyRun:
     update_count: int | None = None
     staleness_mean: float | None = None
     staleness_max: int | None = None
+    throughput_examples_per_s: float | None = None
+    training_loss: float | None = None
+    test_loss: float | None = None
+    resident_bytes: int | None = None
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+    server_cpu_ratio: float | None = None
+    server_resident_bytes: int | None = None
+    server_rx_bytes_per_s: float | None = None
+    server_tx_bytes_per_s: float | None = None

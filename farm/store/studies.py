@@ -7,14 +7,14 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import JobState
 from farm.core.means import mean
 from farm.core.study_run import StudyRun
 from farm.store.jobs import retry_job
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import EpochRow, MeasurementRow
 from farm.store.tables import Agent, Job, Rank, Sweep
 
 _OVER_WITHOUT_RESULT = (JobState.FAILED, JobState.CANCELLED)
@@ -61,29 +61,51 @@ def study_runs(session: Session, sweep_id: int) -> list[StudyRun]:
         .where(Job.sweep_id == sweep_id)
         .order_by(Job.id)
     ).all()
-    gangs = _gangs(session, sweep_id)
-    return [_run(row, job, gangs.get(row.attempt_id or 0, [])) for row, job in rows]
+    gangs, last_epochs = _gangs(session, sweep_id), _last_epochs(session, sweep_id)
+    return [
+        _run(row, job, gangs.get(row.attempt_id or 0, []), last_epochs.get(row.attempt_id or 0))
+        for row, job in rows
+    ]
 
 
 def _gangs(session: Session, sweep_id: int) -> dict[int, list[Row[Rank, Agent]]]:
     """Return by attempt the ranks behind the measurements of a sweep."""
-    measured = (
-        select(MeasurementRow.attempt_id)
-        .join(Job, Job.id == MeasurementRow.job_id)
-        .where(Job.sweep_id == sweep_id)
-    )
     gangs: dict[int, list[Row[Rank, Agent]]] = {}
     for member in session.execute(
         select(Rank, Agent)
         .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id.in_(measured))
+        .where(Rank.attempt_id.in_(_attempts(sweep_id)))
         .order_by(Rank.attempt_id, Rank.rank)
     ):
         gangs.setdefault(member[0].attempt_id, []).append(member)
     return gangs
 
 
-def _run(row: MeasurementRow, job: Job, gang: Sequence[Row[Rank, Agent]]) -> StudyRun:
+def _last_epochs(session: Session, sweep_id: int) -> dict[int, EpochRow]:
+    """Return by attempt the last epoch of rank 0, which alone looks at the test split."""
+    epochs = session.scalars(
+        select(EpochRow)
+        .where(EpochRow.attempt_id.in_(_attempts(sweep_id)), EpochRow.rank == 0)
+        .order_by(EpochRow.epoch)
+    )
+    return {epoch.attempt_id: epoch for epoch in epochs}
+
+
+def _attempts(sweep_id: int) -> Select[int | None]:
+    """Return the attempts behind the measurements of a sweep."""
+    return (
+        select(MeasurementRow.attempt_id)
+        .join(Job, Job.id == MeasurementRow.job_id)
+        .where(Job.sweep_id == sweep_id)
+    )
+
+
+def _run(
+    row: MeasurementRow,
+    job: Job,
+    gang: Sequence[Row[Rank, Agent]],
+    last_epoch: EpochRow | None,
+) -> StudyRun:
     hardware: dict[str, Any] = gang[0][0].hardware if gang else {}
     of_elsewhere: dict[str, Any] = {
         "measured_at": row.created_at,
@@ -92,6 +114,9 @@ def _run(row: MeasurementRow, job: Job, gang: Sequence[Row[Rank, Agent]]) -> Stu
         "wire_bytes_per_step": mean(_wire_bytes_per_step(rank.ended) for rank, _ in gang),
         "rank_0_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[:1]),
         "other_ranks_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[1:]),
+        "training_loss": last_epoch.train_loss if last_epoch else None,
+        "test_loss": last_epoch.val_loss if last_epoch else None,
+        **_of_servers(row.details.get("servers", ())),
         "core_count": len({core for _, agent in gang for core in _cores(agent)}),
         **{name: hardware.get(name) for name in _OF_HARDWARE},
     }
@@ -102,6 +127,17 @@ def _run(row: MeasurementRow, job: Job, gang: Sequence[Row[Rank, Agent]]) -> Stu
             for name in names
         }
     )
+
+
+def _of_servers(servers: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
+    """Return what the ranks that only serve used, on average over them."""
+    memory = mean(server["resident_bytes"] for server in servers)
+    return {
+        "server_cpu_ratio": mean(server["cpu_ratio"] for server in servers),
+        "server_resident_bytes": None if memory is None else round(memory),
+        "server_rx_bytes_per_s": mean(server["net_rx_bytes_per_s"] for server in servers),
+        "server_tx_bytes_per_s": mean(server["net_tx_bytes_per_s"] for server in servers),
+    }
 
 
 def _compute_s(ended: Mapping[str, Any] | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What a study consists of: a sweep in the lab, and a page made from what it measured."""
+"""What a study consists of: a sweep on a farm of its own, and a page made from what it measured."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class LabHosts:
+    """So many hosts of a lab, an agent on each: real links and delays between them. Needs root."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackAgents:
+    """So many agents of this machine, each with cores of its own, on its loopback interface."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drawing:
     """A figure of a page; `name` is that of its files. `draw` imports matplotlib."""
 
@@ -22,7 +36,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page in Markdown, whose links are relative to the folder of the documents."""
+    """A page in Markdown, whose links are relative to the folder that the page is in."""
 
     text: str
     drawings: tuple[Drawing, ...]
@@ -32,12 +46,13 @@ class Page:
 class Study:
     """`page` is pure: the same runs make the same page, which goes into `page_file`.
 
-    `host_count`: hosts of its lab. `modules`: what has to be installed beside TensorFlow.
+    The package `farm.studies.NAME` holds it: `sweep.toml` is what it measures, and `page.md` the
+    words around the figures. `modules`: what has to be installed beside TensorFlow.
     """
 
     name: str
     summary: str
-    host_count: int
+    place: LabHosts | LoopbackAgents
     page_file: str
     page: Callable[[Sequence[StudyRun]], Page]
     modules: tuple[str, ...] = ()

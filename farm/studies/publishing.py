@@ -18,7 +18,7 @@ IMAGES, DATA = "images", "studies"
 
 def own_sweep(study: Study) -> Traversable:
     """Return the study's sweep file, which comes with the program."""
-    return files("farm.studies").joinpath(f"{study.name}.toml")
+    return files(f"farm.studies.{study.name}").joinpath("sweep.toml")
 
 
 def sweep_path(study: Study, documents: Path) -> Path:
@@ -65,14 +65,14 @@ def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
     Raises:
         FarmError: a file cannot be written, or matplotlib is absent.
     """
-    from farm.studies.drawing import save
+    from farm.plotting.look import save
 
     path = page_path(study, documents)
     written = [path]
     # The page last: it shall not speak of figures that are not there.
     with _writing(documents / IMAGES) as folder:
         for drawing in page.drawings:
-            written += save(drawing, folder)
+            written += save(drawing.draw(), folder, drawing.name)
         _replace(path, page.text)
     return written
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from farm.core.agent_pool import SHARES_CORES
 from farm.core.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
+from farm.store.result_tables import EpochRow
 from farm.store.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
 from farm.store.tables import Job, Rank, Sweep
 from farm.submission import plan, submit
@@ -131,3 +132,31 @@ def test_a_run_without_its_ranks_leaves_open_what_they_would_tell(engine: sa.Eng
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
     assert (run.wire_bytes_per_step, run.cpu_model, run.core_count) == (None, None, 0)
+
+
+def test_a_run_says_what_its_servers_used_and_what_rank_0_lost_at_last(engine: sa.Engine) -> None:
+    used = {"cpu_ratio": 0.5, "net_rx_bytes_per_s": 10.0, "net_tx_bytes_per_s": None}
+    with writing(engine) as session:
+        [job_id] = add_sweep(session)
+        token = add_attempt(session, job_id, [], state=AttemptState.SUCCEEDED)
+        for rank, epoch, loss in ((0, 0, 0.9), (0, 1, 0.4), (1, 1, 0.1)):
+            session.add(
+                EpochRow(
+                    attempt_id=token,
+                    rank=rank,
+                    epoch=epoch,
+                    train_s=1.0,
+                    step_count=10,
+                    train_loss=loss,
+                    val_loss=2 * loss,
+                )
+            )
+        servers = [{**used, "rank": i, "resident_bytes": i * 100} for i in (2, 3)]
+        add_measurement(session, "1", job_id=job_id, attempt_id=token, details={"servers": servers})
+        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+
+    with reading(engine) as session:
+        [run] = study_runs(session, sweep_id)
+    assert (run.training_loss, run.test_loss) == pytest.approx((0.4, 0.8))
+    assert (run.server_cpu_ratio, run.server_resident_bytes) == (0.5, 250)
+    assert (run.server_rx_bytes_per_s, run.server_tx_bytes_per_s) == (10.0, None)

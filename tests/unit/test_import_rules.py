@@ -35,8 +35,10 @@ RULES: dict[str, set[str]] = {
         "farm.store",
         *STORE,
     },
+    "farm.plotting": {"farm.core", "farm.errors", "farm.figures", "matplotlib"},
     "farm.studies": {
-        *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "matplotlib"),
+        *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "farm.importers"),
+        *("farm.figures", "farm.plotting", "matplotlib"),
     },
     "farm.submission": {"farm.core", "farm.errors", "farm.registry", "farm.store", *STORE},
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},

@@ -13,8 +13,8 @@ from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.studies import STUDIES
 from farm.studies.contracts import Page, Study
-from farm.studies.latency_cells import panels_of, worth_it_up_to_s
-from farm.studies.latency_page import latency_page
+from farm.studies.latency.cells import panels_of, worth_it_up_to_s
+from farm.studies.latency.page import latency_page
 from farm.studies.publishing import (
     data_path,
     own_sweep,
@@ -194,7 +194,7 @@ def test_a_studys_sweep_file_can_be_submitted(study: Study) -> None:
         planned = plan(read_sweep_file(path))
 
     assert planned.expansion.impossible == ()
-    assert max(job.world_size for job in planned.expansion.jobs) <= study.host_count
+    assert max(job.world_size for job in planned.expansion.jobs) <= study.place.count
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

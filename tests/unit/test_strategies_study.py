@@ -10,8 +10,8 @@ import pytest
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.studies.contracts import Page
-from farm.studies.strategies_page import strategies_page
-from farm.studies.strategy_rows import strategy_rows
+from farm.studies.strategies.page import strategies_page
+from farm.studies.strategies.rows import strategy_rows
 from tests.study_runs import GRADIENT_BYTES, study_run
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from farm.core.catalogue import GangShape
 from farm.core.means import mean
-from farm.core.measurement import OK
 from farm.core.precision import TimeInterval, time_interval
 from farm.core.study_run import StudyRun
 from farm.registry import strategy
-from farm.studies.line_fit import LineFit, fit_line
+from farm.studies.latency.line_fit import LineFit, fit_line
 
 _Key = TypeVar("_Key", float, tuple[int, str], tuple[str, str, int])
 
@@ -127,16 +125,6 @@ class Panel:
     @property
     def gangs(self) -> tuple[Curve, ...]:
         return tuple(curve for curve in self.curves if curve.world_size > 1)
-
-
-def one_kind(runs: Sequence[StudyRun]) -> list[StudyRun]:
-    """Return the runs with a time on the kind of hardware that has most: kinds are never pooled."""
-    timed = [run for run in runs if run.status == OK and run.step_time_s]
-    if not timed:
-        return []
-    kinds = Counter(run.fingerprint for run in timed)
-    [(kind, _)] = kinds.most_common(1)
-    return [run for run in timed if run.fingerprint == kind]
 
 
 def panels_of(runs: Sequence[StudyRun]) -> list[Panel]:

@@ -12,8 +12,8 @@ from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.studies.contracts import Drawing, Page
-from farm.studies.strategies_figure import draw_strategies
-from farm.studies.strategy_rows import StrategyRow, strategy_rows
+from farm.studies.strategies.figure import draw_strategies
+from farm.studies.strategies.rows import StrategyRow, strategy_rows
 from farm.studies.text import MISSING, listing, ms, percent, significant, span, table
 
 
@@ -27,7 +27,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
     rows = strategy_rows(runs)
     if not rows:
         raise FarmError("the strategies study has no measured run to show")
-    template = Template(files("farm.studies").joinpath("strategies.md").read_text())
+    template = Template(files("farm.studies.strategies").joinpath("page.md").read_text())
     text = template.substitute(
         **_conditions(runs),
         findings="\n".join(f"- {line}" for line in _findings(rows)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.studies.drawing import COLOURS, panels
-from farm.studies.strategy_rows import StrategyRow
+from farm.plotting.look import COLOURS, panels
+from farm.studies.strategies.rows import StrategyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

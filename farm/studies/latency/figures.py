@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from farm.studies.drawing import COLOURS, DASHES, MARKERS, panels
-from farm.studies.latency_cells import Curve, Panel
+from farm.plotting.look import COLOURS, DASHES, MARKERS, panels
+from farm.studies.latency.cells import Curve, Panel
 from farm.studies.text import ms
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
-from farm.studies.latency_cells import Curve, Panel, worth_it_up_to_s
+from farm.studies.latency.cells import Curve, Panel, worth_it_up_to_s
 from farm.studies.text import MISSING, delay_ms, ms, percent, significant, span, table
 
 _PROFILED = (("0", "rank_0_compute_s"), ("others", "other_ranks_compute_s"))

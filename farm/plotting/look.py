@@ -1,14 +1,14 @@
-"""How the figures of all studies look, and how they are written. Needs matplotlib."""
+"""How printed figures look, and how they are written: for paper, and for the colour-blind."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farm.errors import FarmError
-from farm.studies.contracts import Drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +64,23 @@ def panels(
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def save(drawing: Drawing, folder: Path) -> list[Path]:
-    """Write a drawing as PNG and SVG; return the paths."""
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as NAME.png and NAME.svg; return the paths. Equal figures are equal files."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path in (png, svg):
+        path.write_bytes(file_of(figure, path.suffix[1:]))
+    return [png, svg]
+
+
+def file_of(figure: Figure, form: str) -> bytes:
+    """Return the content of a file of that form: "png" or "svg"."""
     import matplotlib as mpl
 
-    figure = drawing.draw()
-    png, svg = folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"
+    metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+    content = io.BytesIO()
     with mpl.rc_context(_STYLE):
-        figure.savefig(png, dpi=_DPI, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+        figure.savefig(content, format=form, dpi=_DPI, metadata=metadata)
+    if form == "svg":
+        # Its lines end in spaces, which no text file of a repository should.
+        return b"\n".join(line.rstrip() for line in content.getvalue().splitlines()) + b"\n"
+    return content.getvalue()

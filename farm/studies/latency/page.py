@@ -11,16 +11,17 @@ from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
 from farm.studies.contracts import Drawing, Page
-from farm.studies.latency_cells import Curve, Panel, one_kind, panels_of, worth_it_up_to_s
-from farm.studies.latency_figures import draw_epoch_times, draw_round_trips
-from farm.studies.latency_method import method_texts
-from farm.studies.latency_tables import (
+from farm.studies.latency.cells import Curve, Panel, panels_of, worth_it_up_to_s
+from farm.studies.latency.figures import draw_epoch_times, draw_round_trips
+from farm.studies.latency.method import method_texts
+from farm.studies.latency.tables import (
     configurations_table,
     fits_table,
     profile_table,
     shares_table,
     traffic_table,
 )
+from farm.studies.run_groups import one_kind
 from farm.studies.text import delay_ms, listing, ms, percent, significant, span
 
 
@@ -34,7 +35,7 @@ def latency_page(runs: Sequence[StudyRun]) -> Page:
     if not kept:
         raise FarmError("the latency study has no measured run to show")
     shown = panels_of(kept)
-    template = Template(files("farm.studies").joinpath("latency.md").read_text())
+    template = Template(files("farm.studies.latency").joinpath("page.md").read_text())
     text = template.substitute(
         **_axes(kept, shown),
         **method_texts(runs, shown),

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from farm.core.catalogue import GangShape
-from farm.core.means import mean
-from farm.core.measurement import OK, quantile
+from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.registry import catalogue, strategy
+from farm.studies.run_groups import RunGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyRow:
-    """The successful runs of one configuration."""
+class StrategyRow(RunGroup):
+    """The successful runs of one configuration, and what theory says of it."""
 
-    runs: tuple[StudyRun, ...]
+    __slots__ = ()
 
     @property
     def strategy(self) -> str:
-        return self.runs[0].strategy or "?"
+        return self.first.strategy or "?"
 
     @property
     def gang(self) -> GangShape:
-        first = self.runs[0]
+        first = self.first
         return GangShape(
             world_size=first.world_size,
             server_count=first.server_count or 0,
@@ -34,7 +32,7 @@ class StrategyRow:
     @property
     def setting(self) -> str:
         """What tells this configuration from others of its strategy, in words."""
-        first = self.runs[0]
+        first = self.first
         words = ["1 rank" if first.world_size == 1 else f"{first.world_size} ranks"]
         if first.server_count:
             servers = "1 server" if first.server_count == 1 else f"{first.server_count} servers"
@@ -58,21 +56,6 @@ class StrategyRow:
         """How much more than the theory a rank sent, as a ratio; below 0: less."""
         sent, expected = self.mean_of("sent_bytes_per_step"), self.expected_bytes_per_step
         return None if sent is None or expected is None else sent / expected - 1
-
-    def median_of(self, column: str) -> float | None:
-        known = self._known(column)
-        return quantile(known, 0.5) if known else None
-
-    def span_of(self, column: str) -> tuple[float, float] | None:
-        """The least and the most of the runs."""
-        known = self._known(column)
-        return (known[0], known[-1]) if known else None
-
-    def mean_of(self, column: str) -> float | None:
-        return mean(getattr(run, column) for run in self.runs)
-
-    def _known(self, column: str) -> list[float]:
-        return sorted(value for run in self.runs if (value := getattr(run, column)) is not None)
 
 
 def strategy_rows(runs: Sequence[StudyRun]) -> list[StrategyRow]:

@@ -1,0 +1,126 @@
+"""What grows and what shrinks along an axis: asked of published measurements, and of our own.
+
+Absolute times of other machines cannot be repeated; what is faster than what often can. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.studies.text import MISSING, table
+
+Place = Mapping[str, float | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A value and where it was measured: by axis, what the configuration was.
+
+    `low` to `high` is its 95 % interval, None where nothing tells it, as in a printed table.
+    """
+
+    at: Place
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """`says`, in words, that a value rises along an axis, or falls, wherever `where` admits.
+
+    `of`: the name of the value. Values are compared that differ in nothing but `along`, whose own
+    values are numbers, or texts in the order of `order`. `because`: what explains it where the two
+    sources differ.
+    """
+
+    says: str
+    of: str
+    along: str
+    is_rising: bool
+    because: str
+    where: Callable[[Place], bool] = lambda _: True
+    order: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How many neighbouring pairs agree, say the opposite, or are too close to tell."""
+
+    agree: int
+    against: int
+    tied: int
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether most of the pairs that tell anything agree; None: they do not tell."""
+        return None if self.agree == self.against else self.agree > self.against
+
+    def __str__(self) -> str:
+        count = self.agree + self.against + self.tied
+        if not count:
+            return MISSING
+        tied = f", {self.tied} too close to tell" if self.tied else ""
+        return f"{self.agree} of {count}{tied}"
+
+
+def judge(ordering: Ordering, values: Sequence[Placed]) -> Verdict:
+    """Hold values against an ordering: each beside its next neighbour along the axis.
+
+    Two values whose intervals overlap, or that are equal, are too close to tell.
+    """
+    found = [one for one in values if ordering.along in one.at and ordering.where(one.at)]
+    lines: dict[object, list[Placed]] = {}
+    for one in found:
+        rest = tuple(sorted((k, v) for k, v in one.at.items() if k != ordering.along))
+        lines.setdefault(rest, []).append(one)
+    agree = against = tied = 0
+    for line in lines.values():
+        line.sort(key=lambda one: _position(ordering, one.at[ordering.along]))
+        for before, after in itertools.pairwise(line):
+            rises = _rises(before, after)
+            tied += rises is None
+            agree += rises is ordering.is_rising
+            against += rises is (not ordering.is_rising)
+    return Verdict(agree, against, tied)
+
+
+def orderings_table(
+    orderings: Sequence[Ordering],
+    *,
+    published: Mapping[str, Sequence[Placed]],
+    own: Mapping[str, Sequence[Placed]],
+) -> str:
+    """Write what both say of each ordering, and where they differ, why. Values are by name."""
+    rows, reasons = [], []
+    for number, ordering in enumerate(orderings, start=1):
+        there = judge(ordering, published.get(ordering.of, ()))
+        here = judge(ordering, own.get(ordering.of, ()))
+        rows.append([f"{number}. {ordering.says}", str(there), str(here), _compared(there, here)])
+        if there.holds is not None and there.holds is not here.holds:
+            reasons.append(f"{number}. {ordering.because}")
+    text = table(["ordering", "the study", "here", "agree"], rows)
+    return f"{text}\n\nWhy not:\n\n{chr(10).join(reasons)}" if reasons else text
+
+
+def _position(ordering: Ordering, value: float | str) -> float:
+    return ordering.order.index(value) if isinstance(value, str) else value
+
+
+def _rises(before: Placed, after: Placed) -> bool | None:
+    if before.value == after.value:
+        return None
+    lower, upper = sorted((before, after), key=lambda one: one.value)
+    if lower.high is not None and upper.low is not None and lower.high >= upper.low:
+        return None
+    return after.value > before.value
+
+
+def _compared(there: Verdict, here: Verdict) -> str:
+    if there.holds is None:
+        return MISSING
+    if here.holds is None:
+        return "not told"
+    return "yes" if there.holds is here.holds else "**no**"
