@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from farm.core.learning_curves import TimeToAccuracy, mean_curve, time_to_accuracy
+from farm.core.machine_time import cost_usd
 from farm.core.spec import OperatorPlacement
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
 from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
@@ -19,7 +20,6 @@ from farm.registry import catalogue
 from farm.store.trained_cells import TrainedCell
 from web.setup_words import setup_words
 
-_S_AN_HOUR = 3600
 _BATCH = 3  # where `_names` has it
 
 
@@ -129,9 +129,7 @@ def _accurate(
     curve = mean_curve(cell.curves)
     reached = None if target_ratio is None else time_to_accuracy(cell.curves, target_ratio)
     price = prices_usd_per_hour.get(cell.instance_type or "")
-    cost_usd = None
-    if reached is not None and reached.time_s is not None and price is not None:
-        cost_usd = configuration.machine_count * reached.time_s * price / _S_AN_HOUR
+    time_s = None if reached is None else reached.time_s
     return AccurateCell(
         configuration=configuration,
         first_job_id=cell.job_ids[0],
@@ -139,7 +137,7 @@ def _accurate(
         final_accuracy=curve[-1],
         epoch_count=len(curve),
         reached=reached,
-        cost_usd=cost_usd,
+        cost_usd=cost_usd(configuration.machine_count, time_s, price),
     )
 
 

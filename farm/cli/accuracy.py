@@ -12,7 +12,7 @@ from farm.cli.measured import MeasuredCell, grouped, measured_cells
 from farm.cli.output import Column, print_table
 from farm.cli.results import distinctions
 from farm.core.learning_curves import LearningCurve, time_to_accuracy
-from farm.core.spec import ServerPlacement
+from farm.core.machine_time import cost_usd, machine_count
 from farm.store.result_tables import MeasurementRow
 
 _COLUMNS = (
@@ -24,7 +24,6 @@ _COLUMNS = (
     Column("time", is_right=True),
     Column("cost", is_right=True),
 )
-_S_AN_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +55,9 @@ def accurate_cells(
         known = [curves[attempt_id] for attempt_id in ids if attempt_id in curves]
         if not known:
             continue
-        reached = time_to_accuracy(known, target_accuracy_ratio)
-        price = prices_usd_per_hour.get(group[0].instance_type or "")
+        reached, first = time_to_accuracy(known, target_accuracy_ratio), group[0]
+        machines = machine_count(first.world_size, first.server_count, first.server_placement)
+        price = prices_usd_per_hour.get(first.instance_type or "")
         [cell] = measured_cells(group)
         found.append(
             AccurateCell(
@@ -66,11 +66,7 @@ def accurate_cells(
                 reached_count=reached.reached_count,
                 time_to_accuracy_s=reached.time_s,
                 epoch_count=reached.epoch_count,
-                cost_usd=(
-                    _machines(group[0]) * reached.time_s * price / _S_AN_HOUR
-                    if price is not None and reached.time_s is not None
-                    else None
-                ),
+                cost_usd=cost_usd(machines, reached.time_s, price),
             )
         )
     return found
@@ -98,8 +94,3 @@ def _row(one: AccurateCell) -> list[str]:
         cells.duration(one.time_to_accuracy_s),
         cells.text(None if one.cost_usd is None else f"{one.cost_usd:.3g} USD"),
     ]
-
-
-def _machines(row: MeasurementRow) -> int:
-    is_collocated = row.server_placement == ServerPlacement.COLLOCATED.value
-    return row.world_size + (0 if is_collocated else row.server_count)

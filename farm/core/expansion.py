@@ -15,7 +15,7 @@ from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.spec import BatchSplit, JobSpec, NetworkProfile, ServerPlacement
 from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.core.sweep_axes import AXES, CELL_AXES, NETWORK_AXES
-from farm.core.sweep_cell import Cell, problem_of
+from farm.core.sweep_cell import Cell, problem_of, shown
 from farm.errors import InvalidSpec
 
 MAX_JOBS = 100_000
@@ -90,7 +90,7 @@ def without_jobs(
         return expansion
     if not sweep.skip_impossible or len(reasons) == len(expansion.jobs):
         raise next(iter(reasons.values()))
-    impossible = {_shown(expansion.jobs[place]): str(why) for place, why in reasons.items()}
+    impossible = {shown(expansion.jobs[place]): str(why) for place, why in reasons.items()}
     jobs = tuple(job for place, job in enumerate(expansion.jobs) if place not in reasons)
     return dataclasses.replace(
         expansion,
@@ -101,11 +101,6 @@ def without_jobs(
             *(Impossible(cell=cell, reason=reason) for cell, reason in impossible.items()),
         ),
     )
-
-
-def _shown(job: JobSpec) -> str:
-    names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
-    return " ".join(f"{name}={getattr(job, name)}" for name in names)
 
 
 def _max_repetitions(sweep: SweepSpec) -> int:

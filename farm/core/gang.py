@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from farm.core.barriers import Limits, barrier_limit_s
 from farm.core.commands import Command, Go, Peers, RankAddress, Shape, StartRank
@@ -48,14 +48,14 @@ def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
     return tuple(speed / sum(speeds) for speed in speeds)
 
 
-def command_for(
+def commands_for(
     attempt: AttemptView,
     state: AttemptState,
-    rank: int,
+    ranks: Iterable[int],
     *,
     limits: Limits,
-) -> Command | None:
-    """Return what a rank is told when its attempt is in `state`; None when there is nothing.
+) -> dict[int, Command]:
+    """Return what these ranks are told when their attempt is in `state`; nothing, where so.
 
     Every rank has reported its address once the attempt is beyond `preparing`.
 
@@ -66,14 +66,24 @@ def command_for(
         wanted = attempt.spec.rank_count
         if len(attempt.ranks) != wanted:  # leased by a version that knew no servers apart
             raise InvalidSpec("ranks", len(attempt.ranks), f"{wanted}, as the job asks for")
-        return StartRank(
-            token=attempt.token,
-            rank=rank,
-            rank_count=len(attempt.ranks),
-            roles=attempt.spec.roles[rank],
-            spec=attempt.spec,
-            prepare_timeout_s=limits.prepare_s,
-        )
+        roles = attempt.spec.roles
+        return {
+            rank: StartRank(
+                token=attempt.token,
+                rank=rank,
+                rank_count=wanted,
+                roles=roles[rank],
+                spec=attempt.spec,
+                prepare_timeout_s=limits.prepare_s,
+            )
+            for rank in ranks
+        }
+    shared = _shared_command(attempt, state, limits=limits)
+    return {} if shared is None else dict.fromkeys(ranks, shared)
+
+
+def _shared_command(attempt: AttemptView, state: AttemptState, *, limits: Limits) -> Command | None:
+    """Return what every rank is told alike, with the addresses of all."""
     addresses = tuple(r.address for r in attempt.ranks if r.address is not None)
     if state is AttemptState.MEASURING:
         timeout_s = barrier_limit_s(attempt, state, limits=limits)

@@ -233,10 +233,9 @@ def _throughput(
     slowest_s = max(map(math.fsum, pace.values()), default=0.0)
     if slowest_s <= 0:
         return None
-    quotient, remainder = divmod(spec.global_batch_size, spec.world_size)
     examples_count = 0
     for rank, times_s in pace.items():
-        own = spec.global_batch_size if is_synchronous else quotient + (rank < remainder)
+        own = spec.global_batch_size if is_synchronous else spec.per_replica_batch_size(rank)
         examples_count += own * len(times_s)
     return examples_count / slowest_s
 

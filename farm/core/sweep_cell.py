@@ -15,6 +15,7 @@ from farm.core.spec import (
     TCP_PROXY,
     VDE_LINK,
     BatchSplit,
+    JobSpec,
     NetworkProfile,
     OperatorPlacement,
     ServerPlacement,
@@ -47,25 +48,30 @@ class Cell:
     interface: str | None = None
 
     def __str__(self) -> str:
-        names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
-        shown = [f"{name}={getattr(self, name)}" for name in names]
-        if self.server_count:
-            where = self.server_placement.value
-            shown += [f"server_count={self.server_count}", f"server_placement={where}"]
-        if self.replicas_per_rank > 1:
-            shown.append(f"replicas_per_rank={self.replicas_per_rank}")
-        if self.steps_between_averages > 1:
-            shown.append(f"steps_between_averages={self.steps_between_averages}")
-        if self.placement is not OperatorPlacement.SOFT:
-            shown.append(f"placement={self.placement.value}")
-        if self.batch_split is not BatchSplit.EVEN:
-            shown.append(f"batch_split={self.batch_split.value}")
-        if self.interface is not None:
-            shown.append(f"network={self.interface}")
-        if self.network is not None:
-            asked = dataclasses.asdict(self.network).items()
-            shown += [f"{name}={value:g}" for name, value in asked if value]
-        return f"case[{self.case}]: {' '.join(shown)}"
+        return f"case[{self.case}]: {shown(self)}"
+
+
+def shown(cell: Cell | JobSpec) -> str:
+    """Write what is configured as a sweep file names it; what is as always is left out."""
+    names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
+    words = [f"{name}={getattr(cell, name)}" for name in names]
+    if cell.server_count:
+        where = cell.server_placement.value
+        words += [f"server_count={cell.server_count}", f"server_placement={where}"]
+    if cell.replicas_per_rank > 1:
+        words.append(f"replicas_per_rank={cell.replicas_per_rank}")
+    if cell.steps_between_averages > 1:
+        words.append(f"steps_between_averages={cell.steps_between_averages}")
+    if cell.placement is not OperatorPlacement.SOFT:
+        words.append(f"placement={cell.placement.value}")
+    if cell.batch_split is not BatchSplit.EVEN:
+        words.append(f"batch_split={cell.batch_split.value}")
+    if cell.interface is not None:
+        words.append(f"network={cell.interface}")
+    if cell.network is not None:
+        asked = dataclasses.asdict(cell.network).items()
+        words += [f"{name}={value:g}" for name, value in asked if value]
+    return " ".join(words)
 
 
 def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:

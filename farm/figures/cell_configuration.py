@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from farm.core.machine_time import machine_count
 from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.figures.display import count
 
@@ -46,8 +47,7 @@ class CellConfiguration:
     @property
     def machine_count(self) -> int:
         """Ranks that train, and servers on machines of their own."""
-        is_apart = self.server_placement == ServerPlacement.APART.value
-        return self.world_size + (self.server_count if is_apart else 0)
+        return machine_count(self.world_size, self.server_count, self.server_placement)
 
     @property
     def network(self) -> CellConfiguration | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farm.core.lifecycle import JobState
+from farm.core.machine_time import cost_usd
 from farm.core.measurement import OK, scaling_efficiency_ratio
 from farm.core.precision import (
     CellStatistics,
@@ -30,8 +31,6 @@ from farm.figures.cell_axes import CellAxis, Value, places_of
 from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
 from farm.store.repetitions import repetition_of
-
-_S_AN_HOUR = 3600
 
 
 class CellState(enum.Enum):
@@ -204,9 +203,7 @@ def _cost(
     prices: Prices,
 ) -> float | None:
     price = prices.by_type.get(measured[0].instance_type or "") if measured else None
-    if price is None or epoch_s is None:
-        return None
-    return configuration.machine_count * epoch_s * price.usd_per_hour / _S_AN_HOUR
+    return cost_usd(configuration.machine_count, epoch_s, price.usd_per_hour if price else None)
 
 
 def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.barriers import Limits
 from farm.core.commands import Command, StopAttempt
-from farm.core.gang import command_for
+from farm.core.gang import commands_for
 from farm.core.lifecycle import AttemptState
 from farm.core.rendezvous import Advance, Decision, End, Resend, Wait, decide, voided
 from farm.core.retries import RetryPolicy
@@ -170,12 +170,10 @@ def _commands(
     attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
 ) -> list[Outgoing]:
     strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
-    outgoing = []
-    for rank in ranks:
-        command = command_for(attempt, state, rank, limits=limits)
-        if command is not None:
-            outgoing.append(Outgoing(attempt.ranks[rank].agent_id, command))
-    return outgoing
+    return [
+        Outgoing(attempt.ranks[rank].agent_id, command)
+        for rank, command in commands_for(attempt, state, ranks, limits=limits).items()
+    ]
 
 
 def _start_commands(

@@ -9,7 +9,7 @@ import pytest
 from farm.core.barriers import Limits
 from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
-from farm.core.gang import batch_weights, cluster_spec, command_for
+from farm.core.gang import batch_weights, cluster_spec, commands_for
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.spec import BatchSplit, ServerPlacement
 from farm.core.views import AttemptView, RankView
@@ -96,4 +96,4 @@ def test_twice_the_cores_are_twice_the_speed() -> None:
 def test_a_gang_of_another_width_than_its_job_is_never_started() -> None:
     narrow = dataclasses.replace(ranks_that_took([0.1]), state=AttemptState.PREPARING)
     with pytest.raises(InvalidSpec, match="ranks: expected 2, as the job asks for, got 1"):
-        command_for(narrow, AttemptState.PREPARING, 0, limits=Limits())
+        commands_for(narrow, AttemptState.PREPARING, [0], limits=Limits())
