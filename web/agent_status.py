@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.agents import AgentState
-from farm.figures.display import MISSING, duration
+from farm.figures.display import MISSING, byte_count, duration
 from farm.store.dashboard import ServedRank
 from farm.store.tables import Agent
 
@@ -27,6 +27,15 @@ class AgentStatus(enum.Enum):
     LOST = "lost"  # no heartbeat for a lease
 
 
+_BADGES = {
+    AgentStatus.IDLE: "good",
+    AgentStatus.BUSY: "busy",
+    AgentStatus.CLEANING_UP: "busy",
+    AgentStatus.SPOOL_FULL: "bad",
+    AgentStatus.LOST: "bad",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AgentCard:
     """An agent as pages show it. `served`: what it is leased for, None for nothing."""
@@ -41,6 +50,11 @@ class AgentCard:
         return self.status is not AgentStatus.LOST
 
     @property
+    def badge(self) -> str:
+        """The class that colours its status; empty for the plain ones."""
+        return _BADGES.get(self.status, "")
+
+    @property
     def trouble(self) -> str | None:
         """Why it takes no rank until somebody mends that; None where it is gone anyway."""
         found: str | None = self.agent.facts.get("trouble")
@@ -51,6 +65,22 @@ class AgentCard:
         """What it can do beyond training, as it says itself."""
         found: Sequence[str] = self.agent.facts["capabilities"]
         return found
+
+    @property
+    def hardware(self) -> str:
+        """What its machine is."""
+        known = self.agent.facts["hardware"]
+        cores = f"{known['core_count']} {'core' if known['core_count'] == 1 else 'cores'}"
+        memory = byte_count(known["memory_bytes"])
+        return ", ".join(
+            [f"{cores} of {known['cpu_model']}", memory, *known.get("accelerators", ())]
+        )
+
+    @property
+    def labels(self) -> str:
+        """What its owner says of it."""
+        labels = self.agent.facts["labels"]
+        return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
     @property
     def clock(self) -> str:

@@ -83,11 +83,13 @@ class Kept:
         key: Hashable,
         make: Callable[[], _T],
         *,
-        keep_s: float,
+        keep_s: float | Callable[[_T], float],
         renew: Callable[[], _T] | None = None,
         is_still_so: Callable[[_T], bool] = lambda _: False,
     ) -> _T:
         """Return what was made at most `keep_s` ago, or ten times what it took.
+
+        `keep_s`: a number, or a function of the value.
 
         While one who asks makes it anew the others are given what was made last; the first time
         they wait for it. `renew` makes the same in another thread, after this request: what takes
@@ -95,13 +97,17 @@ class Kept:
         is good however old it is.
         """
 
+        def good_until_s(made: Made[_T]) -> float:
+            least_s = keep_s(made.value) if callable(keep_s) else keep_s
+            return made.done_s + max(least_s, _TIMES_KEPT * made.took_s)
+
         def is_good(made: Made[_T]) -> bool:
-            good_s = max(keep_s, _TIMES_KEPT * made.took_s)
-            return self._clock() < made.done_s + good_s or is_still_so(made.value)
+            return self._clock() < good_until_s(made) or is_still_so(made.value)
 
         slot = self._slot(key)
         made = cast("Made[_T] | None", slot.made)
-        if made is None or is_good(made) or not self._is_recent(made, keep_s):
+        is_recent = made is not None and self._clock() < good_until_s(made) + _MOST_STALE_S
+        if made is None or is_good(made) or not is_recent:
             return self.of(key, lambda _: make(), is_good=is_good)
         if not slot.lock.acquire(blocking=False):
             return made.value
@@ -125,10 +131,6 @@ class Kept:
             while len(self._slots) > self._most:
                 self._slots.popitem(last=False)
             return slot
-
-    def _is_recent(self, made: Made[_T], keep_s: float) -> bool:
-        good_s = max(keep_s, _TIMES_KEPT * made.took_s)
-        return self._clock() < made.done_s + good_s + _MOST_STALE_S
 
     def _renew(self, slot: _Slot, renew: Callable[[], object]) -> None:
         """Make it anew; the lock was taken by who asked."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -16,12 +14,12 @@ from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, rem
 from farm.core.scheduling import explain
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
+from farm.store.engine import reading
 from farm.store.jobs import waiting_jobs
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
 from web.backend import backend
-from web.kept import Made
 
 # Jobs further back wait for those before them, whatever else would be said of them.
 _EXPLAINED_COUNT = 1000
@@ -109,24 +107,34 @@ def waiting_reason(
 
 def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[Pace, ...]]:
     key = tuple(sorted(sweep_ids))
+    engine = backend().engine
 
-    def is_good(made: Made[Mapping[int, tuple[Pace, ...]]]) -> bool:
-        return _is_good([pace for of_sweep in made.value.values() for pace in of_sweep], made)
+    def renew() -> Mapping[int, tuple[Pace, ...]]:
+        with reading(engine) as other:
+            return paces(other, key)
 
-    return backend().paces.of(key, lambda _: paces(session, key), is_good=is_good)
+    def good_s(found: Mapping[int, tuple[Pace, ...]]) -> float:
+        return _good_s([pace for of_sweep in found.values() for pace in of_sweep])
+
+    return backend().paces.for_a_while(key, lambda: paces(session, key), keep_s=good_s, renew=renew)
 
 
 def _read_latest_paces(session: Session) -> tuple[Pace, ...]:
-    def is_good(made: Made[tuple[Pace, ...]]) -> bool:
-        return _is_good(made.value, made)
+    engine = backend().engine
 
-    return backend().paces.of("latest", lambda _: latest_paces(session), is_good=is_good)
+    def renew() -> tuple[Pace, ...]:
+        with reading(engine) as other:
+            return latest_paces(other)
+
+    return backend().paces.for_a_while(
+        "latest", lambda: latest_paces(session), keep_s=_good_s, renew=renew
+    )
 
 
-def _is_good(found: Sequence[Pace], made: Made[Any]) -> bool:
+def _good_s(found: Sequence[Pace]) -> float:
+    """Return how long these may be shown."""
     job_count = sum(pace.job_count for pace in found)
-    good_s = max(_LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))
-    return time.monotonic() - made.done_s < good_s
+    return max(_LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))
 
 
 def _load_remaining_s(load: SweepLoad | None, *, agent_count: int) -> float | None:

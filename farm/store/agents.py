@@ -25,19 +25,27 @@ def list_agents(
 
 
 def live_agents(
-    session: Session, *, now: dt.datetime, live_within_s: float, known: Sequence[Agent] = ()
+    session: Session,
+    *,
+    now: dt.datetime,
+    live_within_s: float,
+    known: Sequence[Agent] = (),
+    are_all_known: bool = False,
 ) -> list[LiveAgent]:
     """Return the agents whose last fresh heartbeat is that recent, by id.
 
-    `known`: agents that were read in this session already, and are not read again.
+    `known`: agents that this transaction has read already, and are not read again; all that there
+    are, where `are_all_known`.
 
     An agent that fell silent under a lease is among them until the lease is taken from it: its
     cores are not free yet. One that is silent and merely unclean is not: its machine may never
     come back, and the agent that took its place shall work.
     """
     fresh_since = now - dt.timedelta(seconds=live_within_s)
-    query = select(Agent).where(_is_live(fresh_since)).order_by(Agent.id)
-    others = session.scalars(query.where(Agent.id.not_in([agent.id for agent in known])))
+    others: Sequence[Agent] = ()
+    if not are_all_known:
+        query = select(Agent).where(_is_live(fresh_since)).order_by(Agent.id)
+        others = session.scalars(query.where(Agent.id.not_in([a.id for a in known]))).all()
     live = [
         agent
         for agent in known

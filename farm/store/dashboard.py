@@ -60,14 +60,17 @@ def late_report_count(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(LateReport)) or 0
 
 
-def served_ranks(session: Session, agent_ids: Collection[str]) -> dict[str, ServedRank]:
-    """Return by id what each of the agents is leased for; the idle ones are not there."""
-    rows = session.execute(
+def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, ServedRank]:
+    """Return by id what each of the agents is leased for; the idle ones are not there.
+
+    None: all agents. To name a hundred of them takes longer than to find what they serve.
+    """
+    query = (
         select(Agent.id, Attempt.job_id, Rank.rank)
         .join(Attempt, Attempt.id == Agent.attempt_id)
         .join(Rank, and_(Rank.attempt_id == Agent.attempt_id, Rank.agent_id == Agent.id))
-        .where(Agent.id.in_(agent_ids))
     )
+    rows = session.execute(query if agent_ids is None else query.where(Agent.id.in_(agent_ids)))
     return {agent_id: ServedRank(agent_id, job_id, rank) for agent_id, job_id, rank in rows}
 
 

@@ -44,7 +44,9 @@ RULES: dict[str, set[str]] = {
     "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
     "farm.trainers.torch_gang": {"farm.core", "farm.trainers", "psutil", "torch"},
     "farm.store": {"farm", "farm.core", "farm.errors", *STORE},
+    "farm.aside": {"farm.errors", "farm.trainers"},
     "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
+    "farm.recommend.kept.memory": {"farm.aside", "farm.recommend"},
     "farm.recommend.doubts": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.expected": {
         *("farm.core", "farm.registry", "farm.recommend", "farm.store"),
@@ -76,6 +78,8 @@ RULES: dict[str, set[str]] = {
         *("farm", "farm.core", "farm.store", "farm.recommend", "farm.submission", "farm.errors"),
         *(
             "farm.figures",
+            "farm.plotting",
+            "farm.aside",
             "farm.config",
             "farm.exporting",
             "farm.importers",

@@ -52,12 +52,13 @@ class WaitingCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTable:
-    """A page of the agents; `page` counts from 1."""
+    """A page of the agents; `page` counts from 1. `has_all`: there are no others."""
 
     cards: Sequence[AgentCard]
     order: AgentOrder
     page: int
     total_count: int
+    has_all: bool
 
     @property
     def page_count(self) -> int:
@@ -77,7 +78,13 @@ def get_dashboard() -> ResponseReturnValue:
         counts = job_counts(session)
         agents = _agents(session, settings, order, page=page, now=instant)
         known = [card.agent for card in agents.cards]
-        live = live_agents(session, now=instant, live_within_s=settings.lease_s, known=known)
+        live = live_agents(
+            session,
+            now=instant,
+            live_within_s=settings.lease_s,
+            known=known,
+            are_all_known=agents.has_all,
+        )
         loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
         queue = outlook(session, loads, agent_count=len(live))
@@ -113,14 +120,18 @@ def _agents(
         order,
         live_since=now - dt.timedelta(seconds=settings.lease_s),
         offset=(page - 1) * _AGENTS_SHOWN,
-        limit=_AGENTS_SHOWN,
+        limit=_AGENTS_SHOWN + 1,
     )
-    served = served_ranks(session, [agent.id for agent in found])
+    # Of most farms all agents are here, and neither have to be counted nor named in queries.
+    has_all = page == 1 and len(found) <= _AGENTS_SHOWN
+    total_count = len(found) if has_all else agent_count(session)
+    found = found[:_AGENTS_SHOWN]
+    served = served_ranks(session, None if has_all else [agent.id for agent in found])
     cards = [
         AgentCard(a, agent_status(a, now=now, lease_s=settings.lease_s), served.get(a.id))
         for a in found
     ]
-    return AgentTable(cards=cards, order=order, page=page, total_count=agent_count(session))
+    return AgentTable(cards=cards, order=order, page=page, total_count=total_count, has_all=has_all)
 
 
 def _waiting(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from farm.aside import aside
 from farm.recommend.configuration import Observation
 from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.knowledge import KnowledgeCache
@@ -23,8 +24,8 @@ class Memory:
 
     @classmethod
     def of_server(cls, home: Path) -> Memory:
-        """Return one that fits in the background and shares its models with commands."""
-        return cls(Fits(fit_default, folder=home / FITS_FOLDER, in_background=True))
+        """Return one that fits in another process and shares its models with commands."""
+        return cls(Fits(aside(fit_default), folder=home / FITS_FOLDER, in_background=True))
 
 
 def fit_default(observations: Sequence[Observation]) -> StepTimeModel:
