@@ -55,8 +55,10 @@ class Backend:
     drafts: Drafts = field(default_factory=Drafts)
     sent: Sent = field(default_factory=Sent)
     drawings: Kept = field(default_factory=lambda: Kept(most=32))
+    papers: Kept = field(default_factory=lambda: Kept(most=32))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))
+    predictions: Background = field(default_factory=lambda: Background(patience_s=0.0))
 
 
 def make_backend(settings: Settings, engine: sa.Engine) -> Backend:

@@ -11,7 +11,9 @@ from typing import IO
 from sqlalchemy.orm import Session
 
 from farm.exporting import Form, write_export
-from farm.figures.heat_map import heat_map
+from farm.figures.bars import Bars
+from farm.figures.chart import Figure
+from farm.figures.heat_map import HeatMap, heat_map
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
@@ -44,10 +46,13 @@ def measurements_file(session: Session, sweep_id: int, form: Form) -> IO[bytes]:
     return file
 
 
-def drawing(table: SweepTable, choice: Choice, name: str) -> str | None:
-    """Return a chart of a sweep as a file; None: there is none of that name."""
+def chart_of(table: SweepTable, choice: Choice, name: str) -> Figure | Bars | HeatMap | None:
+    """Return a chart of a sweep; None: there is none of that name."""
     if name == HEAT_MAP:
-        shown = heat_map(table, choice)
-        return None if shown is None else map_file(shown)
-    figure = figures_of(table, choice).get(name)
-    return None if figure is None else figure_file(figure)
+        return heat_map(table, choice)
+    return figures_of(table, choice).get(name)
+
+
+def drawing(chart: Figure | Bars | HeatMap) -> str:
+    """Return a chart as an SVG file."""
+    return map_file(chart) if isinstance(chart, HeatMap) else figure_file(chart)

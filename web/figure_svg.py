@@ -1,4 +1,4 @@
-"""Draw a figure as SVG text on the server, with the intervals as bars; needs no script.
+"""Draw a chart as SVG text on the server, with the intervals as bars; needs no script.
 
 Colours come from the style sheet, by the classes s0 to s5, since inline styles are against the
 pages' content security policy.
@@ -7,12 +7,14 @@ pages' content security policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Figure, Mark, Series, ends, heights, ticks
+from web.bars_svg import bars_to_plotly, draw_bars
 from web.plotly_figure import to_plotly
 
 _WIDTH, _HEIGHT = 440.0, 250.0
@@ -27,13 +29,22 @@ _Place = Callable[[float, float], tuple[float, float]]
 class Drawn:
     """A chart as its template shows it: `data` is what the script reads."""
 
-    figure: Figure
+    figure: Figure | Bars
     svg: Markup
     data: dict[str, object]
 
+    @property
+    def key(self) -> Sequence[tuple[str, int]]:
+        """The name of each series, and the number of its colour."""
+        if isinstance(self.figure, Bars):
+            return [(series.name, i % STYLES) for i, series in enumerate(self.figure.series)]
+        return [(series.name, _style(series, i)) for i, series in enumerate(self.figure.series)]
 
-def drawn(figure: Figure) -> Drawn:
+
+def drawn(figure: Figure | Bars) -> Drawn:
     """Return all that a template needs to show a figure."""
+    if isinstance(figure, Bars):
+        return Drawn(figure=figure, svg=draw_bars(figure), data=bars_to_plotly(figure))
     return Drawn(figure=figure, svg=draw(figure), data=to_plotly(figure))
 
 
@@ -44,7 +55,7 @@ def draw(figure: Figure) -> Markup:
     place = _placing(figure)
     parts = [_grid(figure, place)]
     for number, series in enumerate(figure.series):
-        parts.append(_series(series, place, style=number % STYLES))
+        parts.append(_series(series, place, style=_style(series, number)))
     return Markup(
         '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
         "{parts}</svg>"
@@ -54,6 +65,10 @@ def draw(figure: Figure) -> Markup:
         label=f"{figure.title}: {figure.summary}",
         parts=Markup("").join(parts),
     )
+
+
+def _style(series: Series, number: int) -> int:
+    return (number if series.style is None else series.style) % STYLES
 
 
 def _placing(figure: Figure) -> _Place:
@@ -109,7 +124,7 @@ def _series(series: Series, place: _Place, *, style: int) -> Markup:
         points = " ".join(_pair(place(mark.x, mark.y)) for mark in series.marks)
         line = Markup('<polyline class="line s{}" points="{}"/>').format(style, points)
     bars = [_bar(mark, place, style=style) for mark in series.marks]
-    dots = [_dot(mark, place, style=style) for mark in series.marks]
+    dots = [_dot(mark, place, style=style) for mark in series.marks if series.has_dots]
     return Markup("").join([line, *bars, *dots])
 
 

@@ -74,15 +74,6 @@ def card(row: Rank) -> RankCard:
     )
 
 
-def timed_window(chief: Rank | None) -> tuple[float, float] | None:
-    """Return from when to when, in seconds after go, the steps were timed; None until it ended."""
-    ended: Mapping[str, Any] = (chief.ended if chief is not None else None) or {}
-    result, begun_s = ended.get("result"), ended.get("timed_begun_s")
-    if result is None or begun_s is None:
-        return None
-    return begun_s, begun_s + result["timed_window_s"]
-
-
 def chosen_ranks(
     asked: str | None, cards: Sequence[RankCard], *, span_s: float
 ) -> tuple[tuple[int, ...], int]:

@@ -14,15 +14,16 @@ from farm.core.lifecycle import FINAL_JOB_STATES
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec, NotFound
+from farm.figures.job_reading import Shown, timed_window
 from farm.store.neighbours import neighbours_of, repetitions_of
 from farm.store.sample_ranges import extent
 from farm.store.series import last_epochs
 from farm.store.stories import Story, ranks_of
 from farm.store.tables import Attempt, Rank
-from web.job_charts import JobCharts, Shown, job_charts
+from web.job_charts import JobCharts, job_charts
 from web.job_comparison import Compared, compare
 from web.job_network import Network, network_of
-from web.job_ranks import RankCard, card, chosen_ranks, timed_window
+from web.job_ranks import RankCard, card, chosen_ranks
 from web.job_shares import Shares, rank_shares, shares
 from web.kept import Kept
 

@@ -30,15 +30,16 @@ def to_plotly(figure: Figure) -> dict[str, object]:
 
 def _trace(series: Series, number: int) -> dict[str, object]:
     marks = series.marks
+    parts = ["lines"] * series.is_joined + ["markers"] * series.has_dots
     return {
         "type": "scatter",
-        "mode": "lines+markers" if series.is_joined else "markers",
+        "mode": "+".join(parts) or "none",
         "name": literally(series.name),
         "x": [mark.x for mark in marks],
         "y": [mark.y for mark in marks],
         "text": [literally(mark.note or series.name) for mark in marks],
         "hovertemplate": "%{text}<extra></extra>",
-        "meta": {"style": number % STYLES},
+        "meta": {"style": (number if series.style is None else series.style) % STYLES},
         "marker": {"symbol": ["circle" if mark.is_solid else "circle-open" for mark in marks]},
         "error_y": {
             "type": "data",

@@ -11,9 +11,10 @@ import re
 
 from markupsafe import Markup
 
+from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Figure
 from farm.figures.heat_map import SHADES, HeatMap
-from web.figure_svg import draw
+from web.figure_svg import drawn
 from web.heat_map_drawing import draw_map
 
 _BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
@@ -37,6 +38,7 @@ def _style() -> str:
         ".line,.whisker,.cross{fill:none}",
         ".line{stroke-width:1.6;stroke-linejoin:round}",
         ".whisker{stroke-width:1.2}",
+        ".upon{stroke:#1c2430}",
         ".hollow{fill:#fff;stroke-width:1.8}",
         ".cross{stroke:#b3261e;stroke-opacity:.35}",
     ]
@@ -54,16 +56,17 @@ _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'"
 
 
-def figure_file(figure: Figure) -> str:
+def figure_file(figure: Figure | Bars) -> str:
     """Return the file of a chart, which must have something to draw."""
-    drawing = draw(figure)
+    shown = drawn(figure)
+    drawing = shown.svg
     width, height = _size(drawing)
-    names = [series.name for series in figure.series] if len(figure.series) > 1 else []
+    names = shown.key if len(shown.key) > 1 else []
     key = Markup("").join(
         Markup(
             '<path class="line s{}" d="M{} {}h18"/><text class="key" x="{}" y="{}">{}</text>'
-        ).format(number % STYLES, _MARGIN, y - 4, _MARGIN + 24, y, name)
-        for number, name in enumerate(names)
+        ).format(style, _MARGIN, y - 4, _MARGIN + 24, y, name)
+        for number, (name, style) in enumerate(names)
         for y in [_TITLE + height + _LINE * (number + 1)]
     )
     return _file(

@@ -15,6 +15,7 @@ from farm.figures.sweep_table import SweepTable
 from web.figure_svg import drawn
 from web.heat_map_drawing import drawn_map
 from web.kept import Kept
+from web.paper import can_draw
 
 _MANY_CELLS = 500
 _LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew
@@ -49,4 +50,5 @@ def _draw(sweep_id: int, table: SweepTable, choice: Choice, *, is_busy: bool) ->
         is_busy=is_busy,
         heat=drawn_map(heat) if heat else None,
         figures={name: drawn(figure) for name, figure in figures_of(table, choice).items()},
+        can_draw=can_draw(),
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from farm.figures.prediction import PredictedCell, predicted_figure
+from farm.plotting.charts import draw_charts
+from farm.plotting.look import COLOURS, file_of, panels
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axes import Axes
 
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
@@ -17,53 +21,40 @@ if TYPE_CHECKING:
     from farm.recommend.evaluating.scores import Outcome
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)  # of errors in %
-_COLOURS = ("#1f6feb", "#d9730d", "#2da44e", "#8250df", "#6e7781", "#bf3989")
+_COLOURS = COLOURS[1:]
+_MARKERS = "oxs^Dv"
 
 
 def draw(evaluation: Evaluation) -> Mapping[str, tuple[bytes, str]]:
     """Return each picture's SVG and what it shows in words, by name."""
     first = evaluation.predictors[0]
     own = [score for score in evaluation.splits if score.predictor == first]
-    with mpl.rc_context(
-        {
-            "svg.hashsalt": "benchfarm",
-            "svg.fonttype": "none",
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.3,
-        }
-    ):
-        found = {
-            "errors": (
-                _figure(lambda axes: _errors(axes, evaluation.splits, evaluation.predictors)),
-                "Median error of each predictor, by what was held out.",
-            ),
-            "predicted": (
-                _figure(lambda axes: _predicted(axes, evaluation.outcomes), width=4.6, height=4.6),
-                f"Predicted against measured step time, held out, by {first}, with 80 % intervals.",
-            ),
-            "coverage": (
-                _figure(lambda axes: _coverage(axes, own)),
-                f"How many measurements fell into the intervals of {first}, by what was held out.",
-            ),
-        }
-        if evaluation.few_shots:
-            found["few-shot"] = (
-                _figure(lambda axes: _few_shot(axes, evaluation.few_shots), width=5.5),
-                f"Mean regret of the choices of {first} after few measurements.",
-            )
-    return found
+    found = {
+        "errors": (
+            _figure(lambda axes: _errors(axes, evaluation.splits, evaluation.predictors)),
+            "Median error of each predictor, by what was held out.",
+        ),
+        "predicted": (
+            _predicted(evaluation.outcomes),
+            f"Predicted against measured step time, held out, by {first}, with 80 % intervals.",
+        ),
+        "coverage": (
+            _figure(lambda axes: _coverage(axes, own)),
+            f"How many measurements fell into the intervals of {first}, by what was held out.",
+        ),
+    }
+    if evaluation.few_shots:
+        found["few-shot"] = (
+            _figure(lambda axes: _few_shot(axes, evaluation.few_shots), width_in=5.5),
+            f"Mean regret of the choices of {first} after few measurements.",
+        )
+    return {name: (file_of(figure, "svg"), said) for name, (figure, said) in found.items()}
 
 
-def _figure(plot: Callable[[Axes], None], *, width: float = 7.5, height: float = 3.4) -> bytes:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    plot(figure.subplots())
-    content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata={"Date": None})
-    # Its lines end in spaces, which no text file of a repository should.
-    return b"\n".join(line.rstrip() for line in content.getvalue().splitlines()) + b"\n"
+def _figure(plot: Callable[[Axes], None], *, width_in: float = 7.5) -> Figure:
+    with panels(1, 1, width_in=width_in, row_height_in=3.4) as (figure, [axes]):
+        plot(axes)
+    return figure
 
 
 def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str]) -> None:
@@ -77,7 +68,7 @@ def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str])
         axes.plot(
             [value for _, value in points],
             [position for position, _ in points],
-            "o" if index == 0 else "x",
+            _MARKERS[index % len(_MARKERS)],
             color=_COLOURS[index % len(_COLOURS)],
             label=predictor,
         )
@@ -87,26 +78,20 @@ def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str])
     axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
     axes.xaxis.set_minor_formatter("")
     axes.set_xlabel("median error in % of the measured time")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _predicted(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        answer, measured_s = outcome.prediction, outcome.observation.step_time_s
-        if answer.step_time_s is None or answer.low80_s is None or answer.high80_s is None:
-            continue
-        is_in = answer.low80_s <= measured_s <= answer.high80_s
-        colour = _COLOURS[0] if is_in else _COLOURS[1]
-        axes.plot([measured_s] * 2, [answer.low80_s, answer.high80_s], color=colour, alpha=0.35)
-        axes.plot(measured_s, answer.step_time_s, ".", color=colour)
-    axes.plot([], [], ".", color=_COLOURS[0], label="within the interval")
-    axes.plot([], [], ".", color=_COLOURS[1], label="outside it")
-    axes.legend(frameon=False)
-    axes.axline((1, 1), slope=1, color="black", linewidth=0.6)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("measured step time in s")
-    axes.set_ylabel("predicted step time in s")
+def _predicted(outcomes: Sequence[Outcome]) -> Figure:
+    cells = [
+        PredictedCell(
+            configuration=outcome.observation.configuration,
+            measured_s=outcome.observation.step_time_s,
+            prediction=outcome.prediction,
+        )
+        for outcome in outcomes
+        if outcome.prediction.low80_s is not None
+    ]
+    return draw_charts([predicted_figure(cells, said="")] if cells else [], row_height_in=4.6)
 
 
 def _coverage(axes: Axes, scores: Sequence[SplitScore]) -> None:
@@ -127,7 +112,7 @@ def _coverage(axes: Axes, scores: Sequence[SplitScore]) -> None:
     axes.set_yticks(range(len(scores)), [score.split for score in scores])
     axes.invert_yaxis()
     axes.set_xlabel("measurements within the interval in %")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _few_shot(axes: Axes, scores: Sequence[FewShotScore]) -> None:
@@ -141,4 +126,4 @@ def _few_shot(axes: Axes, scores: Sequence[FewShotScore]) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("measurements")
     axes.set_ylabel("mean regret in %")
-    axes.legend(frameon=False)
+    axes.legend()

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("farm.cli.imports:import_", "Put measurements made elsewhere into the store."),
     "origins": ("farm.cli.origins:origins", "List whose measurements the store has."),
     "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
+    "plot": ("farm.cli.plot:plot", "Draw a sweep: lines, bars, maps, fronts, series, predictions."),
     "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
     "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
     "predict": ("farm.cli.predict:predict", "Predict the step times of a file of configurations."),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from farm.core.spec import BatchSplit, OperatorPlacement
 from farm.figures.cell_configuration import CellConfiguration
 from farm.figures.display import bit_rate, count, duration, percent
 
@@ -19,7 +20,7 @@ class CellAxis:
 
     `attribute`: of a configuration. `key` writes a value for an address, `write` for people.
     `is_of_network`: one machine is the same at every value of it. `is_number`: charts may be drawn
-    along it.
+    along it. `unsaid`: the values that go without saying in a name.
     """
 
     name: str
@@ -29,6 +30,7 @@ class CellAxis:
     key: Callable[[Value], str]
     is_of_network: bool = False
     is_number: bool = False
+    unsaid: frozenset[Value] = frozenset()
 
     def read(self, configuration: CellConfiguration) -> Value:
         """Return the value of a configuration."""
@@ -39,6 +41,12 @@ class CellAxis:
         """Write a value so that it says what it is of, as in the name of a line."""
         text = self.write(value)
         return text if isinstance(value, str) else f"{self.title.lower()} {text}"
+
+
+def named_together(axes: Sequence[CellAxis], values: Sequence[Value]) -> str:
+    """Name a place on some axes by what does not go without saying."""
+    both = zip(axes, values, strict=True)
+    return ", ".join(axis.named(value) for axis, value in both if value not in axis.unsaid)
 
 
 def places_of(
@@ -71,6 +79,14 @@ def _text(value: Value) -> str:
 
 def _or_none(value: Value) -> str:
     return "none" if value is None else str(value)
+
+
+def _training_pass(value: Value) -> str:
+    return _text(value).replace("_", " + ")
+
+
+def _network(value: Value) -> str:
+    return "usual" if value is None else str(value)
 
 
 def _spoken(value: Value) -> str:
@@ -171,7 +187,7 @@ AXES: tuple[CellAxis, ...] = (
         name="pass",
         title="Pass",
         attribute="training_pass",
-        write=lambda value: _text(value).replace("_", " + "),
+        write=_training_pass,
         key=_text,
     ),
     CellAxis(
@@ -181,6 +197,7 @@ AXES: tuple[CellAxis, ...] = (
         write=_whole,
         key=_COUNT,
         is_number=True,
+        unsaid=frozenset({0}),
     ),
     CellAxis(
         name="server_placement",
@@ -188,6 +205,7 @@ AXES: tuple[CellAxis, ...] = (
         attribute="server_placement",
         write=_or_none,
         key=_or_none,
+        unsaid=frozenset({None}),
     ),
     CellAxis(
         name="replicas_per_rank",
@@ -196,6 +214,7 @@ AXES: tuple[CellAxis, ...] = (
         write=_whole,
         key=_COUNT,
         is_number=True,
+        unsaid=frozenset({1}),
     ),
     CellAxis(
         name="steps_between_averages",
@@ -204,20 +223,29 @@ AXES: tuple[CellAxis, ...] = (
         write=_whole,
         key=_COUNT,
         is_number=True,
+        unsaid=frozenset({1}),
     ),
-    CellAxis(name="placement", title="Placement", attribute="placement", write=_text, key=_text),
+    CellAxis(
+        name="placement",
+        title="Placement",
+        attribute="placement",
+        write=_text,
+        key=_text,
+        unsaid=frozenset({OperatorPlacement.SOFT.value}),
+    ),
     CellAxis(
         name="batch_split",
         title="Batch split",
         attribute="batch_split",
         write=_spoken,
         key=_text,
+        unsaid=frozenset({BatchSplit.EVEN.value}),
     ),
     CellAxis(
         name="network",
         title="Network",
         attribute="interface",
-        write=lambda value: "usual" if value is None else str(value),
+        write=_network,
         key=_text,
         is_of_network=True,
     ),

@@ -18,6 +18,11 @@ from farm.figures.sweep_table import CellLine, SweepTable
 Place = tuple[Value, ...]
 
 
+def tells_work(axis: CellAxis) -> bool:
+    """Whether one machine shares it with a gang: not the strategy, the network or the length."""
+    return not axis.is_of_network and axis not in (STRATEGY, LENGTH)
+
+
 @dataclass(slots=True)
 class Group:
     """`rest`: what its cells share, in the order of the other axes. `cells` by where they stand.
@@ -56,12 +61,7 @@ class Groups:
     ) -> None:
         self._shown = shown
         self.rest = [axis for axis in table.axes if axis not in shown]
-        # What one machine shares with a gang: not the strategy, the network or how long it takes.
-        self._common = [
-            i
-            for i, axis in enumerate(self.rest)
-            if not axis.is_of_network and axis not in (STRATEGY, LENGTH)
-        ]
+        self._common = [i for i, axis in enumerate(self.rest) if tells_work(axis)]
         at = {axis.name: position for position, axis in enumerate(table.axes)}
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
         self._singles: dict[Place, list[CellLine]] = {}

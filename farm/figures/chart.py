@@ -17,7 +17,8 @@ _MOST_COUNTED = 8
 class Mark:
     """One point; `low` to `high` is its interval, None where nothing tells it.
 
-    `is_solid`: it was measured; what is predicted is hollow. `note`: said of it, in one line.
+    `is_solid`: what is predicted is hollow, and so is a cell that another beats in everything.
+    `note`: said of it, in one line.
     """
 
     x: float
@@ -30,11 +31,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Marks in the order in which a line joins them, unless `is_joined` is False."""
+    """Marks in the order in which a line joins them, unless `is_joined` is False.
+
+    `has_dots` False: a line through the marks and nothing else, as a fit or a limit is. `style`:
+    the number of its look, where it is not its place among the series.
+    """
 
     name: str
     marks: Sequence[Mark]
     is_joined: bool = True
+    has_dots: bool = True
+    style: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,9 @@ def _round_steps(low: float, high: float) -> list[float]:
 def _powers(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    if len(found) < 2:  # so short an axis would have one number, from which nothing can be read
+        between = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+        found = [m * 10.0**p for p in powers for m in between if low <= m * 10.0**p <= high]
     if len(found) > 2 * _TICKS:
         found = [10.0**p for p in powers if low <= 10.0**p <= high]
     return found[:: math.ceil(len(found) / (2 * _TICKS))] if found else [low, high]

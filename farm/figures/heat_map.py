@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.figures.cell_axes import CellAxis, Value
+from farm.figures.cell_axes import CellAxis, Value, named_together
 from farm.figures.cell_groups import Groups
 from farm.figures.display import MISSING
 from farm.figures.sweep_choice import Choice
@@ -206,7 +206,7 @@ def _held_to(axis: CellAxis, table: SweepTable, choice: Choice, most: int) -> li
 
 
 def _held(rest: Sequence[Value], axes: Sequence[CellAxis]) -> str:
-    return ", ".join(axis.named(value) for axis, value in zip(axes, rest, strict=True))
+    return named_together(axes, rest)
 
 
 def _left_out(

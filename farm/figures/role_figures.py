@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farm.figures.job_figures import quantity_of
+from farm.figures.step_figures import STEP_TIME
 from farm.figures.timelines import Line, Shade, Timeline
 from farm.store.role_series import SERVING, TRAINING, RoleSeries
 
@@ -25,8 +26,10 @@ def _key(metric: str) -> str:
 ROLE_CHART_KEYS = tuple(_key(metric) for metric in _METRICS)
 
 
-def role_timelines(roles: Sequence[RoleSeries], *, shades: Sequence[Shade]) -> list[Timeline]:
-    """Return a chart for each metric that was told by role."""
+def role_timelines(
+    roles: Sequence[RoleSeries], *, over: Sequence[Line] = (), shades: Sequence[Shade]
+) -> list[Timeline]:
+    """Return a chart for each metric that was told by role. `over`: the steps, laid over them."""
     found = []
     for metric in _METRICS:
         lines = [
@@ -35,11 +38,13 @@ def role_timelines(roles: Sequence[RoleSeries], *, shades: Sequence[Shade]) -> l
             if any(value is not None for _, value in role.metrics.get(metric, ()))
         ]
         if lines:
-            found.append(_timeline(metric, lines, shades))
+            found.append(_timeline(metric, lines, over, shades))
     return found
 
 
-def _timeline(metric: str, lines: Sequence[Line], shades: Sequence[Shade]) -> Timeline:
+def _timeline(
+    metric: str, lines: Sequence[Line], over: Sequence[Line], shades: Sequence[Shade]
+) -> Timeline:
     quantity = quantity_of(metric)
     most = [
         f"{line.name} at most {quantity.write(max(v for _, v in line.points if v is not None))}"
@@ -48,8 +53,9 @@ def _timeline(metric: str, lines: Sequence[Line], shades: Sequence[Shade]) -> Ti
     return Timeline(
         key=_key(metric),
         title=_TITLES[metric],
-        summary="; ".join(most),
+        summary="; ".join(most) + ("; the steps of rank 0 are laid over them" if over else ""),
         quantity=quantity,
-        lines=lines,
+        lines=[*over, *lines],
+        over=STEP_TIME if over else None,
         shades=shades,
     )

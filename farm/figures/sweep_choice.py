@@ -14,18 +14,23 @@ from farm.figures.sweep_table import CellLine, SweepTable
 _T = TypeVar("_T", "Metric", CellAxis)
 
 FIXED = "at_"  # before the name of an axis: hold it at a value
-OPTIONS = ("metric", "x", "y", "along")
+OPTIONS = ("metric", "x", "y", "along", "by")
 QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in AXES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A value of a cell that can be mapped, and how it is written."""
+    """A value of a cell that can be mapped, and how it is written.
+
+    `time_power`: it is proportional to the step time (1), to its inverse (-1), or to neither (0),
+    which tells how uncertain it is.
+    """
 
     name: str
     title: str
     read: Callable[[CellLine], float | None]
     write: Callable[[float | None], str]
+    time_power: int = 1
 
 
 METRICS: tuple[Metric, ...] = (
@@ -35,6 +40,7 @@ METRICS: tuple[Metric, ...] = (
         title="Examples/s",
         read=lambda c: c.throughput_examples_per_s,
         write=count,
+        time_power=-1,
     ),
     Metric(
         name="time_per_epoch",
@@ -47,6 +53,7 @@ METRICS: tuple[Metric, ...] = (
         title="Scaling efficiency",
         read=lambda c: c.efficiency_ratio,
         write=percent,
+        time_power=-1,
     ),
     Metric(name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars),
     Metric(
@@ -54,6 +61,7 @@ METRICS: tuple[Metric, ...] = (
         title="95 % interval",
         read=lambda c: c.statistics.half_width_ratio,
         write=plus_minus,
+        time_power=0,
     ),
 )
 
@@ -76,14 +84,16 @@ SORTS: Mapping[str, Callable[[CellLine], Value]] = {
 class Choice:
     """`x` and `y`: of the heat map, None where the sweep varies too little; `along`: of the charts.
 
-    `fixed`: the values that other axes are held at, by name; of the rest everything is shown.
-    `given`: the parameters that were in the address, to keep them in links.
+    `by`: what tells bars, or lines, apart; None: what suits. `fixed`: the values that other axes
+    are held at, by name; of the rest everything is shown. `given`: the parameters that were in the
+    address, to keep them in links.
     """
 
     metric: Metric
     x: CellAxis | None
     y: CellAxis | None
     along: CellAxis | None
+    by: CellAxis | None = None
     fixed: Mapping[str, Value] = field(default_factory=dict)
     sort: str | None = None
     is_descending: bool = False
@@ -141,6 +151,7 @@ def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
         x=x,
         y=y,
         along=_named("along", given, numbers) or first,
+        by=_named("by", given, varying),
         fixed=fixed,
         sort=sort,
         is_descending=given.get("sort", "").startswith("-"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = ("s", "o", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("--", "-", (0, (6, 1.5)), "-.", ":", (0, (3, 1)), (0, (1, 1)))
+FORMS = ("png", "svg", "pdf")
 _DPI = 160
 # Any, since matplotlib's own type would list its six hundred names.
 _STYLE: Any = {
@@ -42,6 +44,14 @@ _STYLE: Any = {
 }
 
 
+def require() -> None:
+    """Raise FarmError where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise FarmError(
+            "figures need matplotlib: pip install 'benchfarm[plot]' (matplotlib is absent)"
+        )
+
+
 @contextmanager
 def panels(
     rows: int, columns: int, *, width_in: float = 7.2, row_height_in: float = 2.6
@@ -51,32 +61,36 @@ def panels(
     Raises:
         FarmError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise FarmError(
-            "figures need matplotlib: pip install 'benchfarm[plot]' (matplotlib is absent)"
-        ) from None
+    require()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(_STYLE):
         # No pyplot: its figures live on until they are closed, and it looks for a display.
         figure = Figure(figsize=(width_in, row_height_in * rows), layout="constrained")
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as NAME.png and NAME.svg; return the paths. Equal figures are equal files."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    for path in (png, svg):
+def save(
+    figure: Figure, folder: Path, name: str, *, forms: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write a figure as NAME.png and so on; return the paths. Equal figures are equal files."""
+    paths = [folder / f"{name}.{form}" for form in forms]
+    for path in paths:
         path.write_bytes(file_of(figure, path.suffix[1:]))
-    return [png, svg]
+    return paths
 
 
 def file_of(figure: Figure, form: str) -> bytes:
-    """Return the content of a file of that form: "png" or "svg"."""
+    """Return the content of a file of that form, one of FORMS."""
     import matplotlib as mpl
 
-    metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+    # What tells when and by what it was made would make equal figures different files.
+    metadata: dict[str, None] = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }[form]
     content = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(content, format=form, dpi=_DPI, metadata=metadata)

@@ -109,6 +109,11 @@ def load(
     return by_hardware(observed_rows(session, which))
 
 
+def load_sweep(session: Session, sweep_id: int) -> dict[str | None, Loaded]:
+    """Return what the jobs of a sweep have measured, as `load` does."""
+    return by_hardware(observed_rows(session, Filter(sweep_id=sweep_id)))
+
+
 def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
     """Return what rows of `observed_rows` say by fingerprint, as `load` does."""
     groups: dict[str | None, list[Row[Any]]] = {}

@@ -17,6 +17,11 @@ def significant(value: float | None) -> str:
     return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
 
 
+def whole(count: int) -> str:
+    """Write a count, thousands apart: 9 610."""
+    return f"{count:,}".replace(",", " ")
+
+
 def ms(seconds: float | None) -> str:
     """Write seconds as milliseconds, without the unit."""
     return MISSING if seconds is None else significant(seconds * 1000)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -17,6 +19,7 @@ from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.test_web_sweep_page import add_measured, grid, page_of
 from tests.web_client import client_of
+from web import paper
 from web.svg_file import POLICY
 
 
@@ -91,7 +94,7 @@ def test_more_rows_than_one_part_are_all_written(client: FlaskClient, engine: sa
     assert [row["repetition"] for row in told] == list(range(1005))
 
 
-@pytest.mark.parametrize("name", ["map", "time", "efficiency", "cost", "cost-time"])
+@pytest.mark.parametrize("name", ["map", "time", "efficiency", "cost", "cost-time", "bars"])
 def test_every_chart_is_a_file_of_its_own(client: FlaskClient, sweep_id: int, name: str) -> None:
     page = page_of(client, f"/sweeps/{sweep_id}")
     assert f'href="/sweeps/{sweep_id}/charts/{name}.svg"' in page
@@ -100,6 +103,31 @@ def test_every_chart_is_a_file_of_its_own(client: FlaskClient, sweep_id: int, na
     assert answer.headers["Content-Security-Policy"] == POLICY
     svg = ElementTree.fromstring(answer.get_data())
     assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("name", ["map", "time", "bars"])
+def test_charts_are_pictures_for_paper_too(client: FlaskClient, sweep_id: int, name: str) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plot")
+    page = page_of(client, f"/sweeps/{sweep_id}")
+    assert f'href="/sweeps/{sweep_id}/charts/{name}.png"' in page
+    answer = client.get(f"/sweeps/{sweep_id}/charts/{name}.png")
+    assert (answer.status_code, answer.content_type) == (200, "image/png")
+    assert answer.headers["Content-Disposition"].endswith(f'-{name}.png"')
+    assert answer.get_data().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_no_picture_is_offered(
+    client: FlaskClient, sweep_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    paper.can_draw.cache_clear()
+    try:
+        assert ".png" not in page_of(client, f"/sweeps/{sweep_id}")
+        answer = client.get(f"/sweeps/{sweep_id}/charts/map.png")
+        assert answer.status_code == 404
+        assert "benchfarm[plot]" in html.unescape(answer.get_data(as_text=True))
+    finally:
+        paper.can_draw.cache_clear()
 
 
 def test_a_chart_follows_the_choice_of_the_page(client: FlaskClient, sweep_id: int) -> None:
@@ -116,6 +144,7 @@ def test_a_chart_follows_the_choice_of_the_page(client: FlaskClient, sweep_id: i
         "/sweeps/1/export.xlsx",
         "/sweeps/1/export.",
         "/sweeps/1/charts/nothing.svg",
+        "/sweeps/1/charts/nothing.png",
         "/sweeps/x/export.csv",
     ],
 )

@@ -35,6 +35,7 @@ RULES: dict[str, set[str]] = {
         "farm.store",
         *STORE,
     },
+    "farm.figures.job_reading": {"farm.core", "farm.figures", "farm.store", *STORE},
     "farm.plotting": {"farm.core", "farm.errors", "farm.figures", "matplotlib"},
     "farm.studies": {
         *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "farm.importers"),

@@ -12,8 +12,9 @@ from werkzeug.datastructures import MultiDict
 
 from farm.figures.chart import Figure
 from farm.figures.heat_map import heat_map
+from farm.figures.metric_lines import MOST_LINES, MOST_PLACES
 from farm.figures.sweep_choice import in_order, read_choice
-from farm.figures.sweep_figures import MOST_LINES, MOST_PLACES, figures_of
+from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
 from tests.sweep_cells import cell, table
 from web.svg_file import POLICY, STYLE, figure_file, map_file
@@ -22,7 +23,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def _figures(of: SweepTable, **query: str) -> dict[str, Figure]:
-    return figures_of(of, read_choice(MultiDict(query), of))
+    found = figures_of(of, read_choice(MultiDict(query), of))
+    return {name: one for name, one in found.items() if isinstance(one, Figure)}
 
 
 def _lines(figure: Figure) -> dict[str, list[tuple[float, float]]]:
@@ -140,10 +142,13 @@ def test_without_prices_there_is_no_cost_and_without_times_nothing() -> None:
 def test_cost_and_time_are_held_against_each_other() -> None:
     figure = _figures(SCALING)["cost-time"]
     assert _lines(figure) == {
+        "Pareto front, its cells solid": [(0.2, 10.0)],
         "world size 2": [(0.2, 10.0), (0.2, 10.0)],
         "world size 4": [(0.4, 10.0), (0.4, 10.0)],
     }
-    assert not any(one.is_joined for one in figure.series)
+    front, *sizes = figure.series
+    assert (front.is_joined, front.has_dots) == (True, False)
+    assert not any(one.is_joined for one in sizes)
 
 
 def test_cells_are_put_in_order_and_what_is_unknown_comes_last() -> None:

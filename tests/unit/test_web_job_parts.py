@@ -11,6 +11,7 @@ from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.spec import NetworkProfile
 from farm.errors import InvalidSpec
 from farm.figures.histogram import histogram
+from farm.figures.job_reading import timed_window
 from farm.store.neighbours import Neighbour
 from farm.store.stories import Story
 from farm.store.tables import Attempt, Job, JobEvent, Rank
@@ -18,7 +19,7 @@ from tests.factories import NOW, job_spec, seconds
 from web.histogram_drawing import draw as draw_histogram
 from web.job_comparison import compare
 from web.job_network import Verdict, network_of
-from web.job_ranks import RankCard, card, chosen_ranks, timed_window, written
+from web.job_ranks import RankCard, card, chosen_ranks, written
 from web.job_shares import shares
 from web.job_story import told
 

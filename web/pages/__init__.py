@@ -18,6 +18,7 @@ from web.pages import (
     logs,
     new_sweep,
     plan,
+    prediction,
     sweep,
     sweeps,
 )
@@ -31,6 +32,7 @@ PAGES: tuple[Blueprint, ...] = (
     sweep.bp,
     exports.bp,
     accuracy.bp,
+    prediction.bp,
     job.bp,
     logs.bp,
     advice.bp,

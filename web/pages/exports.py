@@ -7,16 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
 from farm.exporting import Form
+from farm.figures.bars import Bars
+from farm.figures.chart import Figure
+from farm.figures.heat_map import HeatMap
 from farm.figures.sweep_choice import QUERY, read_choice
 from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
-from web.backend import read_session, sweep_reading
-from web.exports import drawing, measurements_file
+from web.backend import backend, read_session, sweep_reading
+from web.exports import chart_of, drawing, measurements_file
+from web.paper import can_draw, png_file
 from web.scopes import costly
 from web.svg_file import POLICY
 
@@ -55,21 +59,49 @@ def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
 @costly
 def get_chart(sweep_id: str, name: str) -> ResponseReturnValue:
     """Return a chart as a file of its own. Query: as the sweep's page takes it."""
+    chart, title, _ = _chart(sweep_id, name)
+    response = Response(drawing(chart), content_type="image/svg+xml; charset=utf-8")
+    # Opened in a browser it is a page of this server, and takes its own rules alone.
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["Content-Disposition"] = f'inline; filename="{title}-{name}.svg"'
+    return response
+
+
+@bp.get("/sweeps/<sweep_id>/charts/<name>.png")
+@costly
+def get_picture(sweep_id: str, name: str) -> ResponseReturnValue:
+    """Return a chart as a picture for paper. Query: as the sweep's page takes it.
+
+    It takes a second or two, once for each state of the sweep.
+    """
+    if not can_draw():
+        raise NotFound("pictures need matplotlib: pip install 'benchfarm[plot]'")
+    chart, title, token = _chart(sweep_id, name)
+    key = (sweep_id, name, *sorted(request.args.items()))
+    content, _ = backend().papers.of(
+        key, lambda _: (png_file(chart), token), is_good=lambda made: made.value[1] is token
+    )
+    response = Response(content, content_type="image/png")
+    response.headers["Content-Disposition"] = f'inline; filename="{title}-{name}.png"'
+    return response
+
+
+def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, object]:
+    """Return a chart, the name of its sweep as files have it, and what tells the cells apart.
+
+    Raises:
+        NotFound: there is no such sweep, or no such chart of it.
+    """
     args = params.query(*QUERY)
     number = params.row_id("sweep", sweep_id)
     with read_session() as session:
         sweep_summary(session, number)
         sweep_name = find_sweep(session, str(number)).name
         table = sweep_reading(session, number).table
-    text = drawing(table, read_choice(args, table), name)
-    if text is None:
+    chart = chart_of(table, read_choice(args, table), name)
+    if chart is None:
         raise NotFound(f"chart {name[:40]!r}: this sweep has none, or nothing to draw in it yet")
-    response = Response(text, content_type="image/svg+xml; charset=utf-8")
-    # Opened in a browser it is a page of this server, and takes its own rules alone.
-    response.headers["Content-Security-Policy"] = POLICY
-    file_name = f"{_file_name(number, sweep_name)}-{name}.svg"
-    response.headers["Content-Disposition"] = f'inline; filename="{file_name}"'
-    return response
+    return chart, _file_name(number, sweep_name), table.token
 
 
 def _file_name(number: int, name: str) -> str:

@@ -16,7 +16,7 @@ from farm.core.lifecycle import SweepState
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
-from farm.figures.sweep_table import CellLine, SweepTable
+from farm.figures.sweep_table import CellLine, CellState, SweepTable
 from farm.store.agents import live_agent_count
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -114,6 +114,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         table=table,
         choice=choice,
         metrics=METRICS,
+        series_job_id=_first_gang(table),
         pictures=pictures_of(backend().pictures, number, table, choice, is_busy=is_busy),
         cells=cells,
         cell_count=len(lines),
@@ -217,6 +218,16 @@ def _cell_rows(session: Session, lines: Sequence[CellLine], table: SweepTable) -
         also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
         rows.append(CellRow(line, f"{kind}: {why.reason or 'no reason'}" if why else None, also))
     return rows
+
+
+def _first_gang(table: SweepTable) -> int | None:
+    """Return the first measured job of several machines, whose page has series by role."""
+    gangs = (
+        line.first_job_id
+        for line in table.lines
+        if line.state is CellState.MEASURED and not line.configuration.is_one_machine
+    )
+    return min(gangs, default=None)
 
 
 def _columns(table: SweepTable) -> Mapping[str, bool]:

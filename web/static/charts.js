@@ -26,7 +26,11 @@
   // What a series is drawn in: a colour of the style sheet by its name, or by its number.
   function painted(trace) {
     const tone = colour(trace.meta.tone || `s${trace.meta.style}`);
-    if (trace.type === "bar") return { ...trace, marker: { color: tone } };
+    if (trace.type === "bar") {
+      // Upon the bar, whose own colour would hide it.
+      const error = trace.error_x && { ...trace.error_x, color: colour("ink"), thickness: 1.3, width: 3 };
+      return { ...trace, marker: { color: tone }, error_x: error };
+    }
     if (trace.mode === "text") return { ...trace, textfont: { color: colour("ink") } };
     return {
       ...trace,

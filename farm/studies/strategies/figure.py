@@ -5,43 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.plotting.look import COLOURS, panels
+from farm.figures.bars import Bars, BarSeries
+from farm.figures.chart import Axis, Mark
+from farm.figures.display import duration, percent
+from farm.plotting.bars import draw_bars
 from farm.studies.strategies.rows import StrategyRow
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROW_HEIGHT_IN = 0.24
-# Column, title and factor to the unit of the title. By role, as the table beside it.
-_PANELS = (
-    ("step_time_s", "step time (ms)", 1000.0),
-    ("idle_ratio", "idle (% of a step)", 100.0),
-    ("accuracy", "accuracy after an epoch (%)", 100.0),
-)
+# By role, as the table beside it.
+_PANELS = {
+    "step_time_s": Axis(title="step time", write=duration),
+    "idle_ratio": Axis(title="idle, of a step", write=percent),
+    "accuracy": Axis(title="accuracy after an epoch", write=percent),
+}
 
 
 def draw_strategies(rows: Sequence[StrategyRow]) -> Figure:
     """Draw a bar for each configuration, with the least and the most of its runs."""
-    height_in = 0.7 + _ROW_HEIGHT_IN * len(rows)
-    with panels(1, len(_PANELS), row_height_in=height_in, width_in=9.0) as (figure, axes):
-        for index, (axis, (column, title, factor)) in enumerate(zip(axes, _PANELS, strict=True)):
-            _bars(axis, rows, column, factor)
-            axis.set_title(title)
-            axis.set_yticks(range(len(rows)))
-            names = [f"{row.strategy}, {row.setting}" for row in rows] if index == 0 else []
-            axis.set_yticklabels(names or [""] * len(rows))
-            axis.invert_yaxis()
-            axis.grid(visible=False, axis="y")
-    return figure
+    shown = [_bars(rows, column, axis) for column, axis in _PANELS.items()]
+    return draw_bars(shown, columns=len(shown), is_lying=True)
 
 
-def _bars(axis: Axes, rows: Sequence[StrategyRow], column: str, factor: float) -> None:
-    for place, row in enumerate(rows):
-        middle, ends = row.median_of(column), row.span_of(column)
-        if middle is None or ends is None:
-            continue
-        spread = [[factor * (middle - ends[0])], [factor * (ends[1] - middle)]]
-        colour = COLOURS[1] if row.gang.world_size > 1 else COLOURS[0]
-        axis.barh(place, factor * middle, color=colour, height=0.7)
-        axis.errorbar(factor * middle, place, xerr=spread, color=COLOURS[2], fmt="none")
+def _bars(rows: Sequence[StrategyRow], column: str, axis: Axis) -> Bars:
+    kinds = {"one machine": False, "several machines": True}
+    return Bars(
+        title=axis.title,
+        summary="the median of the runs, from their least to their most",
+        x="strategy",
+        y=axis,
+        groups=[f"{row.strategy}, {row.setting}" for row in rows],
+        series=[
+            BarSeries(
+                name=name,
+                marks=[
+                    _mark(row, column, place) if (row.gang.world_size > 1) is is_gang else None
+                    for place, row in enumerate(rows)
+                ],
+            )
+            for name, is_gang in kinds.items()
+        ],
+    )
+
+
+def _mark(row: StrategyRow, column: str, place: int) -> Mark | None:
+    middle, ends = row.median_of(column), row.span_of(column)
+    if middle is None or ends is None:
+        return None
+    return Mark(x=float(place), y=middle, low=ends[0], high=ends[1])

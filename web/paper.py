@@ -1,0 +1,64 @@
+"""Charts of a sweep as pictures for paper, drawn by matplotlib in a process of its own.
+
+Its styles are settings of a whole process, so that two threads would draw in each other's; and to
+load it takes a second in which nothing else would be answered.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import threading
+from http import HTTPStatus
+
+from farm.aside import run_aside
+from farm.figures.bars import Bars
+from farm.figures.chart import Figure
+from farm.figures.heat_map import HeatMap
+from web.errors import Refused
+
+# One at a time: each needs a processor, and 100 MB.
+_drawing = threading.Lock()
+_TURN_LIMIT_S = 10.0  # who waits longer than this holds a thread that others want
+_DRAWING_LIMIT_S = 60.0
+
+
+@functools.cache
+def can_draw() -> bool:
+    """Tell whether matplotlib is installed here."""
+    try:
+        return importlib.util.find_spec("matplotlib") is not None
+    except ValueError:  # it was taken away from this process
+        return False
+
+
+def png_file(shown: Figure | Bars | HeatMap) -> bytes:
+    """Return a chart as a PNG, after those that were asked for before.
+
+    Raises:
+        Refused: these take too long; ask again.
+    """
+    if not _drawing.acquire(timeout=_TURN_LIMIT_S):
+        raise Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "other pictures are being drawn: ask again in a minute",
+            headers={"Retry-After": "60"},
+        )
+    try:
+        return run_aside(_png, shown, limit_s=_DRAWING_LIMIT_S)
+    finally:
+        _drawing.release()
+
+
+def _png(shown: Figure | Bars | HeatMap) -> bytes:
+    # Imported in that process alone.
+    from farm.plotting.bars import draw_bars
+    from farm.plotting.charts import draw_charts
+    from farm.plotting.heat_maps import draw_map
+    from farm.plotting.look import file_of
+
+    if isinstance(shown, HeatMap):
+        return file_of(draw_map(shown), "png")
+    if isinstance(shown, Bars):
+        return file_of(draw_bars([shown]), "png")
+    return file_of(draw_charts([shown], columns=1), "png")
