@@ -178,8 +178,9 @@ def _choice(given: Mapping[str, str], held: Sequence[str], table: SweepTable) ->
     """
     from farm.figures.sweep_choice import read_choice
 
+    asked = {**given, **_held(held, table)}
     try:
-        return read_choice({**given, **_held(held, table)}, table)
+        return read_choice(asked, table)
     except InvalidSpec as error:
         option = _OPTIONS.get(error.field) or f"--at {error.field.removeprefix(_FIXED)}"
         expected = error.expected.replace("than x", "than --over")

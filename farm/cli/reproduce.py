@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import as_file
 from importlib.util import find_spec
@@ -166,14 +167,24 @@ def _run(study: Study, planned: Plan, loaded: Settings) -> None:
 def _farm(
     study: Study, loaded: Settings, signals: StopSignals
 ) -> AbstractContextManager[EmbeddedFarm]:
-    """Return the farm that the study asks for, not yet started."""
+    """Return the farm that the study asks for, not yet started.
+
+    Raises:
+        FarmError: it asks for agents on this machine, which has fewer cores.
+    """
     from farm.cli.lab_farm import lab_farm
     from farm.embedded.farm import EmbeddedFarm
 
     if isinstance(study.place, LabHosts):
         return lab_farm(loaded, signals, hosts=study.place.count)
-    to_stderr(f"starting a farm with {study.place.count} agents in {loaded.home}")
-    return EmbeddedFarm(loaded, agents=study.place.count, signals=signals, report=to_stderr)
+    count, core_count = study.place.count, len(os.sched_getaffinity(0))
+    if core_count < count:
+        raise FarmError(
+            f"study '{study.name}' needs {count} cores, one for each agent, and this machine lets"
+            f" it have {core_count}"
+        )
+    to_stderr(f"starting a farm with {count} agents in {loaded.home}")
+    return EmbeddedFarm(loaded, agents=count, signals=signals, report=to_stderr)
 
 
 def begin(engine: sa.Engine, planned: Plan) -> int:

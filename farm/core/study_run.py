@@ -20,6 +20,9 @@ class StudyRun:
 
     `training_loss` and `test_loss` are rank 0's at the end. `cpu_ratio` and `resident_bytes` are
     those of the ranks that train; `server_...` of the ranks that only serve, on average over them.
+    Where servers run beside ranks that train, `resident_bytes` is that of both together,
+    `worker_resident_bytes` and `server_resident_bytes` of either. `largest_wire_bytes_per_step` is
+    `wire_bytes_per_step` of the rank that sends most, of those that train.
 
     What came after the first study has a default, and may be absent from a file.
     """
@@ -82,3 +85,6 @@ class StudyRun:
     server_resident_bytes: int | None = None
     server_rx_bytes_per_s: float | None = None
     server_tx_bytes_per_s: float | None = None
+    training_pass: str | None = None
+    worker_resident_bytes: int | None = None
+    largest_wire_bytes_per_step: float | None = None

@@ -1,11 +1,12 @@
 """Cells of a sweep that differ in nothing but the axes that are looked along. Pure.
 
-One machine is part of every gang's picture: the same work on it is where a line of world sizes
-begins, and it is the same on every network.
+One machine is part of every gang's picture: the same work on it, by the same framework, is where a
+line of world sizes begins, and it is the same on every network.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from farm.figures.cell_axes import LENGTH, STRATEGY, CellAxis, Value, order
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_table import CellLine, SweepTable
+from farm.registry import catalogue
 
 Place = tuple[Value, ...]
 
@@ -66,7 +68,7 @@ class Groups:
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
         self._singles: dict[Place, list[CellLine]] = {}
         found: dict[Place, Group] = {}
-        of_gangs: set[Place] = set()
+        of_gangs: set[tuple[Place, str]] = set()
         for line, full in choice.admitted(table):
             key, place = key_of(full), place_of(full)
             if is_on_number and place[0] is None:
@@ -79,9 +81,14 @@ class Groups:
                 self._singles.setdefault(self._part(key), []).append(line)
             else:
                 group.has_gang = True
-                of_gangs.add(self._part(key))
+                of_gangs.add((self._part(key), _framework(line)))
         # One machine alone is no picture of its own where a gang's begins with it.
-        kept = (g for g in found.values() if g.has_gang or self._part(g.rest) not in of_gangs)
+        kept = (
+            group
+            for group in found.values()
+            if group.has_gang
+            or any((self._part(group.rest), of) not in of_gangs for of in _frameworks(group))
+        )
         self.found = sorted(kept, key=lambda group: [order(value) for value in group.rest])
 
     def largest(self, count: int) -> list[Group]:
@@ -98,11 +105,11 @@ class Groups:
         `values`: by name, of the shown axes, those at which one machine is to stand.
         """
         cells = dict(group.cells)
-        singles = (
-            self._singles.get(self._part(group.rest), ())
-            if group.has_gang
-            else tuple(group.cells.values())
-        )
+        singles: Sequence[CellLine] = tuple(group.cells.values())
+        if group.has_gang:
+            own = _frameworks(group)
+            same = self._singles.get(self._part(group.rest), ())
+            singles = [line for line in same if _framework(line) in own]
         for line in singles:
             for place in self._places(line, values):
                 cells.setdefault(place, line)
@@ -118,6 +125,21 @@ class Groups:
                 for axis in self._shown
             )
         )
+
+
+def _frameworks(group: Group) -> set[str]:
+    return {_framework(line) for line in group.cells.values()}
+
+
+def _framework(line: CellLine) -> str:
+    """Return what its strategy trains with; of one that is not registered, TensorFlow."""
+    return _framework_of(line.configuration.strategy)
+
+
+@functools.cache
+def _framework_of(strategy: str) -> str:
+    facts = catalogue().strategies.get(strategy)
+    return "tensorflow" if facts is None else facts.framework
 
 
 def _part_of(at: Mapping[str, int], axes: Sequence[CellAxis]) -> Callable[[Place], Place]:

@@ -67,7 +67,7 @@ def _without_empty(shown: HeatMap) -> HeatMap:
     empty += [name for i, name in enumerate(shown.columns) if i not in columns]
     if not empty or not rows:
         return shown
-    said = f"{', '.join(empty)}: no such cell"
+    said = f"{', '.join(empty)}: no cell at what is held"
     return dataclasses.replace(
         shown,
         columns=[shown.columns[i] for i in columns],

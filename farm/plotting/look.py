@@ -39,6 +39,8 @@ _STYLE: Any = {
     "legend.frameon": False,
     "figure.facecolor": "white",
     "svg.fonttype": "none",
+    # Names are those that users gave, and no formulas.
+    "text.parse_math": False,
     # Equal figures are equal files, or every page would change with every run.
     "svg.hashsalt": "benchfarm",
 }

@@ -15,6 +15,7 @@ from farm.core.means import mean
 from farm.core.study_run import StudyRun
 from farm.store.jobs import retry_job
 from farm.store.result_tables import EpochRow, MeasurementRow
+from farm.store.study_roles import memory_by_role
 from farm.store.tables import Agent, Job, Rank, Sweep
 
 _OVER_WITHOUT_RESULT = (JobState.FAILED, JobState.CANCELLED)
@@ -62,10 +63,16 @@ def study_runs(session: Session, sweep_id: int) -> list[StudyRun]:
         .order_by(Job.id)
     ).all()
     gangs, last_epochs = _gangs(session, sweep_id), _last_epochs(session, sweep_id)
-    return [
-        _run(row, job, gangs.get(row.attempt_id or 0, []), last_epochs.get(row.attempt_id or 0))
-        for row, job in rows
-    ]
+    runs = []
+    for row, job in rows:
+        gang = gangs.get(row.attempt_id or 0, [])
+        run = _run(row, job, gang, last_epochs.get(row.attempt_id or 0))
+        training, serving = memory_by_role(session, row, [rank for rank, _ in gang])
+        serving = run.server_resident_bytes if serving is None else serving
+        runs.append(
+            dataclasses.replace(run, worker_resident_bytes=training, server_resident_bytes=serving)
+        )
+    return runs
 
 
 def _gangs(session: Session, sweep_id: int) -> dict[int, list[Row[Rank, Agent]]]:
@@ -112,6 +119,12 @@ def _run(
         "attempt_count": job.attempt_count,
         "flags": tuple(sorted({flag["kind"] for flag in row.flags})),
         "wire_bytes_per_step": mean(_wire_bytes_per_step(rank.ended) for rank, _ in gang),
+        "largest_wire_bytes_per_step": max(
+            (sent for rank, _ in gang if (sent := _wire_bytes_per_step(rank.ended)) is not None),
+            default=None,
+        ),
+        # By role: see `memory_by_role`.
+        "worker_resident_bytes": None,
         "rank_0_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[:1]),
         "other_ranks_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[1:]),
         "training_loss": last_epoch.train_loss if last_epoch else None,

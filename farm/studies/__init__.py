@@ -1,7 +1,18 @@
-"""The studies that `farm reproduce` repeats. To add one: its file, and its line in STUDIES."""
+"""The studies that `farm reproduce` repeats. To add one: its package, and its line in STUDIES."""
 
 from farm.studies.contracts import Study
 from farm.studies.latency import LATENCY
+from farm.studies.machines import MACHINES
+from farm.studies.processes import PROCESSES
+from farm.studies.servers import SERVERS
 from farm.studies.strategies import STRATEGIES_STUDY
+from farm.studies.updates import UPDATES_STUDY
 
-STUDIES: tuple[Study, ...] = (LATENCY, STRATEGIES_STUDY)
+STUDIES: tuple[Study, ...] = (
+    MACHINES,
+    SERVERS,
+    UPDATES_STUDY,
+    PROCESSES,
+    LATENCY,
+    STRATEGIES_STUDY,
+)

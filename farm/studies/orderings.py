@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.studies.text import MISSING, table
+from farm.studies.text import MISSING, listing, table
 
 Place = Mapping[str, float | str]
 
@@ -94,15 +94,43 @@ def orderings_table(
     own: Mapping[str, Sequence[Placed]],
 ) -> str:
     """Write what both say of each ordering, and where they differ, why. Values are by name."""
-    rows, reasons = [], []
+    rows: list[list[str]] = []
+    reasons: list[tuple[int, str]] = []
     for number, ordering in enumerate(orderings, start=1):
         there = judge(ordering, published.get(ordering.of, ()))
         here = judge(ordering, own.get(ordering.of, ()))
         rows.append([f"{number}. {ordering.says}", str(there), str(here), _compared(there, here)])
         if there.holds is not None and there.holds is not here.holds:
-            reasons.append(f"{number}. {ordering.because}")
+            reasons.append((number, ordering.because))
     text = table(["ordering", "the study", "here", "agree"], rows)
-    return f"{text}\n\nWhy not:\n\n{chr(10).join(reasons)}" if reasons else text
+    return f"{text}\n\nWhy not:\n\n{_explained(reasons)}" if reasons else text
+
+
+def claims_table(
+    orderings: Sequence[Ordering], *, own: Mapping[str, Sequence[Placed]], of: str = "theory"
+) -> str:
+    """Write what our own measurements say of what is claimed, and where they do not agree, why.
+
+    For studies without published measurements. `of`: whose the claims are.
+    """
+    rows: list[list[str]] = []
+    reasons: list[tuple[int, str]] = []
+    for number, ordering in enumerate(orderings, start=1):
+        here = judge(ordering, own.get(ordering.of, ()))
+        agrees = {None: "not told", True: "yes", False: "**no**"}[here.holds]
+        rows.append([f"{number}. {ordering.says}", str(here), agrees])
+        if here.against or here.tied:
+            reasons.append((number, ordering.because))
+    text = table([f"what {of} says", "here", "agree"], rows)
+    return f"{text}\n\nWhy not, or not everywhere:\n\n{_explained(reasons)}" if reasons else text
+
+
+def _explained(reasons: Sequence[tuple[int, str]]) -> str:
+    """Write reasons after the numbers they are for; in a numbered list they would get others."""
+    numbers: dict[str, list[str]] = {}
+    for number, because in reasons:
+        numbers.setdefault(because, []).append(str(number))
+    return "\n".join(f"- {listing(found)}: {because}" for because, found in numbers.items())
 
 
 def _position(ordering: Ordering, value: float | str) -> float:

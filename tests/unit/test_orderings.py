@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from farm.studies.orderings import Ordering, Placed, Verdict, judge, orderings_table
+from farm.studies.orderings import (
+    Ordering,
+    Placed,
+    Verdict,
+    claims_table,
+    judge,
+    orderings_table,
+)
 
 DELAY = Ordering(
     says="More delay makes a step slower",
@@ -78,5 +85,36 @@ def test_the_table_says_why_sources_differ_only_where_they_do() -> None:
     assert "| 1 of 1 | 1 of 1 | yes |" in same
     assert DELAY.because not in same
     assert "| 1 of 1 | 0 of 1 | **no** |" in other
-    assert f"1. {DELAY.because}" in other
+    assert f"- 1: {DELAY.because}" in other
     assert "| - | 1 of 1 | - |" in alone
+
+
+def test_claims_without_published_values_are_held_against_our_own() -> None:
+    rising, falling = [at(0, 1.0), at(20, 2.0)], [at(0, 2.0), at(20, 1.0)]
+    agree = claims_table([DELAY], own={"step time": rising})
+    deny = claims_table([DELAY], own={"step time": falling})
+
+    assert agree.splitlines()[0] == "| what theory says | here | agree |"
+    assert agree.splitlines()[2:] == ["| 1. More delay makes a step slower | 1 of 1 | yes |"]
+    assert "| 0 of 1 | **no** |" in deny
+    assert "- 1: hosts share cores" in deny
+
+
+def test_a_claim_that_holds_here_and_there_is_explained_too() -> None:
+    values = [at(0, 1.0), at(20, 2.0), at(40, 2.5), at(80, 2.0)]
+    told = claims_table([DELAY], own={"step time": values}, of="a paper")
+
+    assert "| what a paper says |" in told
+    assert "| 2 of 3 | yes |" in told
+    assert "- 1: hosts share cores" in told
+    assert "| - | not told |" in claims_table([DELAY], own={})
+
+
+def test_a_reason_that_holds_for_several_orderings_is_written_once_with_their_numbers() -> None:
+    rising, falling = [at(0, 1.0), at(20, 3.0)], [at(0, 3.0), at(20, 1.0)]
+
+    text = orderings_table(
+        [DELAY, DELAY], published={"step time": rising}, own={"step time": falling}
+    )
+
+    assert text.endswith(f"Why not:\n\n- 1 and 2: {DELAY.because}")

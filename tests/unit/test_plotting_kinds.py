@@ -110,7 +110,7 @@ def test_rows_without_a_cell_at_what_is_held_are_left_out_and_named() -> None:
     assert shown is not None
     [ax] = draw_map(shown).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["mwms_ring"]
-    assert "ps_sync: no such cell" in " ".join(ax.get_title(loc="left").split())
+    assert "ps_sync: no cell at what is held" in " ".join(ax.get_title(loc="left").split())
 
 
 def series(*, over: bool = True) -> Timeline:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _POLL_S = 0.05
+# Where somebody is lost: the others find out anyway, by silence.
 _LAST_WORD_LIMIT_S = 1.0
 
 
@@ -99,7 +100,9 @@ class SessionGang:
             if time.monotonic() > deadline:
                 break
             time.sleep(_POLL_S)
-        self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S)
+        # A server waits for this word, which takes several round trips, and misses who is silent.
+        is_lost = self._beats.problem() is not None
+        self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S if is_lost else EXIT_BARRIER_TIMEOUT_S)
 
     def _counters(self, keeper_device: str) -> Counters:
         return Counters(self._target, self._seat, keeper_device)

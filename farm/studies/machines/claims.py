@@ -1,0 +1,272 @@
+"""What is larger than what in the published table, to be asked of our own measurements too. Pure.
+
+Every ordering says something that the published table decides, and that does not rest on equal
+batch sizes or equal computers: of batches only what is small and what is large in its own source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from farm.studies.machines.cells import Cell, StepTimes
+from farm.studies.orderings import Ordering, Place, Placed
+
+# The names of values that orderings are about.
+_BY_MACHINES = "step time by machines"  # one machine's holds at every delay
+_BY_DELAY = "step time by delay"
+_BY_BATCH = "step time by batch"
+_PER_EXAMPLE = "time per example"
+_SLOWDOWN = "step time under a delay over that without"
+_TRIPS = "round trips of a step"
+_FASTEST_BY_DELAY = "fastest number of machines, none and most delay"
+_FASTEST_BY_BATCH = "fastest number of machines, small and large batch"
+
+_SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
+
+
+def values_of(source: StepTimes) -> Mapping[str, list[Placed]]:
+    """Return what the orderings compare, by name."""
+    gangs = [cell for cell in source.cells if cell.world_size > 1]
+    return {
+        _BY_MACHINES: [
+            _timed(source, cell, delay_s=delay_s)
+            for delay_s in source.delays_s
+            for batch in source.batches
+            for cell in source.beside(batch, delay_s)
+        ],
+        _BY_DELAY: [_timed(source, cell, delay_s=cell.one_way_delay_s) for cell in gangs],
+        _BY_BATCH: [_placed(cell, _place(cell)) for cell in source.cells],
+        _PER_EXAMPLE: [
+            _placed(cell, _place(cell), factor=1 / cell.global_batch_size) for cell in source.cells
+        ],
+        _SLOWDOWN: _slowdowns(source, gangs),
+        _TRIPS: _trips(source),
+        **_fastest(source),
+    }
+
+
+def _timed(source: StepTimes, cell: Cell, *, delay_s: float) -> Placed:
+    size = size_of(source, cell.global_batch_size)
+    return _placed(cell, {**_place(cell), "delay_s": delay_s, "size": size})
+
+
+def _place(cell: Cell) -> Place:
+    return {
+        "world_size": cell.world_size,
+        "delay_s": cell.one_way_delay_s,
+        "batch": cell.global_batch_size,
+    }
+
+
+def _placed(cell: Cell, at: Place, *, factor: float = 1.0) -> Placed:
+    low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
+    return Placed(at=at, value=factor * cell.step_time_s, low=low, high=high)
+
+
+def size_of(source: StepTimes, batch: int) -> str:
+    """Say of a batch size what it is in its source: the smallest, or the largest of one machine."""
+    if batch == source.batches[0]:
+        return _SMALL
+    if source.large_batch is None or batch < source.large_batch:
+        return _BETWEEN
+    return _LARGE if batch == source.large_batch else _BEYOND
+
+
+def _slowdowns(source: StepTimes, gangs: list[Cell]) -> list[Placed]:
+    found = []
+    for cell in gangs:
+        batch = cell.global_batch_size
+        slowdown = source.slowdown(cell.world_size, batch, cell.one_way_delay_s)
+        # Neighbouring batches differ by less than the noise, the smallest and the large one do not.
+        if slowdown is not None and size_of(source, batch) in (_SMALL, _LARGE):
+            low, high = _ratio_ends(cell, source.cell(cell.world_size, batch, 0.0))
+            found.append(Placed(at=_place(cell), value=slowdown, low=low, high=high))
+    return found
+
+
+def _ratio_ends(cell: Cell, base: Cell | None) -> tuple[float | None, float | None]:
+    """Return the ends of the interval of one time over another."""
+    if base is None or not base.low_s or not base.high_s or not cell.low_s or not cell.high_s:
+        return None, None
+    return cell.low_s / base.high_s, cell.high_s / base.low_s
+
+
+def _trips(source: StepTimes) -> list[Placed]:
+    found = []
+    for size in source.world_sizes:
+        for batch in source.batches:
+            fit = source.round_trips(size, batch)
+            if fit is not None:
+                # A line through printed values has an interval, too: how far they are from a line.
+                at = {"world_size": size, "batch": batch}
+                ends = {"low": fit.slope_low, "high": fit.slope_high}
+                found.append(Placed(at=at, value=fit.slope, **ends))
+    return found
+
+
+def _fastest(source: StepTimes) -> dict[str, list[Placed]]:
+    """Return the fastest number of machines at the ends of each axis, where several were measured.
+
+    Between the ends it changes in few places only, and says no more.
+    """
+    by_delay, by_batch = [], []
+    ends_s = {source.delays_s[0], source.delays_s[-1]} if source.delays_s else set()
+    for batch in source.batches:
+        for delay_s in source.delays_s:
+            fastest = source.fastest(batch, delay_s)
+            if fastest is None or fastest.speedup is None:
+                continue
+            sizes = (fastest.world_size, *fastest.others)
+            placed = Placed(
+                at={"delay_s": delay_s, "batch": batch},
+                value=fastest.world_size,
+                low=min(sizes),
+                high=max(sizes),
+            )
+            if delay_s in ends_s:
+                by_delay.append(placed)
+            if size_of(source, batch) in (_SMALL, _LARGE):
+                by_batch.append(placed)
+    return {_FASTEST_BY_DELAY: by_delay, _FASTEST_BY_BATCH: by_batch}
+
+
+def _at_small(place: Place) -> bool:
+    return place["size"] == _SMALL
+
+
+def _at_large(place: Place) -> bool:
+    return place["size"] == _LARGE
+
+
+def _without_delay(place: Place) -> bool:
+    return place["delay_s"] == 0
+
+
+def _up_to(count: int, place: Place) -> bool:
+    return float(place["world_size"]) <= count
+
+
+_SHARED_CORES = (
+    "Machines of the study add cores, our hosts share the cores of one machine: where there are "
+    "more hosts than cores, a further host adds to the exchange and nothing to the computing."
+)
+_SHORT_STEPS = (
+    "Each step here is short, and repeated three times only: the difference may be there and be "
+    "smaller than what repetitions differ by."
+)
+
+ORDERINGS: tuple[Ordering, ...] = (
+    Ordering(
+        says="a longer delay makes a step of two or more machines longer",
+        of=_BY_DELAY,
+        along="delay_s",
+        is_rising=True,
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="without a delay, at the smallest batch, each further machine makes a step longer",
+        of=_BY_MACHINES,
+        along="world_size",
+        is_rising=True,
+        where=lambda place: _without_delay(place) and _at_small(place),
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="at the smallest batch, under a delay, each further machine makes a step longer",
+        of=_BY_MACHINES,
+        along="world_size",
+        is_rising=True,
+        where=lambda place: not _without_delay(place) and _at_small(place),
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="without a delay, at the large batch, two machines are faster than one",
+        of=_BY_MACHINES,
+        along="world_size",
+        is_rising=False,
+        where=lambda place: _without_delay(place) and _at_large(place) and _up_to(2, place),
+        because=(
+            "What the second host saves in computing, the exchange takes: over 100 Mbit/s, with "
+            "the farm and the lab's switch on the same cores."
+        ),
+    ),
+    Ordering(
+        says="under a delay, at the large batch, two machines are faster than one",
+        of=_BY_MACHINES,
+        along="world_size",
+        is_rising=False,
+        where=lambda place: not _without_delay(place) and _at_large(place) and _up_to(2, place),
+        because=(
+            "One machine of the study needs 10 s for a step at its large batch, of which a second "
+            "one saves four: more than the round trips of any of its delays take. Ours saves far "
+            "less, which a few round trips take."
+        ),
+    ),
+    Ordering(
+        says="without a delay, at the large batch, three machines are faster than two",
+        of=_BY_MACHINES,
+        along="world_size",
+        is_rising=False,
+        where=lambda place: (
+            _without_delay(place)
+            and _at_large(place)
+            and _up_to(3, place)
+            and place["world_size"] != 1
+        ),
+        because=_SHARED_CORES,
+    ),
+    Ordering(
+        says="a larger batch makes a step longer",
+        of=_BY_BATCH,
+        along="batch",
+        is_rising=True,
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="a larger batch takes less time for each example",
+        of=_PER_EXAMPLE,
+        along="batch",
+        is_rising=False,
+        because=(
+            "Once computing is most of a step, the time of an example no longer depends on the "
+            "batch: what is left are the caches, which a larger batch fits less well."
+        ),
+    ),
+    Ordering(
+        says="the same delay lengthens a step by a smaller share at the large batch than at the "
+        "smallest",
+        of=_SLOWDOWN,
+        along="batch",
+        is_rising=False,
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="a step of three machines waits for more round trips than one of two",
+        of=_TRIPS,
+        along="world_size",
+        is_rising=True,
+        where=lambda place: _up_to(3, place),
+        because=_SHORT_STEPS,
+    ),
+    Ordering(
+        says="under the longest delay fewer machines are the fastest than without any",
+        of=_FASTEST_BY_DELAY,
+        along="delay_s",
+        is_rising=False,
+        because=(
+            "Where one machine is the fastest without a delay already, no delay can make it fewer, "
+            "or the intervals leave open which number is the fastest."
+        ),
+    ),
+    Ordering(
+        says="at the large batch more machines are the fastest than at the smallest",
+        of=_FASTEST_BY_BATCH,
+        along="batch",
+        is_rising=True,
+        because=(
+            "The large batch is not large enough for these delays: what further machines save in "
+            "computing, the round trips take, or the intervals leave open which number is the "
+            "fastest."
+        ),
+    ),
+)

@@ -1,0 +1,219 @@
+"""What the study's tables show of strategies of update, to be asked of ours as well. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farm.studies.orderings import Ordering, Place
+from farm.studies.updates.kinds import APART, CENTRAL, COPIES, GLOO, RING, SERVERS, SOFT_SERVERS
+from farm.studies.updates.points import ETHERNET, FORWARD, INFINIBAND, LAB, TRAINED
+
+THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
+
+_EXCHANGE_RULES = (
+    "a node of the study computes for nine seconds before it exchanges 100 MB; here the exchange "
+    "of a small model takes longer than its computing. Where it does, a second node costs more "
+    "than it brings, as with Caffe2 in the study"
+)
+_SHARED_CORES = (
+    "where nodes share cores, as three hosts of a lab on two, another brings no computing of its "
+    "own, and takes part in the exchange"
+)
+_TWO_CLOSE = (
+    "at three nodes at most, and with what takes most of a step being the same bytes over the same "
+    "links, the two differ in how many messages wait for each other, and not in what is sent"
+)
+
+
+def _where(
+    *kinds: str,
+    batch: int | None = 32,
+    training_pass: str | None = TRAINED,
+    networks: tuple[str, ...] = (ETHERNET, INFINIBAND, LAB),
+    least_nodes: int = 2,
+    most_nodes: int = 1_000,
+) -> Callable[[Place], bool]:
+    """Admit what was measured there; None: any batch, or either pass."""
+
+    def admits(at: Place) -> bool:
+        return (
+            at["kind"] in kinds
+            and batch in (None, at["batch"])
+            and training_pass in (None, at["training_pass"])
+            and at["network"] in networks
+            and least_nodes <= float(at["nodes"]) <= most_nodes
+        )
+
+    return admits
+
+
+def _grows(kind: str, *, because: str = _SHARED_CORES) -> Ordering:
+    return Ordering(
+        says=f"From two nodes on, throughput grows with them: {kind}",
+        of=THROUGHPUT,
+        along="nodes",
+        is_rising=True,
+        where=_where(kind),
+        because=because,
+    )
+
+
+def _slower(slow: str, fast: str, *, says: str, because: str, most_nodes: int = 1_000) -> Ordering:
+    return Ordering(
+        says=says,
+        of=THROUGHPUT,
+        along="kind",
+        is_rising=True,
+        order=(slow, fast),
+        where=_where(slow, fast, most_nodes=most_nodes),
+        because=because,
+    )
+
+
+ORDERINGS = (
+    Ordering(
+        says="Two nodes train more than one: ring",
+        of=THROUGHPUT,
+        along="nodes",
+        is_rising=True,
+        where=_where(RING, least_nodes=1, most_nodes=2),
+        because=_EXCHANGE_RULES,
+    ),
+    Ordering(
+        says="Two nodes train more than one: servers on all nodes",
+        of=THROUGHPUT,
+        along="nodes",
+        is_rising=True,
+        where=_where(SERVERS, least_nodes=1, most_nodes=2),
+        because=_EXCHANGE_RULES,
+    ),
+    Ordering(
+        says="Two nodes train less than one: ring of Gloo",
+        of=THROUGHPUT,
+        along="nodes",
+        is_rising=False,
+        where=_where(GLOO, least_nodes=1, most_nodes=2),
+        because="Caffe2's one node was more than four times as fast as TensorFlow's, which leaves "
+        "more to lose",
+    ),
+    *(_grows(kind) for kind in (RING, SERVERS, COPIES)),
+    _grows(
+        CENTRAL,
+        because="the place that sums up receives and sends once more for each node, which a slow "
+        "link cannot hide. In the study, too, its throughput hardly grows from eight nodes on",
+    ),
+    Ordering(
+        says="With more nodes each of them does less: servers on all nodes",
+        of=EFFICIENCY,
+        along="nodes",
+        is_rising=False,
+        where=_where(SERVERS, least_nodes=1),
+        because="only noise can make nodes quicker that wait for each other",
+    ),
+    Ordering(
+        says="With more nodes each of them does less: central sum",
+        of=EFFICIENCY,
+        along="nodes",
+        is_rising=False,
+        where=_where(CENTRAL, least_nodes=1),
+        because="only noise can make nodes quicker that wait for each other",
+    ),
+    _slower(
+        SERVERS,
+        RING,
+        says="The ring is faster than servers on all nodes",
+        because="both send 2 (n - 1) / n G from each node. " + _TWO_CLOSE,
+    ),
+    _slower(
+        CENTRAL,
+        RING,
+        says="The ring is faster than the central sum",
+        because=_TWO_CLOSE,
+    ),
+    _slower(
+        CENTRAL,
+        SERVERS,
+        says="Servers on all nodes are faster than the central sum",
+        because="a server on each node shares the summing out, but is a process more on the same "
+        "cores",
+    ),
+    _slower(
+        COPIES,
+        SERVERS,
+        says="Own copies of the weights make servers on all nodes slower",
+        because="both send gradients and receive weights once in a step, the one at its end and "
+        "the other at its beginning, so that the same bytes go the same way",
+    ),
+    _slower(
+        APART,
+        SOFT_SERVERS,
+        says="At up to 8 nodes a server apart is slower than servers on all of them",
+        because="one link of a server takes what all others send",
+        most_nodes=8,
+    ),
+    Ordering(
+        says="A larger batch of each node raises throughput: servers on all nodes",
+        of=THROUGHPUT,
+        along="batch",
+        is_rising=True,
+        where=_where(SERVERS, batch=None),
+        because="the exchange does not depend on the batch, so that it can only weigh less",
+    ),
+    Ordering(
+        says="A larger batch of each node raises what each does of one alone: servers on all "
+        "nodes, without InfiniBand",
+        of=EFFICIENCY,
+        along="batch",
+        is_rising=True,
+        where=_where(SERVERS, batch=None, networks=(ETHERNET, LAB)),
+        because="the exchange does not depend on the batch, so that it can only weigh less",
+    ),
+    Ordering(
+        says="The forward pass alone is faster: ring",
+        of=THROUGHPUT,
+        along="training_pass",
+        is_rising=True,
+        order=(TRAINED, FORWARD),
+        where=_where(RING, training_pass=None, least_nodes=1),
+        because="without a backward pass there is less to compute, and nothing to exchange",
+    ),
+    Ordering(
+        says="The forward pass alone leaves nodes faster, beside one alone: ring",
+        of=EFFICIENCY,
+        along="training_pass",
+        is_rising=True,
+        order=(TRAINED, FORWARD),
+        where=_where(RING, training_pass=None),
+        because=_SHARED_CORES,
+    ),
+    Ordering(
+        says="On one node Gloo's framework is faster than TensorFlow",
+        of=THROUGHPUT,
+        along="kind",
+        is_rising=True,
+        order=(RING, GLOO),
+        where=_where(RING, GLOO, least_nodes=1, most_nodes=1),
+        because="Caffe2 computed ResNet-50 with another library than TensorFlow 1.13 did; of this "
+        "small model a step is mostly what a framework itself takes",
+    ),
+    Ordering(
+        says="From two nodes on Gloo's ring is slower than TensorFlow's",
+        of=THROUGHPUT,
+        along="kind",
+        is_rising=True,
+        order=(GLOO, RING),
+        where=_where(RING, GLOO),
+        because="PyTorch sends while its backward pass goes on, and its ring sends the same bytes "
+        "over the same links",
+    ),
+    Ordering(
+        says="InfiniBand is faster than Ethernet: servers on all nodes",
+        of=THROUGHPUT,
+        along="network",
+        is_rising=True,
+        order=(ETHERNET, INFINIBAND, LAB),
+        where=_where(SERVERS, batch=None, training_pass=None),
+        because="not measured here: a lab has one kind of link. What slower links cost by their "
+        "delay, the latency study says",
+    ),
+)

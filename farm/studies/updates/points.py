@@ -1,0 +1,177 @@
+"""Throughput against nodes, the study's and ours in one form: what both are compared by. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from farm.core.imported import ImportedMeasurement
+from farm.core.spec import ServerPlacement, TrainingPass
+from farm.core.study_run import StudyRun
+from farm.studies.orderings import Placed
+from farm.studies.run_groups import RunGroup
+from farm.studies.updates.kinds import (
+    ALONE,
+    APART,
+    GLOO,
+    SERVERS,
+    SOFT_SERVERS,
+    own_kind,
+    published_kind,
+)
+
+ETHERNET, INFINIBAND, LAB = "ethernet_1g", "infiniband_fdr", "lab"
+TRAINED = TrainingPass.FORWARD_BACKWARD.value
+FORWARD = TrainingPass.FORWARD.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The throughput of all nodes together, examples per second; `low` to `high`: 95 %, or None.
+
+    `nodes` counts those that only serve, too, `batch` is of one node that trains. One node has no
+    network, and stands as the first point of the lines of each. `alone`: what one node of the same
+    framework has by itself, None if nobody measured it.
+    """
+
+    kind: str
+    network: str
+    training_pass: str
+    batch: int
+    nodes: int
+    throughput: float
+    low: float | None = None
+    high: float | None = None
+    alone: float | None = None
+
+    @property
+    def efficiency(self) -> float | None:
+        """Return the throughput of a node over that of one alone: weak scaling."""
+        return None if self.alone is None else self.throughput / (self.nodes * self.alone)
+
+    def placed(self, *, of: str) -> Placed | None:
+        """Return its "throughput" or "efficiency" as a value that orderings are asked of."""
+        scale = 1.0
+        if of == "efficiency":
+            if self.alone is None:
+                return None
+            scale = 1 / (self.nodes * self.alone)
+        low, high = (None if end is None else end * scale for end in (self.low, self.high))
+        axes = ("kind", "network", "training_pass", "batch", "nodes")
+        at = {axis: getattr(self, axis) for axis in axes}
+        return Placed(at=at, value=self.throughput * scale, low=low, high=high)
+
+
+class Row(RunGroup):
+    """The successful runs of one configuration of ours."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        return own_kind(self.first)
+
+    @property
+    def nodes(self) -> int:
+        return nodes_of(self.first)
+
+    @property
+    def batch(self) -> int:
+        return self.first.global_batch_size // self.first.world_size
+
+    @property
+    def training_pass(self) -> str:
+        return self.first.training_pass or TRAINED
+
+
+def nodes_of(run: StudyRun) -> int:
+    """Return how many nodes a run took: those that train, and those that only serve."""
+    is_apart = run.server_placement == ServerPlacement.APART.value
+    return run.world_size + ((run.server_count or 0) if is_apart else 0)
+
+
+def own_points(rows: Iterable[Row]) -> list[Point]:
+    """Return our points, lines with their one node at the beginning."""
+    points = []
+    for row in rows:
+        value = row.median_of("throughput_examples_per_s")
+        if value is None:
+            continue
+        low, high = row.interval_of("throughput_examples_per_s") or (None, None)
+        points.append(
+            Point(
+                kind=row.kind,
+                network=LAB,
+                training_pass=row.training_pass,
+                batch=row.batch,
+                nodes=row.nodes,
+                throughput=value,
+                low=low,
+                high=high,
+            )
+        )
+    return _from_one_node(points, alone=ALONE)
+
+
+def published_points(measurements: Iterable[ImportedMeasurement]) -> list[Point]:
+    """Return the study's points: repetitions by their median, one node on both networks."""
+    values: dict[Point, list[float]] = {}
+    for one in measurements:
+        if one.step_time_s is None:
+            continue
+        for network in (one.network,) if one.network else (ETHERNET, INFINIBAND):
+            place = Point(
+                kind=published_kind(one),
+                network=network,
+                training_pass=one.training_pass.value,
+                batch=one.global_batch_size // one.world_size,
+                nodes=one.world_size,
+                throughput=0.0,
+            )
+            values.setdefault(place, []).append(one.global_batch_size / one.step_time_s)
+    points = [
+        dataclasses.replace(place, throughput=statistics.median(found))
+        for place, found in values.items()
+    ]
+    # Most strategies were not measured on one node: there each is what this one is, too.
+    return _from_one_node(points, alone=SERVERS)
+
+
+def lines(points: Iterable[Point]) -> dict[str, list[Point]]:
+    """Return the points of each kind, by nodes."""
+    found: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda one: one.nodes):
+        found.setdefault(point.kind, []).append(point)
+    return found
+
+
+def placed(points: Iterable[Point], *, of: str) -> list[Placed]:
+    """Return the values that orderings are asked of."""
+    return [value for point in points if (value := point.placed(of=of)) is not None]
+
+
+def as_soft(points: Sequence[Point]) -> list[Point]:
+    """Return points as under soft placement, which is the only one that ours have."""
+    soft = [dataclasses.replace(p, kind=SOFT_SERVERS) for p in points if p.kind == SERVERS]
+    return [*points, *soft]
+
+
+def _from_one_node(points: Sequence[Point], *, alone: str) -> list[Point]:
+    """Give each line its one node: its own, or else that of `alone` in the same framework."""
+    ones = {(p.kind, p.network, p.training_pass, p.batch): p for p in points if p.nodes == 1}
+    found: list[Point] = []
+    seen = set()
+    for point in points:
+        condition = (point.network, point.training_pass, point.batch)
+        one = ones.get((point.kind, *condition))
+        if one is None and point.kind != GLOO:
+            one = ones.get((alone, *condition))
+        found.append(dataclasses.replace(point, alone=one.throughput if one else None))
+        key = (point.kind, *condition)
+        # A server apart needs a second node.
+        if one and key not in ones and key not in seen and point.kind != APART:
+            seen.add(key)
+            found.append(dataclasses.replace(one, kind=point.kind, alone=one.throughput))
+    return found
