@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from farm.core.codec import to_json
 from farm.core.spec import JobSpec
@@ -29,26 +29,24 @@ from farm.core.trainer_lines import (
     TrainerResult,
     read_event,
 )
+from farm.registry import strategy
+from tests.integration.forked_process import ForkedProcess
 
 E = TypeVar("E", bound=object)
 DEADLINE_S = 90.0
 
 
 class TrainerProcess:
-    """One `python -m farm.trainers`, killed when the block ends."""
+    """One `python -m farm.trainers`, or a fork that is as good, killed when the block ends."""
 
-    def __init__(self, log: Path, *, role: str = "worker") -> None:
+    def __init__(self, log: Path, *, role: str = "worker", is_forked: bool = False) -> None:
         self.log = log
         self.role = role
         self.events: list[tuple[float, Event]] = []  # with the instant of their arrival, monotonic
         self._arrived: queue.Queue[tuple[float, Event] | None] = queue.Queue()
         with log.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "farm.trainers"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
+            self.process: subprocess.Popen[bytes] | ForkedProcess = (
+                ForkedProcess(stderr) if is_forked else _cold(stderr)
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -146,12 +144,14 @@ def started(
 ) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a job and give it its assignment; it waits for go."""
     cpus = sorted(os.sched_getaffinity(0))
+    # What the template has imported is TensorFlow's.
+    is_forked = strategy(job.strategy).facts.framework == "tensorflow"
     processes = [(rank, role) for rank, roles in enumerate(job.roles) for role in roles]
     with contextlib.ExitStack() as stack:
         trainers: list[TrainerProcess] = []
         for rank, role in sorted(processes, key=lambda process: process[1] != "worker"):
             log = folder / f"rank{rank}-{role}{len(trainers)}.log"
-            trainer = stack.enter_context(TrainerProcess(log, role=role))
+            trainer = stack.enter_context(TrainerProcess(log, role=role, is_forked=is_forked))
             trainer.write(
                 Assignment(
                     job=job,
@@ -174,6 +174,16 @@ def go(trainers: list[TrainerProcess], *, batch_weights: tuple[float, ...] | Non
         cluster[trainer.role] = (*before, f"127.0.0.1:{port}")
     for trainer, place in zip(trainers, places, strict=True):
         trainer.write(GoLine(cluster=cluster, task_index=place, batch_weights=batch_weights))
+
+
+def _cold(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "farm.trainers"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 def free_ports(count: int) -> list[int]:
