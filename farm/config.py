@@ -120,6 +120,12 @@ SERVER_SETTINGS = (
         meaning="DEBUG, INFO, WARNING or ERROR",
         parse=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
     ),
+    Setting(
+        name="FARM_LOG_FORMAT",
+        default="text",
+        meaning="text, or json: an object a line, for programs that gather logs",
+        parse=one_of("TEXT", "JSON"),
+    ),
 )
 
 
@@ -146,6 +152,7 @@ class Settings:
     start_timeout_s: float
     noise_policy: NoisePolicy | None  # None: void, but flag for a whole farm on one machine
     log_level: str
+    log_format: str
 
 
 def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Settings:
@@ -177,6 +184,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         start_timeout_s=cast(float, values["FARM_START_TIMEOUT_S"]),
         noise_policy=cast(NoisePolicy | None, values["FARM_NOISE_POLICY"]),
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
+        log_format=cast(str, values["FARM_LOG_FORMAT"]),
     )
 
 

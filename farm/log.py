@@ -13,6 +13,7 @@ from typing import Any
 
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_standing: dict[str, object] = {}
 # These report every reconnection, message or refusal at INFO.
 _CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
 
@@ -23,8 +24,13 @@ class _LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record).replace("\n", " ")
-        ids = " ".join(f"{key}={value}" for key, value in _extra(record).items())
+        # Some of it was said by others: nobody writes lines of this log but this process.
+        ids = " ".join(f"{key}={_on_a_line(value)}" for key, value in _extra(record).items())
         return f"{line} [{ids}]" if ids else line
+
+
+def _on_a_line(value: object) -> str:
+    return "".join(c if c.isprintable() else " " for c in str(value))
 
 
 class _JsonFormatter(logging.Formatter):
@@ -53,5 +59,15 @@ def configure(level: str = "INFO", *, json: bool = False) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def stand_for(**ids: object) -> None:
+    """Let every line of this process carry these ids from now on, and those before no longer.
+
+    Such as the rank that an agent serves. What a line's own `extra` says comes first.
+    """
+    _standing.clear()
+    _standing.update(ids)
+
+
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _OWN}
+    own = {key: value for key, value in vars(record).items() if key not in _OWN}
+    return {**_standing, **own}

@@ -198,12 +198,12 @@ class Wake:
     def ring(self) -> bool:
         """Ring, or return False after about a second when the broker does not answer."""
         try:
-            with _client(self._url, timeout_s=_WAKE_TIMEOUT_S) as client:
+            with open_client(self._url, timeout_s=_WAKE_TIMEOUT_S) as client:
                 pipe = client.pipeline()
                 pipe.lpush(WAKE_KEY, "1")
                 pipe.ltrim(WAKE_KEY, 0, 0)
                 pipe.execute()
-        except _broker_errors():
+        except broker_errors():
             return False
         return True
 
@@ -211,9 +211,9 @@ class Wake:
         """Wait for a ring; False after `timeout_s`, also while the broker does not answer."""
         deadline = time.monotonic() + timeout_s
         try:
-            with _client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
+            with open_client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
                 return client.blpop([WAKE_KEY], timeout=timeout_s) is not None
-        except _broker_errors():
+        except broker_errors():
             # Without this pause a caller's loop would spin for as long as Redis is away.
             time.sleep(max(0.0, deadline - time.monotonic()))
             return False
@@ -227,7 +227,7 @@ def check_broker(broker_url: str) -> None:
         Unreachable: it does not answer, or refuses the password.
     """
     require_redis(broker_url)
-    with _reported(broker_url), _client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with _reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
         client.ping()
 
 
@@ -257,7 +257,8 @@ def redact(url: str) -> str:
     return f"{found['scheme']}{'' if user is None else f'{user}{password}@'}{found['rest']}"
 
 
-def _client(broker_url: str, *, timeout_s: float) -> redis.Redis:
+def open_client(broker_url: str, *, timeout_s: float) -> redis.Redis:
+    """Return a client that tries once, for that long; the caller closes it."""
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -272,7 +273,8 @@ def _client(broker_url: str, *, timeout_s: float) -> redis.Redis:
     return client
 
 
-def _broker_errors() -> tuple[type[Exception], ...]:
+def broker_errors() -> tuple[type[Exception], ...]:
+    """Return what a broker that is away makes clients raise."""
     import redis
     from kombu.exceptions import LimitExceeded, OperationalError
 
@@ -283,7 +285,7 @@ def _broker_errors() -> tuple[type[Exception], ...]:
 def _reported(broker_url: str) -> Iterator[None]:
     try:
         yield
-    except _broker_errors() as error:
+    except broker_errors() as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise Unreachable(
             f"broker {redact(broker_url)} does not answer ({reason}): "

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             print(json.dumps(to_json(facts), indent=2))
             return 0
-        configure(config.log_level)
+        configure(config.log_level, json=config.log_as_json)
         privilege.withhold()
         with _only_agent(config.state_dir):
             from worker_agent.supervisor import Supervisor

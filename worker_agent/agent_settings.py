@@ -7,7 +7,7 @@ import shlex
 
 from farm.core.agents import check_agent_id
 from farm.core.model_files import ANY, is_file_name
-from farm.core.settings import Setting, seconds, whole_number
+from farm.core.settings import Setting, one_of, seconds, whole_number
 from farm.core.spec import NETWORK_NAME
 from farm.errors import InvalidSpec
 
@@ -211,5 +211,11 @@ AGENT_SETTINGS = (
         default="INFO",
         meaning="DEBUG, INFO, WARNING or ERROR",
         parse=parse_log_level,
+    ),
+    Setting(
+        name="FARM_LOG_FORMAT",
+        default="text",
+        meaning="text, or json: an object a line, for programs that gather logs",
+        parse=one_of("TEXT", "JSON"),
     ),
 )

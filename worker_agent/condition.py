@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
+from pathlib import Path
 
-from farm.core.agents import AgentFacts, AgentState
+from farm.core.agents import AgentFacts, AgentState, Heartbeat
+from worker_agent.config import AgentConfig
+from worker_agent.delivery import Delivery
 from worker_agent.departure import Departure
+from worker_agent.heartbeat import Pulse
 from worker_agent.journal import Journal
 from worker_agent.remains import Remains
 
@@ -14,15 +20,46 @@ class Condition:
     """Reads what others own."""
 
     def __init__(
-        self, facts: AgentFacts, *, departure: Departure, remains: Remains, journal: Journal
+        self,
+        config: AgentConfig,
+        facts: AgentFacts,
+        pulse: Pulse,
+        delivery: Delivery,
+        departure: Departure,
+        remains: Remains,
+        journal: Journal,
     ) -> None:
+        self._config = config
         self._facts = facts
+        self._pulse = pulse
+        self._delivery = delivery
         self._departure = departure
         self._remains = remains
         self._journal = journal
 
-    def facts(self) -> AgentFacts:
-        return dataclasses.replace(self._facts, trouble=self._remains.trouble)
+    def beat(
+        self,
+        *,
+        serving_token: int | None,
+        highest_token: int,
+        template_bytes: int | None,
+        now: float,
+    ) -> Heartbeat:
+        """Return the next heartbeat, made at `now`."""
+        return Heartbeat(
+            agent_id=self._config.agent_id,
+            boot_id=self._pulse.boot_id,
+            counter=self._pulse.next(now=now),
+            state=self.state(is_serving=serving_token is not None),
+            serving_token=serving_token,
+            highest_token=highest_token,
+            agent_time_s=time.time(),
+            echo=self._pulse.echo(now=now),
+            facts=dataclasses.replace(self._facts, trouble=self._remains.trouble),
+            template_bytes=template_bytes,
+            backlog=self._delivery.backlog(now=now),
+            disk_free_bytes=_free_bytes(self._config.state_dir),
+        )
 
     def state(self, *, is_serving: bool) -> AgentState:
         if self._departure.has_begun:
@@ -39,3 +76,13 @@ class Condition:
         if state is AgentState.BUSY and not is_serving and self._remains.trouble is not None:
             return self._remains.trouble
         return f"agent is {state.value}"
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Return what the agent's user may still write there; None where the disk does not tell."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    # Some that are no disks claim more than any number on the wire may be.
+    return min(disk.f_bavail * disk.f_frsize, 2**63 - 1)

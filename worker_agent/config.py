@@ -45,6 +45,7 @@ class AgentConfig:
     models: ModelFolder = field(default_factory=ModelFolder)
     lease_s: float
     log_level: str
+    log_as_json: bool = False
 
     def within(self, network: str | None) -> AgentConfig:
         """Return the settings of a rank in one of `networks`; None: in the usual one.
@@ -113,6 +114,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         models=_models(values),
         lease_s=lease_s,
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
+        log_as_json=values["FARM_LOG_FORMAT"] == "JSON",
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from farm.core.commands import COMMANDS
 from farm.errors import Unreachable
-from farm.log import configure
+from farm.log import configure, stand_for
 from farm.wire import (
     agent_queue,
     check_broker,
@@ -90,7 +90,9 @@ def main() -> None:
     parser.add_argument("--purge", action="store_true")
     options = parser.parse_args()
     die_with(options.parent)
-    configure(os.environ.get("FARM_LOG_LEVEL", "INFO"))
+    is_json = os.environ.get("FARM_LOG_FORMAT") == "json"
+    configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
+    stand_for(agent_id=options.agent_id)
     link = AgentLink(socket.socket(fileno=options.socket))
     app = make_app(os.environ["FARM_BROKER_URL"], owner=agent_queue(options.agent_id))
     for name in COMMANDS:

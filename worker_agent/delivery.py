@@ -9,9 +9,11 @@ Pure but for the spool it reads. Instants are readings of one monotonic clock.
 
 from __future__ import annotations
 
+from farm.core.agents import Backlog
 from farm.core.commands import Confirm
 from farm.core.reports import ReportBatch
 from worker_agent.spool import Spool
+from worker_agent.waiting import Waiting
 
 BATCH_REPORTS = 500
 BATCH_BYTES = 256 * 1024
@@ -34,6 +36,7 @@ class Delivery:
         self._under_way: int | None = None  # last number of the batch sent and not yet confirmed
         self._pause_s = FIRST_PAUSE_S
         self._sent_at = float("-inf")
+        self._waiting = Waiting()
 
     @property
     def is_empty(self) -> bool:
@@ -70,6 +73,15 @@ class Delivery:
     @property
     def _waiting_count(self) -> int:
         return self._spool.last_number - self._spool.confirmed
+
+    def backlog(self, *, now: float) -> Backlog:
+        """Return what is not confirmed. Asked now and then, it knows for how long that has been."""
+        confirmed, last = self._spool.confirmed, self._spool.last_number
+        return Backlog(
+            report_count=last - confirmed,
+            byte_count=self._spool.unconfirmed_bytes,
+            oldest_s=self._waiting.oldest_s(confirmed=confirmed, last_number=last, now=now),
+        )
 
     def confirm(self, confirmation: Confirm) -> None:
         """Let the spool forget what is stored; the next batch may go."""

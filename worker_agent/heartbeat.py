@@ -22,9 +22,10 @@ _AT_ONCE = float("-inf")
 class Pulse:
     """The heartbeats of one life of an agent, which `boot_id` names."""
 
-    def __init__(self, *, boot_id: str, interval_s: float, now: float) -> None:
+    def __init__(self, *, boot_id: str, interval_s: float, lease_s: float, now: float) -> None:
         self.boot_id = boot_id
         self._interval_s = interval_s
+        self._hasty_for_s = lease_s / 2
         self._counter = 0
         self._due_at = now
         self._sent_at: dict[int, float] = {}
@@ -84,4 +85,8 @@ class Pulse:
     def _pause_s(self, now: float) -> float:
         if self.is_server_silent(now=now):
             return max(SLOW_INTERVAL_S, self._interval_s)
+        if self.unconfirmed_s(now=now) >= self._hasty_for_s:
+            # There is no rank left to save. Were everybody hasty now, a server that is behind
+            # would stay so for ever: it answers each beat only when that proves nothing any more.
+            return self._interval_s
         return self._interval_s * RETRY_SHARE

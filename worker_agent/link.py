@@ -54,6 +54,7 @@ class CourierProcess:
                     **os.environ,
                     "FARM_BROKER_URL": config.broker_url,
                     "FARM_LOG_LEVEL": config.log_level,
+                    "FARM_LOG_FORMAT": "json" if config.log_as_json else "text",
                 },
             )
         threading.Thread(target=self._read, name="courier", daemon=True).start()

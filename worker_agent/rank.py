@@ -146,14 +146,14 @@ class Rank:
     def fail(self, kind: FailureKind, message: str) -> None:
         """End the rank now, unless its outcome is known already; every process is killed."""
         if not self.is_ending:
-            logger.warning("rank failed: %s", message, extra={"token": self.token})
+            logger.warning("rank failed: %s", message)
             self._failure = Failure(kind=kind, message=message)
             self._phase = Phase.ENDING
         self._clear()
 
     def stop(self, reason: str) -> None:
         """End the rank without a report: the server has closed its attempt."""
-        logger.info("rank was stopped: %s", reason, extra={"token": self.token})
+        logger.info("rank was stopped: %s", reason)
         self._is_stopped = True
         self._phase = Phase.ENDING if not self.is_over else self._phase
         self._clear()
@@ -265,7 +265,7 @@ class Rank:
         if self._is_stopped:
             return
         if self._failure is None and event.failure is not None:
-            logger.warning("rank is void: %s", event.failure, extra={"token": self.token})
+            logger.warning("rank is void: %s", event.failure)
             # What it measured may have been another network, and so may what comes next.
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         self._report_log(is_last=True)

@@ -203,7 +203,7 @@ class RankResources:
         except EmulationFailed as error:
             self._post_measured(purpose, (), failure=str(error))
         except Exception as error:
-            logger.exception("network was not measured", extra=self._ids)
+            logger.exception("network was not measured")
             self._post_measured(purpose, (), failure=f"{type(error).__name__}: {error}")
 
     def _measure(self, addresses: tuple[RankAddress, ...], timeout_s: float) -> None:
@@ -268,7 +268,7 @@ class RankResources:
         try:
             step()
         except Exception as error:
-            logger.exception("a rank did not end as it should", extra=self._ids)
+            logger.exception("a rank did not end as it should")
             return str(error) or type(error).__name__
         return None
 
@@ -290,7 +290,3 @@ class RankResources:
     def _in_thread(name: str, work: Callable[..., None], *arguments: object) -> None:
         # Nothing that it does may raise: it would end unheard.
         threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
-
-    @property
-    def _ids(self) -> dict[str, int]:
-        return {"token": self._command.token}

@@ -88,6 +88,11 @@ class Spool:
         return self._segments[-1].next_number - 1
 
     @property
+    def unconfirmed_bytes(self) -> int:
+        """What is not confirmed, with the ends of its lines."""
+        return self._unconfirmed_bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether no new rank should add to what waits. Reports are taken all the same."""
         return self._unconfirmed_bytes >= self._max_bytes

@@ -26,6 +26,7 @@ from farm.core.commands import (
 from farm.core.messages import seal, unseal
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import InvalidSpec
+from farm.log import stand_for
 from worker_agent.child import become_reaper, reap_orphans
 from worker_agent.condition import Condition
 from worker_agent.config import AgentConfig
@@ -73,7 +74,8 @@ class Supervisor:
         self._spool = Spool(config.state_dir / "spool", max_bytes=config.spool_max_bytes)
         self._journal = Journal(self._spool)
         self._delivery = Delivery(self._spool, agent_id=config.agent_id)
-        self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=config.heartbeat_s, now=now)
+        beat_s, lease_s = config.heartbeat_s, config.lease_s
+        self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
         self._keeper = Keeper(config, self._events.put)
         self._warmth = Warmth(config, self._events.put)
         self._ports = PortRange(config.first_port, config.last_port)
@@ -82,15 +84,15 @@ class Supervisor:
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
         self._departure = Departure()
         self._remains = Remains(config.state_dir, self._events.put)
-        self._condition = Condition(
-            facts, departure=self._departure, remains=self._remains, journal=self._journal
-        )
+        sources = (self._pulse, self._delivery, self._departure, self._remains, self._journal)
+        self._condition = Condition(config, facts, *sources)
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
         post_stop_signals(self._events.put)
         try:
-            logger.info("agent begins", extra={"agent_id": self._config.agent_id})
+            stand_for(agent_id=self._config.agent_id)
+            logger.info("agent begins")
             if not become_reaper():
                 self._warmth.stop()  # a fork would be adopted by another process
             clean_up(self._config, self._served, self._journal)
@@ -102,7 +104,7 @@ class Supervisor:
             self._warmth.stop()
             kill_marked(self._config.state_dir, limit_s=LEAVE_LIMIT_S)
             self._spool.close()
-        logger.info("agent has left", extra={"agent_id": self._config.agent_id})
+        logger.info("agent has left")
 
     def _step(self) -> None:
         try:
@@ -176,7 +178,8 @@ class Supervisor:
             rank.fail(FailureKind.KILLED, "the agent's disk takes no more reports")
         rank.tick(now=now)
         if rank.is_over:
-            logger.info("rank is over", extra={"token": rank.token})
+            logger.info("rank is over")
+            stand_for(agent_id=self._config.agent_id)
             self._served.forget()
             self._rank = None
 
@@ -202,7 +205,7 @@ class Supervisor:
     def _lead_on(self, command: Peers | Shape | Go, event: CommandArrived, *, now: float) -> None:
         rank = self._rank
         if rank is None or rank.token != command.token:
-            logger.info("%s is not for this rank", event.name, extra={"token": command.token})
+            logger.info("%s is not for this rank", event.name, extra={"attempt_id": command.token})
         elif isinstance(command, Peers):
             rank.peers(command, now=now)
         elif isinstance(command, Shape):
@@ -231,12 +234,13 @@ class Supervisor:
                 return
         except OSError as error:
             reason = f"agent cannot write to its state directory: {error}"
-        logger.warning("rank was refused: %s", reason, extra={"token": command.token})
+        logger.warning("rank was refused: %s", reason, extra=command.ids)
         failure = Failure(kind=FailureKind.REFUSED, message=reason)
         self._journal.add_lost(command.token, rank=command.rank, failure=failure)
 
     def _serve(self, command: StartRank, *, now: float) -> None:
-        logger.info("rank begins", extra={"token": command.token, "rank": command.rank})
+        stand_for(agent_id=self._config.agent_id, **command.ids)
+        logger.info("rank begins")
         self._served.remember(command.token, rank=command.rank)
         self._rank = Rank(
             command,
@@ -270,17 +274,11 @@ class Supervisor:
         return self._rank.token if self._rank is not None else None
 
     def _beat(self, now: float) -> Heartbeat:
-        return Heartbeat(
-            agent_id=self._config.agent_id,
-            boot_id=self._pulse.boot_id,
-            counter=self._pulse.next(now=now),
-            state=self._state(),
+        return self._condition.beat(
             serving_token=self._serving_token(),
             highest_token=self._tokens.highest,
-            agent_time_s=time.time(),
-            echo=self._pulse.echo(now=now),
-            facts=self._condition.facts(),
             template_bytes=self._warmth.template_bytes,
+            now=now,
         )
 
     def _leave(self, signal_name: str, *, now: float) -> None:

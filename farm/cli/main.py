@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("farm.cli.lab:lab", "Run a farm of several hosts with real delays on this machine."),
     "reproduce": ("farm.cli.reproduce:reproduce", "Repeat a study and write its page."),
     "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
+    "doctor": ("farm.cli.doctor:doctor", "Say what is wrong with the farm, and what to do."),
     "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
     "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
     "jobs": ("farm.cli.jobs:jobs", "List jobs."),

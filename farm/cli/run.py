@@ -22,5 +22,5 @@ _PROCESSES = {
 def run(process: str) -> None:
     """Run one process of the farm until SIGTERM or Ctrl-C. It logs to standard error."""
     loaded = settings()
-    log.configure(loaded.log_level)
+    log.configure(loaded.log_level, json=loaded.log_format == "JSON")
     importlib.import_module(_PROCESSES[process]).run(loaded)

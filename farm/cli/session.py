@@ -64,7 +64,15 @@ def require_file(database_url: str, *, origin: str = "FARM_HOME or FARM_DATABASE
     """Raise Unreachable where SQLite would create a file that `farm db upgrade` never saw."""
     scheme, slashes, rest = database_url.partition(":///")
     file = Path(rest.partition("?")[0])
-    if slashes and scheme.startswith("sqlite") and rest and not file.exists():
+    if not (slashes and scheme.startswith("sqlite") and rest):
+        return
+    try:
+        is_there = file.exists()
+    except OSError as error:
+        raise Unreachable(
+            f"store {file} cannot be read ({error.strerror}): run as the farm's user"
+        ) from error
+    if not is_there:
         raise Unreachable(
             f"there is no store in {file}: start a farm with `farm up`, run `farm db upgrade`, or "
             f"correct {origin}"

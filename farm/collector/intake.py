@@ -7,6 +7,7 @@ import logging
 
 from sqlalchemy import Engine
 
+from farm.core.admission import beat_age_s
 from farm.core.agents import Heartbeat
 from farm.core.commands import BeatConfirmed, Confirm
 from farm.core.messages import unseal
@@ -31,11 +32,9 @@ def take_reports(
     assert isinstance(batch, ReportBatch)
     with writing(engine) as session:
         stored = store_batch(session, batch, now=now)
-    if stored.late_count:
-        logger.warning(
-            "reports came late",
-            extra={"agent_id": batch.agent_id, "late_count": stored.late_count},
-        )
+    for (token, rank), count in stored.late.items():
+        ids = {"agent_id": batch.agent_id, "attempt_id": token, "rank": rank}
+        logger.warning("reports came late", extra={**ids, "late_count": count})
     confirm = Confirm(generation=batch.generation, number=stored.confirmed)
     return batch.agent_id, confirm, stored
 
@@ -46,15 +45,20 @@ def take_heartbeat(
     """Store a heartbeat; return its sender, the confirmation, and what it did.
 
     Even a beat that proves nothing is confirmed: the confirmation is what lets the next one of
-    that boot prove its freshness.
+    that boot prove its freshness. But one that has lain in the broker for half a lease is not
+    stored: after an outage so many wait that the newest would be as old before their turn came.
 
     Raises:
         InvalidSpec: the message is not a heartbeat of this version.
     """
     beat = unseal(Heartbeat, storable(envelope))
     assert isinstance(beat, Heartbeat)
-    with writing(engine) as session:
-        effect = record_heartbeat(session, beat, now=now, lease=lease)
+    age_s = beat_age_s(beat.echo, now_s=now.timestamp())
+    if age_s is not None and age_s > lease.total_seconds() / 2:
+        effect = BeatEffect(is_stale=True)
+    else:
+        with writing(engine) as session:
+            effect = record_heartbeat(session, beat, now=now, lease=lease)
     confirmed = BeatConfirmed(
         boot_id=beat.boot_id, counter=beat.counter, server_time_s=now.timestamp()
     )

@@ -15,10 +15,14 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from farm import __version__
 from farm.collector.intake import take_heartbeat, take_reports
 from farm.config import Settings
-from farm.core.commands import Command
+from farm.core.agents import check_agent_id
+from farm.core.commands import BeatConfirmed, Command
+from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
 from farm.errors import InvalidSpec, Unreachable
+from farm.life_signs import COLLECTOR, SignOfLife
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
 from farm.wire import (
@@ -48,9 +52,12 @@ def run(settings: Settings) -> None:
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
     _spare_the_garbage_collector()
-    register_tasks(app, engine, settings)
+    life = SignOfLife(COLLECTOR, settings.broker_url)
+    register_tasks(app, engine, settings, life=life)
+    life.start()
     logger.info("collector started")
     run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
+    life.stop()
     engine.dispose()
     logger.info("collector stopped")
 
@@ -65,8 +72,14 @@ def _spare_the_garbage_collector() -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
 
 
-def register_tasks(app: Any, engine: Engine, settings: Settings) -> None:
-    """Give the Celery app the two tasks by which agents reach the store."""
+def register_tasks(
+    app: Any, engine: Engine, settings: Settings, *, life: SignOfLife | None = None
+) -> None:
+    """Give the Celery app the two tasks by which agents reach the store.
+
+    `life`, if given, learns how that goes.
+    """
+    life = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url)
     lease = dt.timedelta(seconds=settings.lease_s)
 
@@ -83,8 +96,8 @@ def register_tasks(app: Any, engine: Engine, settings: Settings) -> None:
             wake.ring()
         _answer(app, agent_id, confirmed)
 
-    app.task(name=REPORTS_TASK)(_guarded(reports))
-    app.task(name=HEARTBEAT_TASK)(_guarded(heartbeat))
+    app.task(name=REPORTS_TASK)(_guarded(reports, app, life))
+    app.task(name=HEARTBEAT_TASK)(_guarded(heartbeat, app, life))
 
 
 def _answer(app: Any, agent_id: str, command: Command) -> None:
@@ -95,20 +108,60 @@ def _answer(app: Any, agent_id: str, command: Command) -> None:
         logger.warning("confirmation not sent: %s", error, extra={"agent_id": agent_id})
 
 
-def _guarded(handle: Callable[[object], None]) -> Callable[[object], None]:
+def _guarded(
+    handle: Callable[[object], None], app: Any, life: SignOfLife
+) -> Callable[[object], None]:
     """Let no message stop the collector. What was not confirmed is sent again by its agent."""
 
     def task(envelope: object) -> None:
+        stranger = stranger_in(envelope)
+        if stranger is not None:
+            _refuse(app, stranger, life)
+            return
+        ids = _sender(envelope)
         try:
             handle(envelope)
+            life.worked()
         except InvalidSpec as error:
-            logger.warning("message refused: %s", error)
+            logger.warning("message refused: %s", error, extra=ids)
         except IntegrityError as error:
             # Two collectors met on a new row; the agent's next try finds it.
-            logger.info("message met another one: %s", " ".join(str(error).split())[:200])
+            reason = " ".join(str(error).split())[:200]
+            logger.info("message met another one: %s", reason, extra=ids)
         except (DBAPIError, Unreachable) as error:
-            logger.warning("message not stored: %s", " ".join(str(error).split())[:300])
-        except Exception:
-            logger.exception("message not stored")
+            reason = " ".join(str(error).split())[:300]
+            logger.warning("message not stored: %s", reason, extra=ids)
+            life.failed(reason)
+        except Exception as error:
+            logger.exception("message not stored", extra=ids)
+            life.failed(repr(error))
 
     return task
+
+
+def _refuse(app: Any, stranger: Stranger, life: SignOfLife) -> None:
+    """Say in our own log that an agent speaks another version, and let it say so in its own.
+
+    It cannot read what we answer, and that is what it will log: every version looks at the number
+    first, and names the one that it expected.
+    """
+    if life.met(stranger):
+        logger.warning(
+            "agent speaks wire version %d, and this server %d: install this server's benchfarm %s "
+            "there; nothing of it is taken until then",
+            stranger.version,
+            WIRE_VERSION,
+            __version__,
+            extra={"agent_id": stranger.agent_id},
+        )
+        _answer(app, stranger.agent_id, BeatConfirmed(boot_id="", counter=0, server_time_s=0.0))
+
+
+def _sender(envelope: object) -> dict[str, object]:
+    """Name the sender of a message that may be anything."""
+    message = envelope.get("message") if isinstance(envelope, dict) else None
+    agent_id = message.get("agent_id") if isinstance(message, dict) else None
+    try:
+        return {"agent_id": check_agent_id(agent_id)} if isinstance(agent_id, str) else {}
+    except InvalidSpec:
+        return {}

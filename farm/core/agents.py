@@ -74,6 +74,18 @@ class AgentFacts:
     trouble: str | None = None  # why it takes no rank, as long as that has to be mended
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What the agent's spool holds and the collector has not confirmed.
+
+    `oldest_s`: for how long the oldest of it has waited, to a heartbeat; None where nothing waits.
+    """
+
+    report_count: int
+    byte_count: int
+    oldest_s: float | None
+
+
 class AgentState(enum.Enum):
     IDLE = "idle"
     BUSY = "busy"  # serves a rank, or has not got rid of all that one has left
@@ -108,6 +120,8 @@ class Heartbeat:
     echo: BeatEcho | None
     facts: AgentFacts
     template_bytes: int | None = None  # proportional memory of the warm trainer, if there is one
+    backlog: Backlog | None = None
+    disk_free_bytes: int | None = None  # where its spool is
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)

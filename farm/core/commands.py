@@ -9,12 +9,20 @@ from farm.core.spec import JobSpec, NetworkProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRank:
+    """`job_id` is for the agent's log alone."""
+
     token: int
+    job_id: int | None = None
     rank: int
     rank_count: int
     roles: tuple[str, ...]  # the role processes of this rank, such as ("worker",)
     spec: JobSpec
     prepare_timeout_s: float
+
+    @property
+    def ids(self) -> dict[str, int | None]:
+        """What every line of a log names the rank by; the attempt's id is the token."""
+        return {"job_id": self.job_id, "attempt_id": self.token, "rank": self.rank}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ def commands_for(
         return {
             rank: StartRank(
                 token=attempt.token,
+                job_id=attempt.job_id,
                 rank=rank,
                 rank_count=wanted,
                 roles=roles[rank],

@@ -7,10 +7,21 @@ expire. A message of another version is refused, never guessed at.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from farm.core.agents import check_agent_id
 from farm.core.codec import from_json, to_json
 from farm.errors import InvalidSpec
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Who speaks another version, as far as one may tell without understanding it."""
+
+    agent_id: str
+    version: int
 
 
 def seal(message: object) -> dict[str, object]:
@@ -27,5 +38,22 @@ def unseal(kind: type, envelope: object) -> object:
     if not isinstance(envelope, dict) or "message" not in envelope:
         raise InvalidSpec("envelope", envelope, "a table with version and message")
     if envelope.get("version") != WIRE_VERSION:
-        raise InvalidSpec("version", envelope.get("version"), f"wire version {WIRE_VERSION}")
+        expected = f"wire version {WIRE_VERSION}: server and agents need the same benchfarm"
+        raise InvalidSpec("version", envelope.get("version"), expected)
     return from_json(kind, envelope["message"])
+
+
+def stranger_in(envelope: object) -> Stranger | None:
+    """Return the sender of a report or heartbeat of another version; None if it has none.
+
+    The version and the name are all that is read, since both have been there in every version.
+    """
+    if not isinstance(envelope, dict) or not isinstance(envelope.get("message"), dict):
+        return None
+    version, agent_id = envelope.get("version"), envelope["message"].get("agent_id")
+    if type(version) is not int or version == WIRE_VERSION or not isinstance(agent_id, str):
+        return None
+    try:
+        return Stranger(check_agent_id(agent_id), version)
+    except InvalidSpec:
+        return None

@@ -72,6 +72,29 @@ def explain(
     return reasons
 
 
+def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dict[int, str]:
+    """Say of each job that these agents could not serve if all of them were idle why not."""
+    pool = AgentPool(agents)
+    reasons: dict[int, str] = {}
+    known: dict[tuple[Wish, int], str | None] = {}
+    for job in jobs:
+        question = (wish_of(job), job.rank_count)
+        if question not in known:
+            known[question] = _hopelessness(job, pool)
+        if (reason := known[question]) is not None:
+            reasons[job.job_id] = reason
+    return reasons
+
+
+def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
+    able = [agent for agent in pool.agents if suits(agent, wish_of(job))]
+    if not able:
+        return _nobody_suits(job, pool.agents)
+    if any(pool.capacity(wish) >= job.rank_count for wish in pool.wishes(job)):
+        return None
+    return _too_narrow(job, pool, able)
+
+
 def _precedence(job: WaitingJob) -> tuple[int, float, int]:
     return -job.priority, -job.waited_s, job.job_id
 

@@ -20,6 +20,7 @@ from farm.core.barriers import Limits
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
+from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import Housekeeping
 from farm.scheduler.rounds import Outgoing, Rules, run_round
 from farm.store.engine import make_engine
@@ -64,24 +65,31 @@ def run(settings: Settings) -> None:
     rules = rules_of(settings)
     housekeeping = Housekeeping(engine)
     housekeeping.start()
+    life = SignOfLife(SCHEDULER, settings.broker_url)
+    life.start()
     logger.info("scheduler started")
     while not stopping.is_set():
-        _round(engine, app, rules)
+        _round(engine, app, rules, life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
+    life.stop()
     housekeeping.stop()
     engine.dispose()
     logger.info("scheduler stopped")
 
 
-def _round(engine: Engine, app: Any, rules: Rules) -> None:
+def _round(engine: Engine, app: Any, rules: Rules, life: SignOfLife) -> None:
     try:
         send_all(app, run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules))
+        life.worked()
     except (DBAPIError, Unreachable) as error:
         # The next round starts from the store again, whatever this one had begun.
-        logger.warning("round failed: %s", " ".join(str(error).split())[:300])
-    except Exception:
+        reason = " ".join(str(error).split())[:300]
+        logger.warning("round failed: %s", reason)
+        life.failed(reason)
+    except Exception as error:
         logger.exception("round failed")
+        life.failed(repr(error))
 
 
 def send_all(app: Any, outgoing: Sequence[Outgoing]) -> None:

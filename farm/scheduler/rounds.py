@@ -94,7 +94,7 @@ def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[
             raise  # it is the database's, and of no attempt in particular
         except Exception as error:
             # What one gang has reported must not stop all the others for ever.
-            logger.exception("attempt makes no sense", extra={"token": attempt.token})
+            logger.exception("attempt makes no sense", extra=_ids(attempt))
             reason = f"{type(error).__name__}: {error}"
             _give_up(session, attempt.token, reason, now=now, rules=rules)
             ended.add(attempt.token)
@@ -112,6 +112,7 @@ def _carry_out(
     elif isinstance(decision, Advance):
         everyone = tuple(r.rank for r in attempt.ranks)
         advance_attempt(session, attempt.token, decision.state, now=now)
+        logger.info("attempt went on: %s", decision.state.value, extra=_ids(attempt))
         outgoing = _commands(attempt, decision.state, everyone, limits=rules.limits)
         mark_commanded(session, attempt.token, everyone, now=now)
     elif isinstance(decision, End):
@@ -124,7 +125,7 @@ def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rul
     message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
     failure = Failure(kind=FailureKind.SENSELESS, message=str(storable(message)))
     end_attempt(session, token, AttemptState.LOST, failure=failure, now=now, policy=rules.policy)
-    logger.error("attempt was given up: %s", reason, extra={"token": token})
+    logger.error("attempt was given up: %s", reason, extra={"attempt_id": token})
 
 
 def _end(
@@ -158,12 +159,15 @@ def _end(
         "attempt ended: %s",
         end.state.value,
         extra={
-            "job_id": attempt.job_id,
-            "token": attempt.token,
+            **_ids(attempt),
             "job_state": job_state.value,
             "reason": reason,
         },
     )
+
+
+def _ids(attempt: AttemptView) -> dict[str, int]:
+    return {"job_id": attempt.job_id, "attempt_id": attempt.token}
 
 
 def _commands(
@@ -187,7 +191,7 @@ def _start_commands(
         # Leased all the same, since the rounds to come give it up and so end the job. Refused
         # here, it would be the first to be placed again, for ever.
         logger.error(  # noqa: TRY400
-            "attempt cannot be started: %s", error, extra={"token": token}
+            "attempt cannot be started: %s", error, extra={"attempt_id": token}
         )
         return []
 
@@ -210,6 +214,6 @@ def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgo
             continue
         logger.info(
             "gang leased",
-            extra={"job_id": placement.job_id, "token": token, "agents": placement.agent_ids},
+            extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
         )
     return outgoing

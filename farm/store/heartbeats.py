@@ -64,7 +64,11 @@ def record_heartbeat(
     facts = to_json(beat.facts)
     assert isinstance(facts, dict)
     agent.facts, agent.fingerprint = facts, beat.facts.hardware.fingerprint
-    agent.template_bytes = beat.template_bytes
+    agent.template_bytes, agent.disk_free_bytes = beat.template_bytes, beat.disk_free_bytes
+    backlog = beat.backlog
+    agent.backlog_count = backlog.report_count if backlog else None
+    agent.backlog_bytes = backlog.byte_count if backlog else None
+    agent.report_lag_s = backlog.oldest_s if backlog else None
     if age_s is not None:
         agent.heartbeat_at = now
         follow_tokens(session, beat.highest_token)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, cast
 
@@ -53,6 +54,7 @@ class Stored:
     admitted_count: int = 0
     late_count: int = 0
     moves_attempts: bool = False
+    late: Mapping[tuple[int, int], int] = field(default_factory=dict)  # by token and rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
     _confirm(session, batch, confirmed, now=now)
     targets = _targets(session, {r.token for r in fresh})
     samples: dict[tuple[int, int], list[Sample]] = {}
-    late_count = 0
+    late: Counter[tuple[int, int]] = Counter()
     moves = False
     for sent in fresh:
         report = sent
@@ -143,7 +145,7 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
             reason = str(error)
         if reason is not None:
             session.add(_late(batch, report, reason=reason, now=now))
-            late_count += 1
+            late[report.token, report.rank] += 1
         elif isinstance(body, Samples):
             samples.setdefault((report.token, report.rank), []).extend(body.samples)
         else:
@@ -153,9 +155,10 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
         insert_samples(session, day=targets[token].day, token=token, rank=rank, samples=rows)
     return Stored(
         confirmed=confirmed,
-        admitted_count=len(fresh) - late_count,
-        late_count=late_count,
+        admitted_count=len(fresh) - late.total(),
+        late_count=late.total(),
         moves_attempts=moves,
+        late=late,
     )
 
 

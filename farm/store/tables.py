@@ -102,6 +102,11 @@ class Agent(Table):
     unclean_token: Mapped[int | None] = mapped_column(BigId)
     stop_sent_at: Mapped[dt.datetime | None] = mapped_column(Utc)
     template_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # of its warm trainer
+    # Reports on its disk that are not confirmed, and for how long the oldest has waited.
+    backlog_count: Mapped[int | None] = mapped_column(sa.BigInteger)
+    backlog_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
+    report_lag_s: Mapped[float | None]
+    disk_free_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
 
 
 class Attempt(Table):
@@ -110,6 +115,8 @@ class Attempt(Table):
     __tablename__ = "attempts"
     __table_args__ = (
         sa.UniqueConstraint("job_id", "number"),
+        # How many were lost, and when, without reading them all.
+        sa.Index("ix_attempts_failure_kind_ended_at", "failure_kind", "ended_at"),
         {"sqlite_autoincrement": True},
     )
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.collector.intake import take_heartbeat
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.agents import AgentState, Backlog, BeatEcho, Heartbeat
 from farm.core.lifecycle import RankPhase
 from farm.core.messages import seal
 from farm.store.engine import reading, writing
@@ -64,6 +64,18 @@ def test_a_wrong_clock_does_not_make_an_agent_stale(engine: sa.Engine) -> None:
     row = agent(engine)
     assert row.heartbeat_at == NOW
     assert row.clock_offset_s == pytest.approx(3600.0)
+
+
+def test_what_an_agent_holds_back_is_known_until_it_says_otherwise(engine: sa.Engine) -> None:
+    held = Backlog(report_count=12, byte_count=3400, oldest_s=45.0)
+    beat(engine, dataclasses.replace(BEAT, backlog=held, disk_free_bytes=10**12))
+    row = agent(engine)
+    assert (row.backlog_count, row.backlog_bytes, row.report_lag_s) == (12, 3400, 45.0)
+    assert row.disk_free_bytes == 10**12
+    none = Backlog(report_count=0, byte_count=0, oldest_s=None)
+    beat(engine, dataclasses.replace(BEAT, counter=3, backlog=none))
+    row = agent(engine)
+    assert (row.backlog_count, row.report_lag_s, row.disk_free_bytes) == (0, None, None)
 
 
 def test_a_backlog_of_old_beats_renews_nothing(engine: sa.Engine) -> None:
@@ -154,3 +166,14 @@ def test_half_a_surrogate_in_an_agents_facts_costs_the_character_and_not_the_pag
     facts = dataclasses.replace(BEAT.facts, labels={"zone": "a\ud800"})
     take_heartbeat(engine, seal(dataclasses.replace(BEAT, facts=facts)), now=NOW, lease=LEASE)
     agent(engine).facts["labels"]["zone"].encode()
+
+
+def test_a_beat_that_proves_nothing_any_more_is_answered_and_costs_the_store_nothing(
+    empty_engine: sa.Engine,
+) -> None:
+    """After an outage thousands wait; the newest must not have to wait for them to be stored."""
+    later = NOW + LEASE
+    agent_id, confirmed, effect = take_heartbeat(empty_engine, seal(BEAT), now=later, lease=LEASE)
+    assert (agent_id, confirmed.counter) == ("a", BEAT.counter)
+    assert confirmed.server_time_s == later.timestamp()  # so that the next one is fresh again
+    assert effect.is_stale

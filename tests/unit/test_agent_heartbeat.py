@@ -10,7 +10,7 @@ from worker_agent.heartbeat import SLOW_INTERVAL_S, Pulse
 
 
 def make_pulse(*, now: float = 100.0) -> Pulse:
-    return Pulse(boot_id="boot", interval_s=5.0, now=now)
+    return Pulse(boot_id="boot", interval_s=5.0, lease_s=20.0, now=now)
 
 
 def confirmation(counter: int, *, boot_id: str = "boot") -> BeatConfirmed:
@@ -43,6 +43,14 @@ def test_an_unanswered_beat_is_repeated_early() -> None:
     pulse = make_pulse()
     pulse.next(now=100.0)
     assert pulse.due_in_s(now=100.0) == pytest.approx(2.0)
+
+
+def test_once_half_a_lease_has_gone_unconfirmed_haste_does_not_add_to_the_backlog() -> None:
+    pulse = make_pulse()
+    pulse.next(now=109.5)
+    assert pulse.due_in_s(now=109.5) == pytest.approx(2.0)
+    pulse.next(now=110.0)
+    assert pulse.due_in_s(now=110.0) == pytest.approx(5.0)
 
 
 def test_a_change_of_state_makes_a_beat_due_even_if_a_confirmation_comes_between() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farm.log import configure
+from farm.log import configure, stand_for
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +16,7 @@ def _own_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
+    stand_for()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -48,3 +49,17 @@ def test_libraries_that_chatter_are_heard_only_from_warnings_on(
     logging.getLogger("celery.worker").warning("lost")
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("celery.worker: lost")
+
+
+def test_what_holds_for_a_while_stands_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("INFO")
+    logger = logging.getLogger("farm.test")
+    stand_for(agent_id="a1", rank=0)
+    logger.info("served")
+    logger.info("late", extra={"rank": 3})
+    stand_for(agent_id="a1")
+    logger.info("over")
+    served, late, over = capsys.readouterr().err.splitlines()
+    assert served.endswith("served [agent_id=a1 rank=0]")
+    assert late.endswith("late [agent_id=a1 rank=3]")
+    assert over.endswith("over [agent_id=a1]")

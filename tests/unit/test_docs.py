@@ -12,12 +12,14 @@ import pytest
 from flask import Flask
 
 from farm import registry
+from farm.cli.examinations import EXAMINATIONS
 from farm.cli.main import COMMANDS
 from farm.config import SERVER_SETTINGS
 from farm.core.barriers import BARRIERS
 from farm.core.commands import COMMANDS as WIRE_COMMANDS
 from farm.core.expansion import expand
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.messages import WIRE_VERSION
 from farm.core.noise import NoiseKind
 from farm.core.reports import REPORTS
 from farm.core.settings import Setting
@@ -26,6 +28,7 @@ from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
 from tests.command_line import accepts
 from web.api import RESOURCES
+from web.farm_metrics import METRICS
 from worker_agent.agent_settings import AGENT_SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -265,3 +268,22 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 
 def test_every_kind_of_noise_is_documented_and_no_other() -> None:
     assert names(section(DOCS / "measuring.md", "Noise")) == [kind.value for kind in NoiseKind]
+
+
+# --- operations -------------------------------------------------------------------------------
+
+
+def test_every_metric_is_documented_with_its_kind_and_meaning_and_no_other() -> None:
+    documented = rows(section(DOCS / "operations.md", "Metrics"))
+
+    assert documented == [[f"`{m.name}`", m.kind, m.meaning] for m in METRICS]
+
+
+def test_every_check_of_the_doctor_is_documented_and_no_other() -> None:
+    text = section(DOCS / "operations.md", "When something is wrong").split("| line | means |")[0]
+
+    assert names(text) == [examination.name for examination in EXAMINATIONS]
+
+
+def test_the_protocol_names_the_version_that_is_spoken() -> None:
+    assert f'{{"version": {WIRE_VERSION}, ' in section(PROTOCOL, "Versions")

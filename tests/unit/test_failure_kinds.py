@@ -56,9 +56,11 @@ PRODUCERS = {
 # They only ask which kind it was.
 READERS = {
     "farm.core.trainer_lines",
+    "farm.store.health",
     "farm.store.jobs",
     "farm.recommend.answering.candidates",
     "farm.recommend.plans.grid",
+    "web.farm_metrics",
 }
 
 

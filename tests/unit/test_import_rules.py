@@ -26,6 +26,9 @@ RULES: dict[str, set[str]] = {
     "farm.wire": {"farm.core", "farm.errors", "farm.transport", "celery", "kombu", "redis"},
     "farm.transport": {"kombu"},
     "farm.config": {"farm.core", "farm.errors"},
+    "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
+    "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire"},
+    "farm.broker_state": {"farm.diagnosis", "farm.wire", "redis"},
     "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
     "farm.figures": {"farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"},
     "farm.figures.sweep_reading": {
@@ -88,6 +91,8 @@ RULES: dict[str, set[str]] = {
             "farm.registry",
             "farm.log",
             "farm.wire",
+            "farm.life_signs",
+            "farm.broker_state",
         ),
         *("apiflask", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),

@@ -20,7 +20,7 @@ from farm.core.commands import (
     StartRank,
     StopAttempt,
 )
-from farm.core.messages import WIRE_VERSION, seal, unseal
+from farm.core.messages import WIRE_VERSION, Stranger, seal, stranger_in, unseal
 from farm.core.reports import (
     LONGEST_LOG_CHARACTERS,
     LONGEST_LOG_PART_CHARACTERS,
@@ -201,6 +201,18 @@ def test_a_message_of_another_version_is_refused() -> None:
     envelope["version"] = WIRE_VERSION + 1
     with pytest.raises(InvalidSpec, match=r"^version: expected wire version"):
         unseal(StartRank, envelope)
+
+
+def test_the_sender_of_another_version_is_known_by_its_name_and_nothing_else() -> None:
+    envelope = {"version": 2, "message": {"agent_id": "a1", "what": "nobody knows"}}
+    assert stranger_in(envelope) == Stranger("a1", 2)
+    assert stranger_in({**envelope, "version": WIRE_VERSION}) is None
+    for broken in (None, 3, {}, {"version": 2}, {"version": 2, "message": []}):
+        assert stranger_in(broken) is None
+    for name in (None, 7, "", "no name", "x" * 65):
+        assert stranger_in({"version": 2, "message": {"agent_id": name}}) is None
+    for version in (None, "2", True, 2.0):
+        assert stranger_in({**envelope, "version": version}) is None
 
 
 @pytest.mark.parametrize("envelope", [None, [], "text", {}, {"version": WIRE_VERSION}])

@@ -1,0 +1,261 @@
+"""What `farm doctor` looks at: each examination reads one part of the farm and has it judged.
+
+None relies on another's: each opens its own connections, so that what hangs delays nobody else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm import __version__
+from farm.broker_state import queue_lengths, read_state
+from farm.cli.session import store
+from farm.config import Settings
+from farm.core.messages import WIRE_VERSION
+from farm.core.scheduling import hopeless
+from farm.diagnosis import agents as of_agents
+from farm.diagnosis.agents import AgentCondition, LossCounts
+from farm.diagnosis.broker import judge_broker
+from farm.diagnosis.database import DatabaseState, judge_database
+from farm.diagnosis.finding import Finding, unknown, well
+from farm.diagnosis.processes import (
+    ProcessState,
+    judge_collector,
+    judge_scheduler,
+    judge_server_clocks,
+)
+from farm.diagnosis.queue import judge_queue
+from farm.errors import Unreachable
+from farm.figures.display import byte_count
+from farm.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
+from farm.store.agents import list_agents, live_agents
+from farm.store.engine import SQLITE, reading, redacted
+from farm.store.health import (
+    database_bytes,
+    database_time,
+    late_reports_since,
+    lost_attempts,
+    server_version,
+    write_error,
+)
+from farm.store.jobs import waiting_jobs
+from farm.store.partitions import missing_days
+from farm.store.schema import revisions
+from farm.store.tables import Agent
+from farm.wire import broker_errors, check_broker, open_client
+
+_BROKER_TIMEOUT_S = 3.0
+_MAX_AGENTS = 100_000
+_AN_HOUR = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """`look` may raise FarmError, when what it looks at does not answer."""
+
+    name: str
+    look: Callable[[Settings], list[Finding]]
+    needs: str | None = None  # the examination that tells what is wrong with what this one reads
+
+
+@contextmanager
+def _agents(settings: Settings) -> Iterator[tuple[Session, list[AgentCondition]]]:
+    with store(settings) as engine, reading(engine) as session:
+        now = dt.datetime.now(dt.UTC)
+        rows = list_agents(session, limit=_MAX_AGENTS)
+        yield session, [_condition(row, now=now, lease_s=settings.lease_s) for row in rows]
+
+
+def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentCondition:
+    beat_at, lease_ends_at = row.heartbeat_at, row.lease_expires_at
+    silent_s = None if beat_at is None else max(0.0, (now - beat_at).total_seconds())
+    hardware = row.facts["hardware"]
+    return AgentCondition(
+        agent_id=row.id,
+        is_live=silent_s is not None and silent_s <= lease_s,
+        silent_s=silent_s,
+        state=row.state,
+        trouble=row.facts.get("trouble"),
+        is_drained=row.is_drained,
+        clock_offset_s=row.clock_offset_s,
+        benchfarm_version=hardware["benchfarm_version"],
+        tensorflow_version=hardware["tensorflow_version"],
+        capabilities=tuple(row.facts["capabilities"]),
+        accelerators=tuple(hardware.get("accelerators", ())),
+        backlog_count=row.backlog_count,
+        backlog_bytes=row.backlog_bytes,
+        report_lag_s=row.report_lag_s,
+        disk_free_bytes=row.disk_free_bytes,
+        attempt_id=row.attempt_id,
+        lease_left_s=None if lease_ends_at is None else (lease_ends_at - now).total_seconds(),
+    )
+
+
+@contextmanager
+def _broker(settings: Settings) -> Iterator[Any]:
+    """Open a client of a broker that answers. Raises Unreachable."""
+    check_broker(settings.broker_url)
+    with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+        yield client
+
+
+def _look_at_broker(settings: Settings) -> list[Finding]:
+    with _broker(settings) as client:
+        return judge_broker(read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S))
+
+
+def _look_at_database(settings: Settings) -> list[Finding]:
+    with store(settings) as engine:
+        begun_s = time.monotonic()
+        with reading(engine) as session:
+            version, byte_total = server_version(session), database_bytes(session)
+            its_time, our_time = database_time(session), dt.datetime.now(dt.UTC)
+        answer_s = time.monotonic() - begun_s
+        return judge_database(
+            DatabaseState(
+                shown_url=redacted(settings.database_url),
+                version=version,
+                schema=revisions()[-1],
+                answer_s=answer_s,
+                byte_count=byte_total,
+                write_error=write_error(engine),
+                clock_offset_s=(its_time - our_time).total_seconds() if its_time else None,
+                missing_days=len(missing_days(engine, today=our_time.date())),
+            )
+        )
+
+
+def _look_at_scheduler(settings: Settings) -> list[Finding]:
+    with _broker(settings) as client:
+        signs = read_signs(client)
+    running = _processes(signs, SCHEDULER)
+    clocks = judge_server_clocks([*running, *_processes(signs, COLLECTOR)])
+    return judge_scheduler(running, version=__version__) + clocks
+
+
+def _look_at_collector(settings: Settings) -> list[Finding]:
+    with _broker(settings) as client:
+        running = _processes(read_signs(client), COLLECTOR)
+        waiting = queue_lengths(client)
+    return judge_collector(
+        running,
+        beat_count=waiting["heartbeats"],
+        report_count=waiting["reports"],
+        version=__version__,
+    )
+
+
+def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:
+    return [
+        ProcessState(
+            name=sign.name,
+            benchfarm_version=sign.benchfarm_version,
+            silent_s=sign.age_s,
+            worked_s=sign.worked_s,
+            up_s=sign.up_s,
+            trouble=sign.trouble,
+            clock_offset_s=sign.clock_offset_s,
+        )
+        for sign in signs
+        if sign.process == process
+    ]
+
+
+def _look_at_heartbeats(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_heartbeats(found)
+
+
+def _look_at_versions(settings: Settings) -> list[Finding]:
+    strangers: dict[str, int] = {}
+    try:
+        with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+            for sign in read_signs(client):
+                strangers |= sign.strangers
+    except broker_errors():
+        strangers = {}  # what speaks another version is not heard of either
+    with _agents(settings) as (_, found):
+        return of_agents.judge_versions(
+            found, version=__version__, wire_version=WIRE_VERSION, strangers=strangers
+        )
+
+
+def _look_at_clocks(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_clocks(found)
+
+
+def _look_at_capabilities(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_capabilities(found)
+
+
+def _look_at_reports(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_spools(found)
+
+
+def _look_at_leases(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (session, found):
+        since = dt.datetime.now(dt.UTC) - _AN_HOUR
+        reasons = lost_attempts(session, since=since)
+        late_count = late_reports_since(session, since)
+    losses = LossCounts(
+        lost_attempts=sum(reasons.values()), late_reports=late_count, reasons=reasons
+    )
+    return of_agents.judge_leases(found, losses)
+
+
+def _look_at_disks(settings: Settings) -> list[Finding]:
+    folder = _own_folder(settings)
+    disk = os.statvfs(folder)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    found = of_agents.judge_room(f"the disk of {folder}", free_bytes)
+    if not found:
+        found = [well(f"{byte_count(free_bytes)} free in {folder}")]
+    try:
+        with _agents(settings) as (_, conditions):
+            return found + of_agents.judge_agent_disks(conditions)
+    except Unreachable:
+        return [*found, unknown("what the agents have left cannot be told: see database")]
+
+
+def _own_folder(settings: Settings) -> Path:
+    """Return the folder of the store's file or of the farm, or the nearest that exists."""
+    scheme, _, file = settings.database_url.partition(":///")
+    folder = Path(file.partition("?")[0]).parent if scheme.startswith(SQLITE) else settings.home
+    folder = folder.absolute()
+    return next(f for f in (folder, *folder.parents) if f.exists())
+
+
+def _look_at_queue(settings: Settings) -> list[Finding]:
+    with store(settings) as engine, reading(engine) as session:
+        now = dt.datetime.now(dt.UTC)
+        jobs = waiting_jobs(session, now=now)
+        live = live_agents(session, now=now, live_within_s=settings.lease_s)
+    return judge_queue(waiting_count=len(jobs), hopeless=hopeless(jobs, live))
+
+
+EXAMINATIONS = (
+    Examination("broker", _look_at_broker),
+    Examination("database", _look_at_database),
+    Examination("scheduler", _look_at_scheduler, needs="broker"),
+    Examination("collector", _look_at_collector, needs="broker"),
+    Examination("heartbeats", _look_at_heartbeats, needs="database"),
+    Examination("versions", _look_at_versions, needs="database"),
+    Examination("clocks", _look_at_clocks, needs="database"),
+    Examination("capabilities", _look_at_capabilities, needs="database"),
+    Examination("reports", _look_at_reports, needs="database"),
+    Examination("leases", _look_at_leases, needs="database"),
+    Examination("disks", _look_at_disks),
+    Examination("queue", _look_at_queue, needs="database"),
+)

@@ -1,0 +1,120 @@
+"""Whether the broker can be relied on: it carries everything, and must keep what it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farm.diagnosis.finding import Finding, doubt, well, wrong
+from farm.figures.display import byte_count
+
+OLDEST_VERSION = (6, 0)
+_SLOW_S = 0.05
+_CROWDED_RATIO = 0.9
+_FULL_RATIO = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """What a Redis says of itself; None: it does not tell us, as hosted ones often do not.
+
+    `latency_s`: the median of some pings. `asks_password`: whether somebody without one is refused.
+    `limit_bytes`: 0 for none.
+    """
+
+    shown_url: str  # without its password
+    is_local: bool
+    version: str
+    latency_s: float
+    asks_password: bool | None
+    keeps_log: bool | None  # appendonly
+    keeps_snapshots: bool | None
+    last_write_failed: bool = False  # of either
+    eviction: str | None = None
+    used_bytes: int = 0
+    limit_bytes: int = 0
+    client_count: int = 0
+    client_limit: int | None = None
+
+
+def judge_broker(state: BrokerState) -> list[Finding]:
+    """Judge a broker that answers."""
+    latency = f"{state.latency_s * 1e3:.1f} ms"
+    found = [well(f"Redis {state.version} at {state.shown_url} answers within {latency}")]
+    if _version(state.version) < OLDEST_VERSION:
+        needed = ".".join(map(str, OLDEST_VERSION))
+        found.append(wrong(f"Redis {state.version} is too old", f"install {needed} or newer"))
+    if state.latency_s > _SLOW_S:
+        found.append(
+            doubt(
+                f"an answer takes {latency}",
+                "look at its machine's load and at the network; every report waits for it",
+            )
+        )
+    return found + _keeping(state) + _access(state) + _room(state)
+
+
+def _keeping(state: BrokerState) -> list[Finding]:
+    found = []
+    if state.last_write_failed:
+        found.append(
+            wrong(
+                "its last write to disk failed, and it may refuse every message",
+                "look at its log and its disk; it is full, or not its own",
+            )
+        )
+    if state.keeps_log is False:
+        also = "; it keeps nothing at all" if state.keeps_snapshots is False else ""
+        found.append(
+            doubt(
+                f"a restart of Redis loses what is under way in it (appendonly is off{also})",
+                "set `appendonly yes` and `appendfsync everysec`; agents send again what is not "
+                "confirmed, so only time is lost",
+            )
+        )
+    if state.eviction is not None and state.eviction != "noeviction":
+        # Queues have no end of life: of these only signs of life can be dropped.
+        level = doubt if state.eviction.startswith("volatile-") else wrong
+        found.append(
+            level(
+                f"it drops messages when its memory is full (maxmemory-policy {state.eviction})",
+                "set `maxmemory-policy noeviction`",
+            )
+        )
+    return found
+
+
+def _access(state: BrokerState) -> list[Finding]:
+    if state.asks_password is not False or state.is_local:
+        return []
+    return [
+        wrong(
+            "whoever reaches it can read and send everything: it asks for no password",
+            "set `requirepass`, and the password in FARM_BROKER_URL of server and agents",
+        )
+    ]
+
+
+def _room(state: BrokerState) -> list[Finding]:
+    found = []
+    if state.limit_bytes and state.used_bytes > _FULL_RATIO * state.limit_bytes:
+        used = f"{byte_count(state.used_bytes)} of {byte_count(state.limit_bytes)}"
+        found.append(
+            wrong(
+                f"its memory is nearly used up ({used})",
+                "raise `maxmemory`, and see whether the collector runs: it empties the queues",
+            )
+        )
+    limit = state.client_limit
+    if limit and state.client_count > _CROWDED_RATIO * limit:
+        found.append(
+            wrong(
+                f"{state.client_count} of {limit} connections are taken",
+                "raise `maxclients`: an agent takes about four",
+            )
+        )
+    return found
+
+
+def _version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")[:2]
+    return tuple(int(part) if part.isdigit() else 0 for part in parts)

@@ -1,0 +1,127 @@
+"""Whether scheduler and collector run, and do what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farm.diagnosis.finding import Finding, counted, doubt, named, well, wrong
+from farm.figures.display import duration
+
+# The scheduler does a round each second; one that takes longer than this hangs.
+_ROUND_LIMIT_S = 30.0
+# Leases are given by one clock and judged by the other.
+_CLOCK_TOLERANCE_S = 1.0
+_START = (
+    "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
+    "since it gives no sign of life"
+)
+_MANY_BEATS = 50
+_MANY_REPORTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """A process of the server that gave a sign of life, as `farm.life_signs` has it."""
+
+    name: str
+    benchfarm_version: str
+    silent_s: float  # since the sign
+    worked_s: float | None  # since it did its work; None: never yet
+    up_s: float
+    trouble: str | None
+    clock_offset_s: float | None  # its clock minus the broker's
+
+
+def judge_scheduler(found: Sequence[ProcessState], *, version: str) -> list[Finding]:
+    """Judge the schedulers. `version`: of the benchfarm that asks."""
+    if not found:
+        return [
+            wrong(
+                "no scheduler runs: nothing starts, and gangs that are lost are not given up",
+                _START.format("scheduler"),
+            )
+        ]
+    return _running(found, "scheduler", version=version) + [
+        wrong(
+            f"{one.name} has finished no round for {duration(since_s)}",
+            "look at its log; a transaction that another program holds open may block it",
+        )
+        for one in found
+        if one.trouble is None and (since_s := _idle_s(one)) > _ROUND_LIMIT_S
+    ]
+
+
+def judge_collector(
+    found: Sequence[ProcessState],
+    *,
+    beat_count: int,
+    report_count: int,
+    version: str,
+) -> list[Finding]:
+    """Judge the collectors by their signs and by what waits for them in the broker."""
+    batches = "1 batch" if report_count == 1 else f"{report_count} batches"
+    queues = f"{counted(beat_count, 'heartbeat')} and {batches} of reports"
+    if not found:
+        return [
+            wrong(
+                f"no collector runs: {queues} wait for it, and agents lose their ranks",
+                _START.format("collector"),
+            )
+        ]
+    judged = _running(found, "collector", version=version)
+    if beat_count > _MANY_BEATS or report_count > _MANY_REPORTS:
+        judged.append(
+            doubt(
+                f"it is behind: {queues} wait for it",
+                "look whether that becomes less; if not, start a second collector, or look why the "
+                "database is slow",
+            )
+        )
+    return judged
+
+
+def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
+    """Compare the clocks of scheduler and collector: one gives leases, the other renews them."""
+    told = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
+    if not told:
+        return []
+    (low_s, early), (high_s, late) = min(told), max(told)
+    if high_s - low_s <= _CLOCK_TOLERANCE_S:
+        return []
+    return [
+        wrong(
+            f"the clocks of {late} and {early} are {duration(high_s - low_s)} apart, so leases end "
+            "early or late",
+            "let both machines follow the same time server (chrony, systemd-timesyncd)",
+        )
+    ]
+
+
+def _running(found: Sequence[ProcessState], what: str, *, version: str) -> list[Finding]:
+    oldest_s = max(one.up_s for one in found)
+    count = f"a {what} runs" if len(found) == 1 else f"{counted(len(found), what)} run"
+    judged = [well(f"{count}, since {duration(oldest_s)}")]
+    judged += [
+        wrong(
+            f"{one.name} cannot do its work: {one.trouble}",
+            "mend that; it goes on by itself",
+        )
+        for one in found
+        if one.trouble is not None
+    ]
+    others = [f"{one.name}: {one.benchfarm_version}" for one in found]
+    differing = [text for text in others if not text.endswith(f": {version}")]
+    if differing:
+        judged.append(
+            doubt(
+                f"it is of another version than this command, which is {version} "
+                f"({named(differing)})",
+                "restart it after an upgrade",
+            )
+        )
+    return judged
+
+
+def _idle_s(one: ProcessState) -> float:
+    return one.silent_s + (one.up_s if one.worked_s is None else one.worked_s)

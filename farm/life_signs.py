@@ -1,0 +1,187 @@
+"""Signs of life of the server's processes, kept in the broker for whoever asks whether they run.
+
+A sign is a key that its process renews and that ends by itself soon after. So a process that was
+killed, or is frozen, is seen to be gone, and no clocks are compared. A sign that is not seen while
+the broker is away says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from farm import __version__
+from farm.core.codec import canonical_json, from_json
+from farm.core.messages import WIRE_VERSION, Stranger
+from farm.errors import InvalidSpec
+from farm.wire import broker_errors, open_client
+
+logger = logging.getLogger(__name__)
+
+SCHEDULER = "scheduler"
+COLLECTOR = "collector"
+EVERY_S = 5.0
+KEPT_S = 15.0
+_PREFIX = "farm.alive."
+_TIMEOUT_S = 2.0
+# Somebody who speaks another version is told of for this long after his last message.
+_STRANGER_KEPT_S = 120.0
+_STRANGER_TOLD_EVERY_S = 60.0
+_MOST_STRANGERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeSign:
+    """What a process says of itself, `age_s` ago.
+
+    `worked_s`: how long before that it last did its work without an error; None: never yet.
+    `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's. `strangers`:
+    agents that speak another wire version, and which.
+    """
+
+    process: str
+    host: str
+    pid: int
+    benchfarm_version: str
+    wire_version: int
+    up_s: float
+    worked_s: float | None
+    trouble: str | None = None
+    clock_offset_s: float | None = None
+    strangers: dict[str, int] = field(default_factory=dict)
+    age_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Which of several it is."""
+        return f"{self.process} on {self.host} (process {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    version: int
+    heard_s: float
+    told_s: float
+
+
+class SignOfLife:
+    """Shows that this process lives, from a thread of its own: what it does may take long."""
+
+    def __init__(self, process: str, broker_url: str) -> None:
+        self._process = process
+        self._url = broker_url
+        self._begun_s = time.monotonic()
+        self._worked_s: float | None = None
+        self._trouble: str | None = None
+        self._strangers: dict[str, _Met] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the sign away, so that nobody waits for a process that has ended."""
+        self._stopping.set()
+        self._thread.join(timeout=2 * _TIMEOUT_S)
+
+    def worked(self) -> None:
+        """Note that the process has done its work just now."""
+        self._worked_s, self._trouble = time.monotonic(), None
+
+    def failed(self, reason: str) -> None:
+        """Note that it could not, and why."""
+        self._trouble = reason[:300]
+
+    def met(self, stranger: Stranger) -> bool:
+        """Note a sender of another version; True if it was not spoken of for a minute."""
+        now = time.monotonic()
+        with self._lock:
+            self._forget_strangers(now)
+            known = self._strangers.get(stranger.agent_id)
+            if known is None and len(self._strangers) >= _MOST_STRANGERS:
+                return False
+            is_due = known is None or now - known.told_s >= _STRANGER_TOLD_EVERY_S
+            told_s = now if known is None or is_due else known.told_s
+            self._strangers[stranger.agent_id] = _Met(stranger.version, now, told_s)
+        return is_due
+
+    def _forget_strangers(self, now: float) -> None:
+        since = now - _STRANGER_KEPT_S
+        self._strangers = {n: met for n, met in self._strangers.items() if met.heard_s >= since}
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._show()
+            except broker_errors():
+                pass  # everybody else will say so
+            except Exception:
+                logger.exception("sign of life was not shown")
+            if self._stopping.wait(EVERY_S):
+                break
+        try:
+            with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+                client.delete(self._key)
+        except broker_errors():
+            logger.debug("sign of life was left to its end")
+
+    def _show(self) -> None:
+        with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+            offset_s = clock_offset_s(client)
+            sign = canonical_json(self._sign(offset_s))
+            client.set(self._key, sign, px=int(KEPT_S * 1000))
+
+    def _sign(self, offset_s: float) -> LifeSign:
+        now = time.monotonic()
+        with self._lock:
+            self._forget_strangers(now)
+            strangers = {name: met.version for name, met in self._strangers.items()}
+        return LifeSign(
+            process=self._process,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            benchfarm_version=__version__,
+            wire_version=WIRE_VERSION,
+            up_s=now - self._begun_s,
+            worked_s=None if self._worked_s is None else now - self._worked_s,
+            trouble=self._trouble,
+            clock_offset_s=offset_s,
+            strangers=strangers,
+        )
+
+    @property
+    def _key(self) -> str:
+        return f"{_PREFIX}{self._process}.{socket.gethostname()}.{os.getpid()}"
+
+
+def read_signs(client: Any) -> list[LifeSign]:
+    """Return the signs that are there, by process, host and number; a foreign one is passed over.
+
+    `client`: of `farm.wire.open_client`.
+    """
+    signs = []
+    for key in sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000)):
+        text, left_ms = client.get(key), client.pttl(key)
+        if text is None:
+            continue
+        try:
+            sign = from_json(LifeSign, json.loads(text))
+        except (InvalidSpec, ValueError):
+            continue
+        signs.append(replace(sign, age_s=max(0.0, KEPT_S - left_ms / 1000)))
+    return signs
+
+
+def clock_offset_s(client: Any) -> float:
+    """Return this machine's clock minus the broker's, half of the answer's way taken off."""
+    before_s = time.time()
+    seconds, microseconds = client.time()
+    return (before_s + time.time()) / 2 - float(seconds + microseconds / 1e6)

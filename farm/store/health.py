@@ -1,0 +1,88 @@
+"""What tells whether the database itself is well, and what was lost lately. Reading only.
+
+All but `write_error`, which writes a row and takes it back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from farm.core.trainer_lines import FailureKind
+from farm.errors import Unreachable
+from farm.store.engine import POSTGRESQL, writing
+from farm.store.tables import Attempt, LateReport, SpoolPosition
+
+
+def server_version(session: Session) -> str:
+    """Return the database's name and version, such as "PostgreSQL 16.2"."""
+    if session.get_bind().dialect.name == POSTGRESQL:
+        return f"PostgreSQL {str(session.scalar(sa.text('SHOW server_version'))).split()[0]}"
+    return f"SQLite {session.scalar(sa.text('SELECT sqlite_version()'))}"
+
+
+def database_bytes(session: Session) -> int | None:
+    """Return how much the database holds."""
+    question = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+    if session.get_bind().dialect.name == POSTGRESQL:
+        question = "SELECT pg_database_size(current_database())"
+    found: int | None = session.scalar(sa.text(question))
+    return found
+
+
+def database_time(session: Session) -> dt.datetime | None:
+    """Return what the database's clock says now; None for a file, which has none."""
+    if session.get_bind().dialect.name != POSTGRESQL:
+        return None
+    now: dt.datetime | None = session.scalar(sa.text("SELECT clock_timestamp()"))
+    return now
+
+
+def write_error(engine: sa.Engine) -> str | None:
+    """Say why a row cannot be written, in one line; None where it can. It is taken back."""
+    row = sa.insert(SpoolPosition).values(
+        agent_id="farm doctor",
+        generation=uuid.uuid4().hex,
+        confirmed_number=0,
+        updated_at=dt.datetime.now(dt.UTC),
+    )
+    try:
+        with writing(engine) as session:
+            attempt = session.begin_nested()
+            session.execute(row)
+            attempt.rollback()
+    except (SQLAlchemyError, Unreachable) as error:
+        told = error.__cause__ if isinstance(error, Unreachable) else error
+        reason = str(getattr(told, "orig", None) or told or error).strip()
+        return reason.splitlines()[0][:200] if reason else type(error).__name__
+    return None
+
+
+def lost_attempts(session: Session, *, since: dt.datetime) -> dict[str, int]:
+    """Count by reason the attempts that ended because an agent was lost."""
+    rows = session.execute(
+        sa.select(Attempt.reason, sa.func.count())
+        .where(Attempt.failure_kind == FailureKind.AGENT_LOST.value, Attempt.ended_at >= since)
+        .group_by(Attempt.reason)
+    )
+    return {reason or "": count for reason, count in rows}
+
+
+def failure_counts(session: Session) -> dict[str, int]:
+    """Count by kind of failure all attempts that ever failed; attempts are never deleted."""
+    rows = session.execute(
+        sa.select(Attempt.failure_kind, sa.func.count())
+        .where(Attempt.failure_kind.is_not(None))
+        .group_by(Attempt.failure_kind)
+    )
+    return {kind: count for kind, count in rows if kind is not None}
+
+
+def late_reports_since(session: Session, since: dt.datetime) -> int:
+    """Count the reports that were kept aside since then."""
+    late = sa.select(sa.func.count()).select_from(LateReport)
+    return session.scalar(late.where(LateReport.received_at >= since)) or 0

@@ -1,0 +1,350 @@
+"""`farm doctor` against a real Redis and a real store: in order, half down, frozen, and down."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import sqlalchemy as sa
+
+from farm import __version__
+from farm.core.agents import AgentState, Hardware
+from farm.core.lifecycle import AttemptState
+from farm.core.messages import WIRE_VERSION, Stranger
+from farm.core.trainer_lines import FailureKind
+from farm.life_signs import COLLECTOR, KEPT_S, SCHEDULER, SignOfLife, read_signs
+from farm.store.engine import writing
+from farm.store.partitions import make_partitions
+from farm.store.tables import Agent, Attempt
+from farm.wire import HEARTBEATS_QUEUE, open_client
+from tests import factories
+from tests.fakes.server import wait_until
+from tests.farm_command import FarmCommand
+from tests.redis_server import RedisServer
+from tests.web_client import client_of
+
+HARDWARE = Hardware(
+    cpu_model="A CPU",
+    core_count=1,
+    memory_bytes=8 * 2**30,
+    kernel="6.1.0",
+    tensorflow_version="2.21.0",
+    python_version="3.11.7",
+    benchfarm_version=__version__,
+)
+
+
+class Doctor:
+    """The command, what it found by check, and its exit status."""
+
+    def __init__(self, command: FarmCommand) -> None:
+        self._command = command
+
+    def ask(self, *options: str) -> tuple[int, dict[str, Any]]:
+        result = self._command.run("doctor", "--json", *options)
+        answer = json.loads(result.stdout)
+        assert answer["is_well"] is (result.exit_code == 0)
+        return result.exit_code, {check["name"]: check for check in answer["checks"]}
+
+    def levels(self, *options: str) -> dict[str, str]:
+        return {name: check["level"] for name, check in self.ask(*options)[1].items()}
+
+    def words(self, check: str) -> str:
+        found = self.ask()[1][check]["findings"]
+        return "\n".join(f"{f['what']} -> {f['remedy']}" for f in found)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def command(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    make_partitions(engine, today=dt.datetime.now(dt.UTC).date())  # as `farm db upgrade` does
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def doctor(command: FarmCommand, broker: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """A farm whose store and broker are there, and nobody else."""
+    monkeypatch.setenv("FARM_BROKER_URL", broker.url)
+    return Doctor(command)
+
+
+@pytest.fixture
+def running(broker: RedisServer) -> Iterator[dict[str, SignOfLife]]:
+    """The signs of a scheduler and a collector that work."""
+    signs = {name: SignOfLife(name, broker.url) for name in (SCHEDULER, COLLECTOR)}
+    for sign in signs.values():
+        sign.worked()
+        sign.start()
+    wait_until(lambda: len(signs_in(broker)) == 2, "both signs are there")
+    yield signs
+    for sign in signs.values():
+        sign.stop()
+
+
+@pytest.fixture
+def alive(engine: sa.Engine) -> str:
+    """An agent with a fresh heartbeat and everything that one may wish for."""
+    facts = factories.agent_facts(hardware=HARDWARE, capabilities=("network",))
+    with writing(engine) as session:
+        return factories.add_agent(
+            session, "a1", facts=facts, heartbeat_at=dt.datetime.now(dt.UTC), clock_offset_s=0.01
+        )
+
+
+def signs_in(broker: RedisServer) -> list[Any]:
+    with open_client(broker.url, timeout_s=5) as client:
+        return read_signs(client)
+
+
+@pytest.mark.usefixtures("running", "alive")
+def test_a_farm_in_order_is_well(doctor: Doctor, broker: RedisServer) -> None:
+    with broker.client() as client:
+        client.config_set("appendonly", "yes")
+    status, checks = doctor.ask()
+    assert {name: check["level"] for name, check in checks.items() if check["level"] != "well"} in (
+        {},
+        {"disks": "doubt"},  # of the machine that runs this test
+    )
+    assert status == 0
+
+
+@pytest.mark.usefixtures("alive")
+def test_it_is_read_line_by_line(doctor: Doctor, command: FarmCommand) -> None:
+    result = command.run("doctor")
+    assert result.exit_code == 1
+    assert "wrong   scheduler     no scheduler runs" in result.stdout
+    assert "                      -> start it: `systemctl start farm-scheduler`" in result.stdout
+    assert "well    heartbeats    1 agent alive, 0 of them at work\n" in result.stdout
+    assert "2 things wrong, 1 to look at.\n" in result.stdout  # and Redis keeps nothing
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_with_everything_away_it_says_that_and_no_more(
+    command: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARM_DATABASE_URL", f"sqlite:///{tmp_path}/no.db")
+    levels = Doctor(command).levels()
+    assert {name for name, level in levels.items() if level == "wrong"} == {"broker", "database"}
+    assert set(levels.values()) == {"wrong", "unknown"}
+    assert not (tmp_path / "no.db").exists()
+
+
+@pytest.mark.usefixtures("alive")
+def test_without_a_broker_the_rest_is_still_examined(command: FarmCommand) -> None:
+    levels = Doctor(command).levels()
+    assert (levels["broker"], levels["scheduler"], levels["collector"]) == (
+        "wrong",
+        "unknown",
+        "unknown",
+    )
+    assert (levels["database"], levels["heartbeats"], levels["queue"]) == ("well",) * 3
+
+
+@pytest.mark.usefixtures("alive")
+def test_a_frozen_broker_does_not_keep_it_from_answering(
+    doctor: Doctor, broker: RedisServer
+) -> None:
+    broker.freeze()
+    begun_s = time.monotonic()
+    levels = doctor.levels()
+    assert time.monotonic() - begun_s < 15
+    assert (levels["broker"], levels["scheduler"]) == ("wrong", "unknown")
+    assert (levels["database"], levels["heartbeats"], levels["versions"]) == ("well",) * 3
+
+
+@pytest.mark.usefixtures("alive")
+def test_what_does_not_answer_in_time_is_left_behind(doctor: Doctor, broker: RedisServer) -> None:
+    broker.freeze()
+    _, checks = doctor.ask("--limit-s", "1")
+    [finding] = checks["broker"]["findings"]
+    assert (finding["level"], finding["what"]) == ("wrong", "there was no answer within 1 s")
+
+
+def test_a_store_of_another_schema_asks_for_an_upgrade(doctor: Doctor, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    assert "has schema 0001" in doctor.words("database")
+    assert "-> run `farm db upgrade`" in doctor.words("database")
+    assert doctor.words("queue") == "cannot be told: see database -> None"
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_a_store_that_takes_no_writes_is_wrong(
+    doctor: Doctor, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = f"reader_{uuid.uuid4().hex}"
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"CREATE ROLE {reader} LOGIN PASSWORD 'hush'"))
+        connection.execute(sa.text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}"))
+    url = engine.url.set(username=reader, password="hush").render_as_string(hide_password=False)
+    monkeypatch.setenv("FARM_DATABASE_URL", url)
+    try:
+        words = doctor.words("database")
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"DROP OWNED BY {reader}"))
+            connection.execute(sa.text(f"DROP ROLE {reader}"))
+    assert "it cannot be written to: permission denied for table spool_positions" in words
+    assert "hush" not in words
+
+
+def test_looking_leaves_nothing_in_the_store(doctor: Doctor, engine: sa.Engine) -> None:
+    doctor.ask()
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("SELECT count(*) FROM spool_positions")) == 0
+
+
+def test_a_scheduler_that_cannot_work_says_why(
+    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+) -> None:
+    running[SCHEDULER].failed("database is away")
+    running[SCHEDULER]._show()
+    assert "cannot do its work: database is away" in doctor.words("scheduler")
+    running[SCHEDULER].worked()
+    running[SCHEDULER]._show()
+    assert doctor.levels()["scheduler"] == "well"
+    running[SCHEDULER].stop()
+    assert [sign.process for sign in signs_in(broker)] == [COLLECTOR]
+    assert "no scheduler runs" in doctor.words("scheduler")
+
+
+@pytest.mark.usefixtures("running")
+def test_a_sign_ends_by_itself(broker: RedisServer) -> None:
+    [one, _] = signs_in(broker)
+    assert 0 <= one.age_s < KEPT_S
+    with broker.client() as client:
+        for key in client.scan_iter("farm.alive.*"):
+            assert 0 < client.pttl(key) <= KEPT_S * 1000
+            client.set("farm.alive.scheduler.stranger.1", "no sign at all", px=5000)
+    assert len(signs_in(broker)) == 2
+
+
+@pytest.mark.usefixtures("alive")
+def test_a_backlog_is_told(
+    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer, engine: sa.Engine
+) -> None:
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, *["beat"] * 60)
+    with writing(engine) as session:
+        agent = session.get_one(Agent, "a1")
+        agent.backlog_count, agent.backlog_bytes, agent.report_lag_s = 12, 3400, 45.0
+    assert "60 heartbeats and 0 batches of reports wait" in doctor.words("collector")
+    assert "a1 holds back 12 reports (3.40 kB), the oldest for 45.0 s" in doctor.words("reports")
+
+
+@pytest.mark.usefixtures("alive")
+def test_agents_are_examined_one_by_one(
+    doctor: Doctor, running: dict[str, SignOfLife], engine: sa.Engine
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    running[COLLECTOR].met(Stranger("old-one", WIRE_VERSION - 1))
+    running[COLLECTOR]._show()
+    stuck = factories.agent_facts(trouble="tc: not permitted")
+    with writing(engine) as session:
+        factories.add_agent(session, "a2", heartbeat_at=now, facts=stuck, clock_offset_s=3600.0)
+        factories.add_agent(session, "a3", heartbeat_at=now - dt.timedelta(minutes=5))
+        factories.add_agent(
+            session, "a4", heartbeat_at=now, state=AgentState.SPOOL_FULL, disk_free_bytes=1000
+        )
+        token = factories.add_attempt(session, factories.add_job(session), ["a3"])
+        session.get_one(Agent, "a3").lease_expires_at = now - dt.timedelta(minutes=4)
+        lost = factories.add_attempt(session, factories.add_job(session), state=AttemptState.LOST)
+        attempt = session.get_one(Attempt, lost)
+        attempt.failure_kind, attempt.ended_at = FailureKind.AGENT_LOST.value, now
+        attempt.reason = "no fresh heartbeat within the lease from a3"
+        factories.add_job(session, factories.job_spec(labels={"kind": "rare"}))
+    assert "a2 takes no rank: tc: not permitted" in doctor.words("heartbeats")
+    assert "silent: a3 for 5 min" in doctor.words("heartbeats")
+    assert f"old-one speaks wire version {WIRE_VERSION - 1}" in doctor.words("versions")
+    assert "a2's clock is 1 h ahead" in doctor.words("clocks")
+    assert "a4 takes no rank: its spool is full" in doctor.words("reports")
+    assert f"the lease of a3 for attempt {token} ran out 4 min" in doctor.words("leases")
+    assert "agent was lost (no fresh heartbeat within the lease from a3)" in doctor.words("leases")
+    assert "a4's disk has only 1.00 kB left" in doctor.words("disks")
+    assert "labels kind=rare: no agent" in doctor.words("queue")
+
+
+def test_a_broker_whose_settings_lose_messages_is_wrong(
+    doctor: Doctor, broker: RedisServer
+) -> None:
+    with broker.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    assert "(maxmemory-policy allkeys-lru)" in doctor.words("broker")
+    assert "appendonly is off; it keeps nothing at all" in doctor.words("broker")
+
+
+def test_a_broker_with_a_password_asks_for_it(
+    doctor: Doctor, broker: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker.client() as client:
+        client.config_set("requirepass", "hush")
+    words = doctor.words("broker")
+    assert "does not answer" in words
+    monkeypatch.setenv("FARM_BROKER_URL", broker.url.replace("//", "//:hush@"))
+    words = doctor.words("broker")
+    assert "Redis" in words
+    assert "hush" not in words
+    with redis.Redis.from_url(f"redis://:hush@127.0.0.1:{broker.port}/0") as client:
+        client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("options", [["--limit-s", "0"], ["now"], ["--loud"]])
+def test_wrong_usage_ends_with_status_2(command: FarmCommand, options: list[str]) -> None:
+    assert command.run("doctor", *options).exit_code == 2
+
+
+@pytest.mark.usefixtures("alive")
+def test_metrics_tell_the_same(
+    engine: sa.Engine, broker: RedisServer, running: dict[str, SignOfLife]
+) -> None:
+    with writing(engine) as session:
+        agent = session.get_one(Agent, "a1")
+        agent.backlog_count, agent.backlog_bytes, agent.report_lag_s = 12, 3400, 45.0
+        agent.disk_free_bytes = 10**10
+        lost = factories.add_attempt(session, factories.add_job(session), state=AttemptState.LOST)
+        session.get_one(Attempt, lost).failure_kind = FailureKind.AGENT_LOST.value
+        old = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+        factories.add_agent(session, "gone", heartbeat_at=old, clock_offset_s=1.0)
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, "beat", "beat")
+    text = client_of(engine, FARM_BROKER_URL=broker.url).get("/metrics").get_data(as_text=True)
+    for line in (
+        "farm_broker_up 1",
+        'farm_queue_messages{queue="heartbeats"} 2',
+        'farm_queue_messages{queue="reports"} 0',
+        'farm_processes{process="scheduler"} 1',
+        "farm_lease_expiries_total 1",
+        'farm_attempt_failures_total{kind="agent_lost"} 1',
+        'farm_attempt_failures_total{kind="stalled"} 0',
+        'farm_agent_heartbeats_total{agent="a1"} 1',
+        'farm_agent_clock_offset_seconds{agent="a1"} 0.01',
+        'farm_agent_spool_reports{agent="a1"} 12',
+        'farm_agent_spool_bytes{agent="a1"} 3400',
+        'farm_agent_report_lag_seconds{agent="a1"} 45',
+        'farm_agent_disk_free_bytes{agent="a1"} 10000000000',
+    ):
+        assert f"\n{line}" in text, line
+    assert "farm_process_worked_ago_seconds{process=" in text
+    assert 'farm_agent_heartbeat_age_seconds{agent="a1"}' in text
+    assert "gone" not in text
+
+
+def test_metrics_say_that_the_broker_is_away(engine: sa.Engine) -> None:
+    text = client_of(engine).get("/metrics").get_data(as_text=True)
+    assert "\nfarm_broker_up 0\n" in text
+    assert "farm_queue_messages{" not in text
+    assert "farm_processes{" not in text

@@ -1,0 +1,292 @@
+"""What /metrics says of the farm: a table of metrics, each read from what was seen at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from farm import __version__
+from farm.broker_state import queue_lengths
+from farm.core.lifecycle import JobState
+from farm.core.trainer_lines import FailureKind
+from farm.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
+from farm.store.agents import list_agents
+from farm.store.dashboard import job_counts, late_report_count
+from farm.store.health import failure_counts
+from farm.store.tables import Agent
+from farm.wire import broker_errors, open_client
+from web.agent_status import AgentStatus, agent_status, is_live
+
+_MOST_AGENTS = 10_000
+_BROKER_TIMEOUT_S = 1.0
+# Agents of machines that were rented and given back would pile up as series.
+_SHOWN_AFTER_LAST_BEAT = dt.timedelta(days=1)
+_begun_unix_s = time.time()
+
+Values = Iterator[tuple[Mapping[str, str], float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look at the store and the broker. `queues`: None while the broker does not answer."""
+
+    now: dt.datetime
+    lease_s: float
+    jobs: Mapping[JobState, int]
+    agents: Sequence[Agent]
+    late_report_count: int
+    failures: Mapping[str, int]
+    queues: Mapping[str, int] | None
+    signs: Sequence[LifeSign]
+
+    @property
+    def live(self) -> list[Agent]:
+        return [a for a in self.agents if is_live(a, now=self.now, lease_s=self.lease_s)]
+
+    @property
+    def recent(self) -> Iterator[tuple[Agent, dt.datetime]]:
+        """The agents that were heard of lately, and when."""
+        for agent in self.agents:
+            at = agent.heartbeat_at
+            if at is not None and self.now - at < _SHOWN_AFTER_LAST_BEAT:
+                yield agent, at
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`kind`: counter or gauge, as Prometheus has them. `read` gives labels and values."""
+
+    name: str
+    kind: str
+    meaning: str
+    read: Callable[[Seen], Values]
+
+
+def look_at_broker(broker_url: str) -> tuple[Mapping[str, int] | None, Sequence[LifeSign]]:
+    """Return what waits in the broker, None while it does not answer, and who gives signs."""
+    try:
+        with open_client(broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+            return queue_lengths(client), read_signs(client)
+    except broker_errors():
+        return None, ()
+
+
+def look_at_store(
+    session: Session,
+    *,
+    now: dt.datetime,
+    lease_s: float,
+    queues: Mapping[str, int] | None,
+    signs: Sequence[LifeSign],
+) -> Seen:
+    """Read the rest of what the metrics are made of."""
+    return Seen(
+        now=now,
+        lease_s=lease_s,
+        jobs=job_counts(session),
+        agents=list_agents(session, limit=_MOST_AGENTS),
+        late_report_count=late_report_count(session),
+        failures=failure_counts(session),
+        queues=queues,
+        signs=signs,
+    )
+
+
+def _of_one(read: Callable[[Seen], float]) -> Callable[[Seen], Values]:
+    def values(seen: Seen) -> Values:
+        yield {}, read(seen)
+
+    return values
+
+
+def _of_live(read: Callable[[Agent], float | None]) -> Callable[[Seen], Values]:
+    """Give a value for each live agent that has told it."""
+
+    def values(seen: Seen) -> Values:
+        for agent in seen.live:
+            if (value := read(agent)) is not None:
+                yield {"agent": agent.id}, value
+
+    return values
+
+
+def _build(seen: Seen) -> Values:
+    yield {"version": __version__}, 1
+
+
+def _jobs(seen: Seen) -> Values:
+    for state, count in seen.jobs.items():
+        yield {"state": state.value}, count
+
+
+def _agents(seen: Seen) -> Values:
+    statuses = Counter(agent_status(a, now=seen.now, lease_s=seen.lease_s) for a in seen.agents)
+    for status in AgentStatus:
+        yield {"status": status.value}, statuses[status]
+
+
+def _failures(seen: Seen) -> Values:
+    for kind in FailureKind:
+        yield {"kind": kind.value}, seen.failures.get(kind.value, 0)
+
+
+def _beats(seen: Seen) -> Values:
+    for agent, _ in seen.recent:
+        yield {"agent": agent.id}, agent.beat_counter
+
+
+def _beat_ages(seen: Seen) -> Values:
+    for agent, at in seen.recent:
+        yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
+
+
+def _lag_s(agent: Agent) -> float | None:
+    # Nothing that waits is no lag; not to have told is none at all.
+    return None if agent.backlog_count is None else agent.report_lag_s or 0.0
+
+
+def _queues(seen: Seen) -> Values:
+    for queue, count in (seen.queues or {}).items():
+        yield {"queue": queue}, count
+
+
+def _processes(seen: Seen) -> Values:
+    if seen.queues is not None:
+        counts = Counter(sign.process for sign in seen.signs)
+        for process in (SCHEDULER, COLLECTOR):
+            yield {"process": process}, counts[process]
+
+
+def _worked(seen: Seen) -> Values:
+    for sign in seen.signs:
+        ids = {"process": sign.process, "host": sign.host, "pid": str(sign.pid)}
+        if sign.worked_s is not None:
+            yield ids, sign.worked_s + sign.age_s
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+METRICS = (
+    Metric("farm_build_info", "gauge", "What runs here.", _build),
+    Metric("farm_jobs", "gauge", "Jobs by state.", _jobs),
+    Metric("farm_agents", "gauge", "Agents ever seen, by status.", _agents),
+    Metric(
+        "farm_agents_live",
+        "gauge",
+        "Agents whose heartbeats arrive.",
+        _of_one(lambda seen: len(seen.live)),
+    ),
+    Metric(
+        "farm_lease_expiries_total",
+        "counter",
+        "Attempts lost with an agent that was silent for a lease, or cut off for half of one.",
+        _of_one(lambda seen: seen.failures.get(FailureKind.AGENT_LOST.value, 0)),
+    ),
+    Metric(
+        "farm_attempt_failures_total",
+        "counter",
+        "Attempts that failed, by kind of failure.",
+        _failures,
+    ),
+    Metric(
+        "farm_late_reports",
+        "gauge",
+        "Reports that came too late or from somebody else, and were kept aside.",
+        _of_one(lambda seen: seen.late_report_count),
+    ),
+    Metric(
+        "farm_agent_heartbeats_total",
+        "counter",
+        "Heartbeats of an agent, since its start.",
+        _beats,
+    ),
+    Metric(
+        "farm_agent_heartbeat_age_seconds",
+        "gauge",
+        "Since the last fresh heartbeat of an agent.",
+        _beat_ages,
+    ),
+    Metric(
+        "farm_agent_clock_offset_seconds",
+        "gauge",
+        "An agent's clock minus the server's, the heartbeat's way included.",
+        _of_live(lambda agent: agent.clock_offset_s),
+    ),
+    Metric(
+        "farm_agent_spool_reports",
+        "gauge",
+        "Reports on an agent's disk that are not confirmed.",
+        _of_live(lambda agent: agent.backlog_count),
+    ),
+    Metric(
+        "farm_agent_spool_bytes",
+        "gauge",
+        "Their size.",
+        _of_live(lambda agent: agent.backlog_bytes),
+    ),
+    Metric(
+        "farm_agent_report_lag_seconds",
+        "gauge",
+        "For how long the oldest of them has waited; 0 where none waits.",
+        _of_live(_lag_s),
+    ),
+    Metric(
+        "farm_agent_disk_free_bytes",
+        "gauge",
+        "What is left on the disk of an agent's spool.",
+        _of_live(lambda agent: agent.disk_free_bytes),
+    ),
+    Metric(
+        "farm_broker_up",
+        "gauge",
+        "1 if the broker answers within a second.",
+        _of_one(lambda seen: seen.queues is not None),
+    ),
+    Metric("farm_queue_messages", "gauge", "Messages that wait for a collector.", _queues),
+    Metric(
+        "farm_processes",
+        "gauge",
+        "Schedulers and collectors that give signs of life.",
+        _processes,
+    ),
+    Metric(
+        "farm_process_worked_ago_seconds",
+        "gauge",
+        "Since a scheduler's last round, or a collector's last message, without an error.",
+        _worked,
+    ),
+    Metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "User and system CPU time of this process.",
+        _of_one(lambda seen: _cpu_s()),
+    ),
+    Metric(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory of this process.",
+        _of_one(lambda seen: _resident_bytes()),
+    ),
+    Metric(
+        "process_start_time_seconds",
+        "gauge",
+        "Start of this process, in seconds since 1970.",
+        _of_one(lambda seen: _begun_unix_s),
+    ),
+)
