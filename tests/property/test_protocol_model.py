@@ -1,0 +1,108 @@
+"""Any interleaving of the protocol's messages, and of what goes wrong, keeps what is promised.
+
+`MODEL_EXAMPLES` asks for more stories than the few hundred of an ordinary run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from farm.store.engine import make_engine
+from farm.store.schema import upgrade
+from tests.protocol.ledger_server import LedgerServer
+from tests.protocol.paired_server import PairedServer
+from tests.protocol.planted import (
+    agents_take_any_token,
+    collector_takes_any_token,
+    lease_is_never_freed,
+    spool_forgets_on_publish,
+)
+from tests.protocol.server import Server
+from tests.protocol.store_server import StoreServer
+from tests.protocol.story import ProtocolStory, temporary_folder
+
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "250"))
+STEPS = 20
+pytestmark = pytest.mark.timeout(300 + EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[sa.Engine]:
+    with temporary_folder() as folder:
+        engine = make_engine(f"sqlite:///{folder}/farm.db")
+        upgrade(engine)
+        yield engine
+        engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Warnings are the rule here, and to write them takes longer than what they tell of."""
+    loggers = [logging.getLogger(name) for name in ("farm", "worker_agent")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+def run(story: type[ProtocolStory], *, examples: int, **others: Any) -> None:
+    run_state_machine_as_test(
+        story,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            **others,
+        ),
+    )
+
+
+def test_every_interleaving_keeps_the_promises() -> None:
+    run(ProtocolStory, examples=EXAMPLES)
+
+
+def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
+    class PairedStory(ProtocolStory):
+        @staticmethod
+        def new_server() -> Server:
+            return PairedServer(StoreServer(engine), LedgerServer())
+
+    run(PairedStory, examples=EXAMPLES // 25)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        # Noticed by the rank that is served, or by the refusals of those that are not.
+        (agents_take_any_token, "served [0-9]+ after|stored [0-9]+ times"),
+        (collector_takes_any_token, "which was over, has changed"),
+        (spool_forgets_on_publish, "lost: "),
+        (lease_is_never_freed, "its lease ran out"),
+    ],
+)
+def test_a_planted_bug_is_found(
+    planted: Callable[[], AbstractContextManager[None]], found: str
+) -> None:
+    """In the same stories each time; none is made shorter, since that takes longest."""
+    with planted(), pytest.raises(AssertionError, match=found):
+        run(
+            ProtocolStory,
+            examples=1500,
+            phases=[Phase.generate],
+            database=None,
+            derandomize=True,
+            report_multiple_bugs=False,
+            print_blob=False,
+        )

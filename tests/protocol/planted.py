@@ -1,0 +1,79 @@
+"""Bugs to plant in the real code, to see that the model finds them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import farm.core.rendezvous
+import farm.store.reports
+import tests.protocol.ledger
+import worker_agent.supervisor
+from farm.core.admission import LeasedAttempt
+from farm.core.agents import AgentState
+from farm.core.barriers import Limits
+from farm.core.commands import Confirm
+from farm.core.rendezvous import End
+from farm.core.reports import ReportBatch
+from farm.core.views import AttemptView
+from worker_agent.delivery import Delivery
+from worker_agent.fencing import Admission
+
+
+@contextmanager
+def agents_take_any_token() -> Iterator[None]:
+    """An agent forgets to compare a token with those that it has seen."""
+
+    def admit(
+        token: int, *, highest_token: int, seen_tokens: frozenset[int], state: AgentState
+    ) -> Admission:
+        return Admission.START if state is AgentState.IDLE else Admission.UNAVAILABLE
+
+    with patch.object(worker_agent.supervisor, "admit", admit):
+        yield
+
+
+@contextmanager
+def collector_takes_any_token() -> Iterator[None]:
+    """The collector forgets to compare a report's token with its job's."""
+
+    def refusal_of_report(
+        attempt: LeasedAttempt | None, *, agent_id: str, token: int, rank: int
+    ) -> str | None:
+        return f"there is no attempt {token}" if attempt is None else None
+
+    with (
+        patch.object(farm.store.reports, "refusal_of_report", refusal_of_report),
+        patch.object(tests.protocol.ledger, "refusal_of_report", refusal_of_report),
+    ):
+        yield
+
+
+@contextmanager
+def spool_forgets_on_publish() -> Iterator[None]:
+    """A report is forgotten once it is on its way, and not once it is known to have arrived."""
+    next_batch = Delivery.next_batch
+
+    def forgetful(self: Delivery, *, now: float, server_is_silent: bool) -> ReportBatch | None:
+        batch = next_batch(self, now=now, server_is_silent=server_is_silent)
+        if batch is not None:
+            self.confirm(Confirm(generation=batch.generation, number=batch.reports[-1].number))
+        return batch
+
+    with patch.object(Delivery, "next_batch", forgetful):
+        yield
+
+
+@contextmanager
+def lease_is_never_freed() -> Iterator[None]:
+    """The scheduler does not notice that an agent's lease ran out."""
+    verdict = farm.core.rendezvous._verdict
+
+    def patient(attempt: AttemptView, limits: Limits) -> End | None:
+        ranks = tuple(dataclasses.replace(rank, lease_s=1.0) for rank in attempt.ranks)
+        return verdict(dataclasses.replace(attempt, ranks=ranks), limits)
+
+    with patch.object(farm.core.rendezvous, "_verdict", patient):
+        yield

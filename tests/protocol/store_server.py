@@ -1,0 +1,84 @@
+"""The real server: `farm.scheduler` and `farm.collector` on a real store."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from contextlib import suppress
+from unittest.mock import patch
+
+import sqlalchemy as sa
+
+from farm.collector.intake import take_heartbeat, take_reports
+from farm.core.scheduling import Placement, place
+from farm.core.views import LiveAgent, WaitingJob
+from farm.errors import NotFound
+from farm.scheduler import rounds
+from farm.scheduler.rounds import Outgoing, run_round
+from farm.store.agents import set_drained
+from farm.store.base import Table
+from farm.store.engine import reading, writing
+from farm.store.jobs import request_cancel_job, retry_job
+from tests.factories import add_job
+from tests.protocol.server import RULES, Answer, Round, spec_of
+from tests.protocol_values import Spooled, StoreValue
+from tests.store_snapshot import store_value, stored_reports
+
+
+class StoreServer:
+    """Begins with an empty store, whatever was in it; its schema is up to date."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        names = [table.name for table in reversed(Table.metadata.sorted_tables)]
+        with engine.begin() as connection:
+            for name in (*names, "sqlite_sequence"):
+                connection.exec_driver_sql(f"DELETE FROM {name}")
+
+    def submit(self, *, rank_count: int, now: dt.datetime) -> int:
+        with writing(self._engine) as session:
+            return add_job(session, spec_of(rank_count), due_at=now)
+
+    def cancel(self, job_id: int, *, now: dt.datetime) -> None:
+        with writing(self._engine) as session:
+            request_cancel_job(session, job_id, now=now)
+
+    def ask_again(self, job_id: int, *, now: dt.datetime) -> None:
+        with writing(self._engine) as session:
+            retry_job(session, job_id, now=now)
+
+    def drain(self, agent_id: str, *, is_drained: bool) -> None:
+        with suppress(NotFound), writing(self._engine) as session:
+            set_drained(session, agent_id, is_drained=is_drained)
+
+    def heartbeat(self, envelope: object, *, now: dt.datetime) -> Answer:
+        agent_id, confirmed, effect = take_heartbeat(
+            self._engine, envelope, now=now, lease=RULES.lease
+        )
+        return Answer(agent_id, confirmed, effect.is_newly_free)
+
+    def reports(self, envelope: object, *, now: dt.datetime) -> Answer:
+        agent_id, confirm, stored = take_reports(self._engine, envelope, now=now)
+        return Answer(agent_id, confirm, stored.moves_attempts)
+
+    def round(self, *, now: dt.datetime, is_overtaken: bool) -> Round:
+        overtaking: list[Outgoing] = []
+
+        def overtaken(
+            jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+        ) -> list[Placement]:
+            placements = place(jobs, agents, reserve_after_s=reserve_after_s)
+            if is_overtaken:
+                overtaking.extend(self.round(now=now, is_overtaken=False).outgoing)
+            return placements
+
+        with patch.object(rounds, "place", overtaken):
+            return Round(run_round(self._engine, now=now, rules=RULES), overtaking)
+
+    def value(self, *, now: dt.datetime) -> StoreValue:
+        with reading(self._engine) as session:
+            return store_value(session, now=now)
+
+    def stored(self) -> list[Spooled]:
+        with reading(self._engine) as session:
+            return stored_reports(session)

@@ -1,0 +1,157 @@
+"""Reads a store as the plain values that `tests.invariants` judges."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.core.reports import Report
+from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
+from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
+from tests.protocol_values import (
+    AgentValue,
+    AttemptValue,
+    JobValue,
+    MeasurementValue,
+    RankValue,
+    Spooled,
+    StoreValue,
+)
+
+# The reports that are kept whole in a rank's row, by their names and the columns that have these.
+_TOLD = ("prepared", "peers", "shaped", "started", "ended")
+# What tells the others of one rank apart.
+_KEYS = {"steps": "first_step", "epoch": "epoch", "log": "first_character"}
+
+
+def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
+    """Return all that is promised something about. `now`: the instant that leases are judged at."""
+    jobs = session.execute(
+        select(Job.id, Job.state, Job.attempt_id, Job.rank_count, Job.finished_at).order_by(Job.id)
+    )
+    attempts = session.execute(
+        select(Attempt.id, Attempt.job_id, Attempt.number, Attempt.state).order_by(Attempt.id)
+    )
+    ranks = session.execute(
+        select(
+            Rank.attempt_id,
+            Rank.rank,
+            Rank.agent_id,
+            Rank.phase,
+            *(getattr(Rank, column).is_not(None) for column in _TOLD),
+        ).order_by(Rank.attempt_id, Rank.rank)
+    )
+    agents = session.execute(
+        select(Agent.id, Agent.attempt_id, Agent.lease_expires_at, Agent.unclean_token).order_by(
+            Agent.id
+        )
+    )
+    measurements = session.execute(
+        select(
+            MeasurementRow.id,
+            MeasurementRow.job_id,
+            MeasurementRow.attempt_id,
+            MeasurementRow.status,
+        )
+        .where(MeasurementRow.job_id.is_not(None))
+        .order_by(MeasurementRow.id)
+    )
+    return StoreValue(
+        jobs=tuple(
+            JobValue(
+                id=job_id,
+                state=state,
+                attempt_id=attempt_id,
+                rank_count=rank_count,
+                is_finished=finished_at is not None,
+            )
+            for job_id, state, attempt_id, rank_count, finished_at in jobs
+        ),
+        attempts=tuple(
+            AttemptValue(id=token, job_id=job_id, number=number, state=state)
+            for token, job_id, number, state in attempts
+        ),
+        ranks=tuple(
+            RankValue(
+                attempt_id=token,
+                rank=rank,
+                agent_id=agent_id,
+                phase=phase,
+                told=tuple(itertools.compress(_TOLD, is_told)),
+            )
+            for token, rank, agent_id, phase, *is_told in ranks
+        ),
+        agents=tuple(
+            AgentValue(
+                id=agent_id,
+                attempt_id=token,
+                lease_s=None if expires_at is None else (expires_at - now).total_seconds(),
+                unclean_token=unclean,
+            )
+            for agent_id, token, expires_at, unclean in agents
+        ),
+        measurements=tuple(
+            MeasurementValue(id=row_id, job_id=job_id or 0, attempt_id=token, status=status)
+            for row_id, job_id, token, status in measurements
+        ),
+    )
+
+
+def spooled(agent_id: str, report: Report) -> list[Spooled]:
+    """Return what a report says, as an agent's spool has it."""
+    return list(_said(agent_id, report.token, report.rank, report.kind, report.body))
+
+
+def stored_reports(session: Session) -> list[Spooled]:
+    """Return all that the store has of the agents' reports, counted or kept aside as late.
+
+    What was refused because it made no sense is among them as far as its body was stored.
+    """
+    found: list[Spooled] = []
+    agents: dict[tuple[int, int], str] = {}
+    columns = [getattr(Rank, column) for column in _TOLD]
+    for token, rank, agent_id, *told in session.execute(
+        select(Rank.attempt_id, Rank.rank, Rank.agent_id, *columns)
+    ):
+        agents[token, rank] = agent_id
+        for kind, body in zip(_TOLD, told, strict=True):
+            if body is not None:
+                found += _said(agent_id, token, rank, kind, body)
+    for kind, token_column, rank_column, key in (
+        ("samples", SampleRow.attempt_id, SampleRow.rank, SampleRow.tick),
+        ("steps", StepChunk.attempt_id, StepChunk.rank, StepChunk.first_step),
+        ("epoch", EpochRow.attempt_id, EpochRow.rank, EpochRow.epoch),
+        ("log", LogPartRow.attempt_id, LogPartRow.rank, LogPartRow.first_character),
+    ):
+        for token, rank, number in session.execute(select(token_column, rank_column, key)):
+            found.append(_spooled(agents[token, rank], token, rank, kind, str(number)))
+    late = session.execute(
+        select(
+            LateReport.agent_id, LateReport.token, LateReport.rank, LateReport.kind, LateReport.body
+        )
+    )
+    for agent_id, token, rank, kind, body in late:
+        found += _said(agent_id, token, rank, kind, body)
+    return found
+
+
+def _said(
+    agent_id: str, token: int, rank: int, kind: str, body: Mapping[str, object]
+) -> Iterator[Spooled]:
+    if kind == "samples":
+        samples = body["samples"]
+        assert isinstance(samples, list)
+        for sample in samples:
+            yield _spooled(agent_id, token, rank, kind, str(sample["tick"]))
+    else:
+        content = body[_KEYS[kind]] if kind in _KEYS else json.dumps(body, sort_keys=True)
+        yield _spooled(agent_id, token, rank, kind, str(content))
+
+
+def _spooled(agent_id: str, token: int, rank: int, kind: str, content: str) -> Spooled:
+    return Spooled(agent_id=agent_id, token=token, rank=rank, kind=kind, content=content)
