@@ -9,13 +9,14 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench chaos clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
 	@echo 'make test   install what tests need and run all that need neither root nor a browser'
 	@echo 'make lint   check format, style and types'
 	@echo 'make bench  measure what the farm itself costs, about an hour; see docs/performance.md'
+	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
 
 demo: $(VENV)/installed-run
@@ -39,6 +40,11 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks --write docs/performance.md
+
+chaos: $(VENV)/installed-dev
+	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
+	$(BIN)/pytest tests/chaos/trials.py
+	$(BIN)/python -m tests.chaos --faults 1000 --write docs/reliability.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

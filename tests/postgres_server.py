@@ -78,7 +78,8 @@ class PostgresServer:
             self._url = sa.make_url(named).set(drivername="postgresql+psycopg")
         else:
             self._keeper, self._url = _start({} if is_durable else _CARELESS)
-        self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT")
+        # A test may have crashed it meanwhile.
+        self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
 
     @contextmanager
     def database(self, *, is_migrated: bool) -> Iterator[str]:

@@ -14,10 +14,15 @@ import redis
 
 
 class RedisServer:
-    """A Redis on a free port that its owner starts, freezes, empties and stops."""
+    """A Redis on a free port that its owner starts, freezes, empties and stops.
 
-    def __init__(self, folder: Path) -> None:
+    With `keeps_file` it writes down what it holds, as a farm's own does, and has it again at its
+    next start.
+    """
+
+    def __init__(self, folder: Path, *, keeps_file: bool = False) -> None:
         self._folder = folder
+        self._keeps_file = keeps_file
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -26,9 +31,10 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Start with an empty memory and wait until it answers."""
+        """Start, empty or with what its file has, and wait until it answers."""
         command = [_binary(), "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        command += ["--save", "", "--dir", str(self._folder)]
+        command += ["--appendonly", "yes" if self._keeps_file else "no"]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 10
@@ -36,12 +42,17 @@ class RedisServer:
             try:
                 with self.client() as client:
                     client.ping()
-            except redis.ConnectionError:
+            except redis.ConnectionError:  # it may be reading its file still
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
             else:
                 return
+
+    def forget(self) -> None:
+        """Lose the file, while it is stopped."""
+        for file in self._folder.glob("appendonly*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     def client(self) -> redis.Redis:
         return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=5)

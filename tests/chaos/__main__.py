@@ -1,0 +1,116 @@
+"""Let faults strike a farm of real processes, and see that it keeps its promises: `make chaos`.
+
+The schedule is drawn from the seed, and printed; the same seed has the same faults in the same
+order again. `--write FILE` puts the table between the two markers of a Markdown page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.figures import stopping_once
+from tests.chaos.campaign import DRAIN_LIMIT_S, STUCK_S, Campaign, Outcome
+from tests.chaos.farm import chaos_farm
+from tests.chaos.faults import FAULTS
+from tests.chaos.faults.contract import Fault
+from tests.chaos.schedule import draw
+from tests.chaos.table import has_markers, slow, table, write
+from tests.postgres_server import PostgresServer
+
+STRIKES_EACH = 30  # between two looks at everything
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 1 if a promise was broken or a recovery took longer than its limit."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=1000, metavar="N", help="how many strike")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", metavar="NAME", help="this kind; more than once")
+    parser.add_argument("--list", action="store_true", help="say which kinds there are, and end")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the logs stay")
+    given = parser.parse_args(argv)
+    if given.list:
+        print("\n".join(f"{fault.name}: {fault.does}" for fault in FAULTS))
+        return 0
+    if given.write and not has_markers(given.write):
+        parser.error(f"--write {given.write}: expected a page with the campaign's two markers")
+    unknown = sorted(set(given.only or ()) - {fault.name for fault in FAULTS})
+    if unknown:
+        parser.error(f"--only {', '.join(unknown)}: expected some of --list")
+    faults = [f for f in at_hand(say) if given.only is None or f.name in given.only]
+    begun_s = time.monotonic()
+    with stopping_once(), home(given.keep) as folder:
+        outcome = run(folder, faults, count=given.faults, seed=given.seed, say=say)
+    print("\n".join(table(outcome)))
+    for text in outcome.broken:
+        print(f"broken: {text}")
+    late = slow(outcome)
+    for strike in late:
+        print(f"slow: {strike.recovered_after_s:.1f} s: {strike}")
+    if given.write:
+        took_s = time.monotonic() - begun_s
+        command = f"python -m tests.chaos --faults {given.faults} --seed {given.seed}"
+        write(given.write, outcome, command=command, at=dt.datetime.now(dt.UTC), took_s=took_s)
+    return int(bool(outcome.broken or late))
+
+
+def run(
+    folder: Path,
+    faults: Sequence[Fault],
+    *,
+    count: int,
+    seed: int,
+    say: Callable[[str], None],
+    plant: str | None = None,
+    stuck_s: float = STUCK_S,
+    drain_limit_s: float = DRAIN_LIMIT_S,
+) -> Outcome:
+    """Run a campaign on a farm of its own; stop at the first schedule that broke a promise."""
+    planned = draw(faults, count=count, seed=seed)
+    # A crash of one that is careless would undo the last commits, and its tokens be drawn again.
+    server = PostgresServer(is_durable=True)
+    try:
+        with chaos_farm(folder, server, plant=plant) as farm:
+            campaign = Campaign(farm, say=say, stuck_s=stuck_s, drain_limit_s=drain_limit_s)
+            campaign.warm_up()
+            for first in range(0, count, STRIKES_EACH):
+                say(f"-- seed {seed}, from {first + 1} of {count}")
+                if campaign.run(planned[first : first + STRIKES_EACH]):
+                    break
+            return campaign.outcome
+    finally:
+        server.stop()
+
+
+def at_hand(say: Callable[[str], None]) -> list[Fault]:
+    """Return the faults that this machine can have, and say what it cannot."""
+    for fault in FAULTS:
+        if reason := fault.lacks():
+            say(f"left out: {fault.name}: {reason}")
+    return [fault for fault in FAULTS if fault.lacks() is None]
+
+
+@contextmanager
+def home(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="farm-chaos-") as folder:
+        yield Path(folder)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

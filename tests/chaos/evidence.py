@@ -1,0 +1,203 @@
+"""What a farm looks like after a schedule: its store, its disks, its processes, its ports."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import psutil
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.store.engine import reading
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
+from tests.chaos.farm import ChaosFarm
+from tests.chaos.spools import SpoolOnDisk, read_spool
+from tests.protocol_values import Service, Spooled, StoreValue
+from tests.store_snapshot import spooled, store_value, stored_reports
+
+_SERVED = re.compile(r"rank begins.*\btoken=(\d+)|(rank is over)|(agent begins)")
+# What an agent keeps from one life to the next, and what each life has.
+_KEPT_FILES = frozenset({"spool", "highest_token", "lock", "template.log", "applied_network.lock"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """`changed_late`: ranks whose end was stored after their attempt's, as (attempt, rank).
+
+    `generations`: attempts that succeeded, to the spools that a rank's counted reports came from.
+    `step_counts`: jobs, to the steps that their measurement counts and those they asked for.
+    """
+
+    store: StoreValue
+    written: tuple[Spooled, ...] = ()
+    waiting: tuple[Spooled, ...] = ()
+    stored: tuple[Spooled, ...] = ()
+    services: tuple[Service, ...] = ()
+    changed_late: tuple[tuple[int, int], ...] = ()
+    generations: Mapping[tuple[int, int], frozenset[str]] = field(default_factory=dict)
+    step_counts: Mapping[int, tuple[int | None, int]] = field(default_factory=dict)
+    processes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+    network: str = ""
+
+
+def gather(farm: ChaosFarm) -> Evidence:
+    """Look at everything. The farm should have nothing left to do.
+
+    Raises:
+        Unreachable: the database does not answer.
+    """
+    spools = [spool for name in _names(farm) for spool in _spools_of(farm, name)]
+    with reading(farm.engine) as session:
+        positions = _positions(session)
+        return Evidence(
+            store=store_value(session, now=dt.datetime.now(dt.UTC)),
+            written=tuple(v for s in spools for r in s.reports for v in spooled(s.agent_id, r)),
+            waiting=tuple(
+                value
+                for s in spools
+                for report in s.reports
+                if report.number > positions.get((s.agent_id, s.generation), 0)
+                for value in spooled(s.agent_id, report)
+            ),
+            stored=tuple(stored_reports(session)),
+            services=tuple(s for name in farm.agents for s in services_of(farm, name)),
+            changed_late=_changed_late(session),
+            generations=_generations(session, spools),
+            step_counts=_step_counts(session),
+            processes=tuple(_strangers(farm)),
+            files=tuple(_left_files(farm)),
+            ports=tuple(_open_ports(farm)),
+            network=read_network(),
+        )
+
+
+def undelivered(farm: ChaosFarm) -> list[str]:
+    """Say which living agents have reports that are not confirmed yet."""
+    with reading(farm.engine) as session:
+        positions = _positions(session)
+    found = []
+    for name in farm.agents:
+        for spool in _spools_of(farm, name):
+            confirmed = positions.get((spool.agent_id, spool.generation), 0)
+            if spool.reports and spool.reports[-1].number > confirmed:
+                waiting = spool.reports[-1].number - confirmed
+                found.append(f"{name} has {waiting} reports that are not stored")
+    return found
+
+
+def services_of(farm: ChaosFarm, name: str) -> Iterator[Service]:
+    """Read what an agent served from its log, whose lines are the clock."""
+    token, begun = None, 0
+    lines = (farm.home / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        found = _SERVED.search(line)
+        if found is None:
+            continue
+        if token is not None:
+            yield Service(agent_id=name, token=token, begun=begun, ended=number)
+        token, begun = (int(found[1]), number) if found[1] else (None, number)
+    if token is not None:
+        yield Service(agent_id=name, token=token, begun=begun, ended=None)
+
+
+def read_network() -> str:
+    """Return what is applied to the interface that the agents share."""
+    if shutil.which("tc") is None:
+        return ""
+    shown = subprocess.run(
+        ["tc", "qdisc", "show", "dev", "lo"], capture_output=True, text=True, check=False
+    )
+    return shown.stdout
+
+
+def _names(farm: ChaosFarm) -> list[str]:
+    return [name for name in farm.processes if name.startswith("agent-")]
+
+
+def _spools_of(farm: ChaosFarm, name: str) -> list[SpoolOnDisk]:
+    agent_id = name.removesuffix("-twin")
+    folders = sorted(farm.state_dir(name).glob("spool*"))
+    return [read_spool(folder, agent_id) for folder in folders if folder.is_dir()]
+
+
+def _positions(session: Session) -> dict[tuple[str, str], int]:
+    return {
+        (p.agent_id, p.generation): p.confirmed_number
+        for p in session.scalars(select(SpoolPosition))
+    }
+
+
+def _changed_late(session: Session) -> tuple[tuple[int, int], ...]:
+    rows = session.execute(
+        select(Rank.attempt_id, Rank.rank)
+        .join(Attempt, Attempt.id == Rank.attempt_id)
+        .where(Rank.ended_at > Attempt.ended_at)
+    )
+    return tuple((token, rank) for token, rank in rows)
+
+
+def _generations(
+    session: Session, spools: Iterable[SpoolOnDisk]
+) -> dict[tuple[int, int], frozenset[str]]:
+    rows = session.execute(select(LateReport.agent_id, LateReport.generation, LateReport.number))
+    late = {tuple(row) for row in rows}
+    found: dict[tuple[int, int], set[str]] = {}
+    for spool in spools:
+        for report in spool.reports:
+            if (spool.agent_id, spool.generation, report.number) not in late:
+                found.setdefault((report.token, report.rank), set()).add(spool.generation)
+    return {at: frozenset(generations) for at, generations in found.items()}
+
+
+def _step_counts(session: Session) -> dict[int, tuple[int | None, int]]:
+    rows = session.execute(
+        select(MeasurementRow.job_id, MeasurementRow.timed_step_count, Job.spec)
+        .join(Job, Job.id == MeasurementRow.job_id)
+        .where(MeasurementRow.status == "ok")
+    )
+    return {job_id or 0: (count, spec["steps"]) for job_id, count, spec in rows}
+
+
+def _strangers(farm: ChaosFarm) -> Iterator[str]:
+    """Tell the processes of this farm that should not be there any more."""
+    known = {process.pid for process in farm.processes.values()}
+    for name in farm.agents:
+        known |= {p.pid for p in (farm.courier_of(name), farm.template_of(name)) if p is not None}
+    web = psutil.Process(farm.processes["web"].pid)
+    known |= {p.pid for p in web.children(recursive=True)}
+    mark = str(farm.home)
+    for process in psutil.process_iter():
+        try:
+            is_ours = any(mark in value for value in process.environ().values())
+            if is_ours and process.pid not in known and process.status() != "zombie":
+                yield f"{process.pid} {' '.join(process.cmdline())[:200]}"
+        except psutil.Error:
+            continue
+
+
+def _left_files(farm: ChaosFarm) -> Iterator[str]:
+    for name in farm.agents:
+        for file in farm.state_dir(name).iterdir():
+            if file.name not in _KEPT_FILES:
+                yield str(file)
+    # Celery, gunicorn and others may keep a folder there for as long as they live.
+    for file in (farm.home / "tmp").iterdir():
+        if not file.name.startswith(("wgunicorn", "pymp-")):
+            yield str(file)
+
+
+def _open_ports(farm: ChaosFarm) -> Iterator[str]:
+    ranges = [farm.ports_of(name) for name in farm.agents]
+    for connection in psutil.net_connections(kind="tcp"):
+        if connection.status == psutil.CONN_LISTEN:
+            port = connection.laddr[1]  # type: ignore[misc] # one that listens has an address
+            if any(first <= port <= last for first, last in ranges):
+                yield f"port {port} of {connection.pid}"

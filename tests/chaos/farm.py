@@ -1,0 +1,245 @@
+"""The farm under test: the real programs, each in a process that can be killed and started again.
+
+Six agents, a scheduler, a collector and a web server over PostgreSQL and Redis. Only the trainers
+are fakes, and every party reaches Redis by a link of its own (`tests.chaos.links`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from farm.embedded.redis import free_port
+from farm.store.engine import make_engine, writing
+from farm.submission import plan, submit
+from tests.chaos.links import Link, Links
+from tests.postgres_server import PostgresServer
+from tests.redis_server import RedisServer
+from worker_agent.leftovers import find_marked
+
+REPOSITORY = Path(__file__).parents[2]
+AGENT_COUNT = 6
+# A fifth of the default, and so is all that goes by it; a slow machine needs a longer one.
+LEASE_S = float(os.environ.get("FARM_CHAOS_LEASE_S", "4"))
+HEARTBEAT_S = LEASE_S / 4
+PROGRESS_TIMEOUT_S = LEASE_S
+TRAINING_S = 3.0
+_STEP_S = 0.05
+_STOP_LIMIT_S = 15.0
+
+
+class ChaosFarm:
+    """Processes go by name: "scheduler", "collector", "web", "agent-1", ..., or a second of one."""
+
+    def __init__(self, home: Path, *, database_url: str, plant: str | None = None) -> None:
+        """`plant`: the bug that every process has; see `tests.chaos.planted`."""
+        self.home = home
+        self.database_url = database_url
+        self.engine = make_engine(database_url)
+        self.redis = RedisServer(home, keeps_file=True)
+        self.links = Links(self.redis.port)
+        self.web_port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._plant = plant
+        self._step_count = round(TRAINING_S / _STEP_S)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents that belong to the farm, whether they live or not."""
+        return tuple(f"agent-{number}" for number in range(1, AGENT_COUNT + 1))
+
+    def start(self) -> None:
+        (self.home / "logs").mkdir()
+        (self.home / "tmp").mkdir()
+        self.redis.start()
+        for name in ("scheduler", "collector", "web"):
+            self.start_server(name)
+        for name in self.agents:
+            self.start_agent(name)
+
+    def start_server(self, name: str) -> None:
+        """Start (again) one of the server's programs, or a second one, such as "scheduler-2"."""
+        environment = {
+            **self._environment("server"),
+            "FARM_DATABASE_URL": self.database_url,
+            "FARM_HOME": str(self.home),
+            "FARM_LEASE_S": str(LEASE_S),
+            # Jobs are struck again and again, and each time it is a machine that fails.
+            "FARM_MAX_ATTEMPTS": "100",
+            "FARM_RETRY_WAIT_S": "0",
+            "FARM_PREPARE_TIMEOUT_S": "20",
+            "FARM_START_TIMEOUT_S": "20",
+            "FARM_WEB_PORT": str(self.web_port),
+            # All of it shares the agents' cores.
+            "FARM_NOISE_POLICY": "flag",
+        }
+        self._spawn(name, ["tests.chaos.server", name.split("-")[0]], environment)
+
+    def start_agent(
+        self, name: str, *, agent_id: str | None = None, wire_version: int | None = None
+    ) -> None:
+        """Start (again) an agent; `agent_id`: another one's, of which it then is a twin."""
+        number = self.home_of(name)
+        environment = {
+            **self._environment(agent_id or name),
+            "AGENT_ID": agent_id or name,
+            "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
+            "AGENT_INTERFACE": "lo",
+            "AGENT_STATE_DIR": str(self.state_dir(name)),
+            "AGENT_PORT_RANGE": "{}-{}".format(*self.ports_of(name)),
+            "AGENT_CPUS": str(number % (os.cpu_count() or 1)),
+            "AGENT_TRAINER": f"{sys.executable} {REPOSITORY / 'tests/fakes/trainer.py'}",
+            "AGENT_HEARTBEAT_S": str(HEARTBEAT_S),
+            "AGENT_PROGRESS_TIMEOUT_S": str(PROGRESS_TIMEOUT_S),
+            "FARM_LEASE_S": str(LEASE_S),
+            "FAKE_TRAINER": f"steps_s:{_STEP_S},talk",
+            "CHAOS_MACHINE_ID": f"machine of {name}",
+            "CHAOS_CLOCK_FILE": str(self.clock_file(name)),
+            "PYTHONPATH": f"{Path(__file__).with_name('clock')}:{REPOSITORY}",
+        }
+        if wire_version is not None:
+            environment["CHAOS_WIRE_VERSION"] = str(wire_version)
+        self.set_clock(name, wrong_by_s=0.0)
+        self._spawn(name, ["tests.chaos.agent"], environment)
+
+    def link(self, name: str) -> Link:
+        """Return the way of an agent, or of the "server", to Redis."""
+        return self.links[name]
+
+    def state_dir(self, name: str) -> Path:
+        return self.home / name
+
+    def clock_file(self, name: str) -> Path:
+        return self.home / f"{name}.clock"
+
+    def set_clock(self, name: str, *, wrong_by_s: float) -> None:
+        """Make an agent's clock wrong, from one moment to the next."""
+        with self.clock_file(name).open("r+b" if self.clock_file(name).exists() else "wb") as file:
+            file.write(struct.pack("<d", wrong_by_s))
+
+    def home_of(self, name: str) -> int:
+        """Return an agent's number; those that do not belong to the farm come after."""
+        known = [*self.agents, *(f"{name}-twin" for name in self.agents), "old"]
+        return known.index(name)
+
+    def ports_of(self, name: str) -> tuple[int, int]:
+        first = 26000 + 40 * self.home_of(name)
+        return first, first + 39
+
+    def is_running(self, name: str) -> bool:
+        return self.processes[name].poll() is None
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal; after SIGKILL the process has been waited for."""
+        process = self.processes[name]
+        process.send_signal(number)
+        if number is signal.SIGKILL:
+            process.wait(timeout=10)
+
+    def courier_of(self, name: str) -> psutil.Process | None:
+        return next((p for p in self._children(name) if "worker_agent.courier" in _line(p)), None)
+
+    def template_of(self, name: str) -> psutil.Process | None:
+        return next((p for p in self._children(name) if _leads_its_group(p, "template.py")), None)
+
+    def trainers_of(self, name: str) -> list[psutil.Process]:
+        """Return an agent's trainers, whoever their parent is now."""
+        template = self.template_of(name)
+        spared = () if template is None else (template.pid,)
+        found = [pid for pid in find_marked(self.state_dir(name)) if pid not in spared]
+        return [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
+
+    def submit(self, *, world_size: int) -> int:
+        """Submit one job of some seconds; return the sweep's id."""
+        case = {
+            "model": "small_cnn",
+            "dataset": "digits",
+            "strategy": "mwms_ring" if world_size > 1 else "single",
+            "world_size": world_size,
+            "global_batch_size": 32,
+            "steps": self._step_count,
+            "time_limit_s": 30,
+        }
+        with writing(self.engine) as session:
+            planned = plan({"name": "campaign", "case": [case]})
+            return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
+
+    def stop(self) -> None:
+        """Stop everything, gently first, and leave no process."""
+        for process in reversed(self.processes.values()):
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        for process in self.processes.values():
+            try:
+                process.wait(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(timeout=10)
+        self.redis.kill()
+        self.links.close()
+        self.engine.dispose()
+
+    def _children(self, name: str) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.processes[name].pid).children()
+        except psutil.NoSuchProcess:
+            return []
+
+    def _environment(self, link: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
+        plant = {} if self._plant is None else {"CHAOS_PLANT": self._plant}
+        tmp = str(self.home / "tmp")
+        return {**kept, **plant, "FARM_BROKER_URL": self.link(link).url, "TMPDIR": tmp}
+
+    def _spawn(self, name: str, module: list[str], environment: dict[str, str]) -> None:
+        with (self.home / "logs" / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", *module],
+                env=environment,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+
+@contextmanager
+def chaos_farm(
+    home: Path, server: PostgresServer, *, plant: str | None = None
+) -> Iterator[ChaosFarm]:
+    """Run a farm on a database of its own for the length of a block."""
+    with server.database(is_migrated=True) as url:
+        farm = ChaosFarm(home, database_url=url, plant=plant)
+        try:
+            farm.start()
+            yield farm
+        finally:
+            farm.stop()
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _leads_its_group(process: psutil.Process, word: str) -> bool:
+    """A template does; of its forks, which look the same, none is a direct child that does."""
+    try:
+        listens = str(Path(f"/proc/{process.pid}/fd/0").readlink()).startswith("socket:")
+        return word in _line(process) and listens and os.getpgid(process.pid) == process.pid
+    except OSError:
+        return False

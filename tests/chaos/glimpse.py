@@ -1,0 +1,86 @@
+"""What a campaign looks at ten times a second: the jobs that matter now, and the agents."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine, func, or_, select
+from sqlalchemy.exc import DBAPIError
+
+from farm.core.lifecycle import FINAL_JOB_STATES, JobState
+from farm.errors import Unreachable
+from farm.store.engine import reading
+from farm.store.tables import Agent, Job, JobEvent, Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenJob:
+    state: JobState
+    attempt: int | None
+    rank_count: int
+    gang: tuple[str, ...]  # of its attempt
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_JOB_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenAgent:
+    heartbeat_at: dt.datetime | None
+    attempt: int | None
+    unclean: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """`last_event_at`: when a job or an attempt last changed its state."""
+
+    jobs: dict[int, SeenJob] = field(default_factory=dict)
+    agents: dict[str, SeenAgent] = field(default_factory=dict)
+    last_event_at: dt.datetime | None = None
+
+    @property
+    def active(self) -> dict[int, SeenJob]:
+        """The jobs that are leased or running."""
+        return {i: job for i, job in self.jobs.items() if job.attempt is not None}
+
+
+def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
+    """Look at the jobs that are not over, and those `watched`; None if the store is away."""
+    try:
+        with reading(engine) as session:
+            jobs = session.execute(
+                select(Job.id, Job.state, Job.attempt_id, Job.rank_count).where(
+                    or_(Job.state.not_in(FINAL_JOB_STATES), Job.id.in_(watched))
+                )
+            ).all()
+            tokens = [token for _, _, token, _ in jobs if token is not None]
+            gangs: dict[int, list[str]] = {token: [] for token in tokens}
+            members = select(Rank.attempt_id, Rank.agent_id).where(Rank.attempt_id.in_(tokens))
+            for token, agent_id in session.execute(members.order_by(Rank.rank)):
+                gangs[token].append(agent_id)
+            agents = session.execute(
+                select(Agent.id, Agent.heartbeat_at, Agent.attempt_id, Agent.unclean_token)
+            ).all()
+            last_event_at = session.scalar(select(func.max(JobEvent.at)))
+    except (DBAPIError, Unreachable):
+        return None
+    return Glimpse(
+        jobs={
+            i: SeenJob(
+                state=state,
+                attempt=token,
+                rank_count=count,
+                gang=() if token is None else tuple(gangs[token]),
+            )
+            for i, state, token, count in jobs
+        },
+        agents={
+            i: SeenAgent(heartbeat_at=beat, attempt=token, unclean=unclean)
+            for i, beat, token, unclean in agents
+        },
+        last_event_at=last_event_at,
+    )
