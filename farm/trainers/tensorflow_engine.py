@@ -107,10 +107,11 @@ class TensorFlowEngine:
         return exchange
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
-        times_s = collective_times(run_steps)
-        if not times_s and not self._is_alone:
-            return None  # The ranks did communicate, so the profiler has missed it.
-        return times_s
+        if self._is_alone:
+            run_steps()
+            return ()
+        # The ranks did communicate: an empty trace has missed it.
+        return collective_times(run_steps) or None
 
     def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
         self._gang.wait(name, timeout_s=timeout_s)

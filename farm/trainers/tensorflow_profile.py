@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,10 +12,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from farm.trainers.in_fork import in_fork
+
 logger = logging.getLogger(__name__)
 
 COLLECTIVE = "CollectiveReduceV2"
 _PICOSECONDS_PER_S = 1e12
+_STOP_LIMIT_S = 30.0
 
 
 def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
@@ -23,8 +27,15 @@ def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
     A collective's time is transfer and waiting for slower peers together. None where the
     profiler could not run or left no trace; `run_steps` is called in any case, since the peers
     wait for it.
+
+    The profiler is stopped in a fork alone, and goes on in this process, of which it is the last
+    work: to stop it has crashed a rank in one of some forty gangs. TensorFlow 2.21 dies while it
+    pairs begins with ends of operations that end in another thread, as collectives do
+    (`SplitEventTracker::FindStartAndMerge`).
     """
-    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    options = tf.profiler.experimental.ProfilerOptions(
+        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+    )
     with tempfile.TemporaryDirectory(prefix="farm-profile-") as folder:
         try:
             tf.profiler.experimental.start(folder, options=options)
@@ -32,17 +43,20 @@ def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
             logger.warning("profiler did not start: %s", error)
             run_steps()
             return None
-        try:
-            run_steps()
-        finally:
-            tf.profiler.experimental.stop()
-        traces = sorted(Path(folder).glob("plugins/profile/*/*.xplane.pb"))
-        if not traces:
-            return None
-        space = xplane_pb2.XSpace()
-        space.ParseFromString(traces[-1].read_bytes())
-    spans = sorted(_spans(space))
-    return tuple(duration_ps / _PICOSECONDS_PER_S for _, duration_ps in spans)
+        run_steps()
+        spans = in_fork(lambda: _stopped(Path(folder)), limit_s=_STOP_LIMIT_S)
+    if spans is None:
+        return None
+    return tuple(duration_ps / _PICOSECONDS_PER_S for _, duration_ps in sorted(json.loads(spans)))
+
+
+def _stopped(folder: Path) -> bytes:
+    """Stop the profiler; return (begin, duration) in ps of every collective as JSON."""
+    tf.profiler.experimental.stop()
+    traces = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(traces[-1].read_bytes())
+    return json.dumps(list(_spans(space))).encode()
 
 
 def _spans(space: Any) -> Iterator[tuple[int, int]]:

@@ -49,10 +49,13 @@ class ReplicatedEngine(TensorFlowEngine):
 
         Empty where none is used: central storage adds up in the CPU's memory.
         """
-        times_s = collective_times(run_steps)
         count = len(self._devices)
+        if count == 1 or not self._sums_by_collectives:
+            run_steps()
+            return ()
+        times_s = collective_times(run_steps)
         if not times_s:
-            return None if times_s is None or (self._sums_by_collectives and count > 1) else ()
+            return None
         return tuple(
             statistics.fmean(times_s[first : first + count])
             for first in range(0, len(times_s), count)
