@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
+from farm.errors import FarmError
 from farm.studies.text import delay_ms, listing, ms, span
+
+
+def refuse_other_work(found: Mapping[str, Iterable[object]], *, compares: str) -> None:
+    """Refuse runs of several kinds of work, which the page's cells would pool unseen.
+
+    `found`: by the name of what must be the same, what the runs have; `compares`: what and by what.
+
+    Raises:
+        FarmError: something has more than one value; it names them.
+    """
+    several = [
+        f"{what} {', '.join(sorted(map(str, values)))}"
+        for what, values in ((what, set(values)) for what, values in found.items())
+        if len(values) > 1
+    ]
+    if several:
+        raise FarmError(f"this page compares {compares}; got {'; '.join(several)}")
+
+
+def epochs_of(runs: Iterable[StudyRun]) -> set[int | None]:
+    """Return the numbers of epochs asked for; what failed does not tell."""
+    return {run.epochs for run in runs if run.status == OK}
 
 
 def machine(runs: Sequence[StudyRun]) -> str:

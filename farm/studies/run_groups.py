@@ -12,7 +12,23 @@ from farm.core.measurement import OK
 from farm.core.precision import time_interval
 from farm.core.study_run import StudyRun
 from farm.figures.chart import Mark
-from farm.studies.orderings import Placed
+from farm.studies.orderings import Place, Placed
+
+
+def placed_of(values: Sequence[float], at: Place) -> Placed | None:
+    """Return the median of values above 0 with its 95 % interval, and where it stands."""
+    if not values:
+        return None
+    low, high = _interval(values) or (None, None)
+    return Placed(at=at, value=statistics.median(values), low=low, high=high)
+
+
+def mark_of(values: Sequence[float], *, x: float) -> Mark | None:
+    """Return the same as a point of a chart."""
+    placed = placed_of(values, {})
+    if placed is None:
+        return None
+    return Mark(x=x, y=placed.value, low=placed.low, high=placed.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +57,8 @@ class RunGroup:
         return (known[0], known[-1]) if known else None
 
     def interval_of(self, column: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of the median; None with fewer than 3 runs, or one without.
-
-        Repetitions may go on until they agree, which a plain interval would take for certainty.
-        """
-        found = time_interval(self.values_of(column), is_sequential=True)
-        return None if found is None else (found.low_s, found.high_s)
+        """Return the 95 % interval of the median; None with fewer than 3 runs, or one without."""
+        return _interval(self.values_of(column))
 
     def values_of(self, column: str) -> list[float]:
         """Return what was measured in ascending order."""
@@ -54,20 +66,18 @@ class RunGroup:
 
     def placed(self, column: str, axes: Iterable[str]) -> Placed | None:
         """Return the median with its interval, and where it stands on these axes (columns too)."""
-        value, ends = self.median_of(column), self.interval_of(column)
-        if value is None:
-            return None
-        low, high = ends or (None, None)
         at = {axis: getattr(self.first, axis) for axis in axes}
-        return Placed(at=at, value=value, low=low, high=high)
+        return placed_of(self.values_of(column), at)
 
     def mark(self, column: str, *, x: float, factor: float = 1.0) -> Mark | None:
         """Return the median with its interval as a point of a chart, times a unit's factor."""
-        value, ends = self.median_of(column), self.interval_of(column)
-        if value is None:
-            return None
-        low, high = (factor * ends[0], factor * ends[1]) if ends else (None, None)
-        return Mark(x=x, y=factor * value, low=low, high=high)
+        return mark_of([factor * value for value in self.values_of(column)], x=x)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    # Repetitions may go on until they agree, which a plain interval would take for certainty.
+    found = time_interval(values, is_sequential=True)
+    return None if found is None else (found.low_s, found.high_s)
 
 
 def one_kind(runs: Sequence[StudyRun]) -> list[StudyRun]:

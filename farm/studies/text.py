@@ -17,9 +17,9 @@ def significant(value: float | None) -> str:
     return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
 
 
-def whole(count: int) -> str:
+def whole(count: int | None) -> str:
     """Write a count, thousands apart: 9 610."""
-    return f"{count:,}".replace(",", " ")
+    return MISSING if count is None else f"{count:,}".replace(",", " ")
 
 
 def ms(seconds: float | None) -> str:

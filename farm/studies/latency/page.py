@@ -22,7 +22,7 @@ from farm.studies.latency.tables import (
     traffic_table,
 )
 from farm.studies.run_groups import one_kind
-from farm.studies.text import delay_ms, listing, ms, percent, significant, span
+from farm.studies.text import delay_ms, listing, ms, percent, significant, span, whole
 
 
 def latency_page(runs: Sequence[StudyRun]) -> Page:
@@ -62,17 +62,13 @@ def _axes(runs: Sequence[StudyRun], shown: Sequence[Panel]) -> dict[str, str]:
     delays_s = sorted({run.one_way_delay_s for run in runs})
     counts = sorted(len(p.runs) for panel in shown for c in panel.curves for p in c.points)
     return {
-        "models": listing([f"`{model}` ({_whole(-count)} parameters)" for count, model in models]),
+        "models": listing([f"`{model}` ({whole(-count)} parameters)" for count, model in models]),
         "datasets": listing([f"`{name}`" for name in sorted({run.dataset or "" for run in runs})]),
         "world_sizes": listing([str(size) for size in sorted({run.world_size for run in runs})]),
-        "batches": listing([_whole(b) for b in sorted({run.global_batch_size for run in runs})]),
+        "batches": listing([whole(b) for b in sorted({run.global_batch_size for run in runs})]),
         "delays": listing([delay_ms(delay_s) for delay_s in delays_s]),
         "repetitions": f"{span(map(str, counts))} runs",
     }
-
-
-def _whole(count: int) -> str:
-    return f"{count:,}".replace(",", " ")
 
 
 def _findings(shown: Sequence[Panel]) -> str:

@@ -14,6 +14,7 @@ from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.published import read_publication
 from farm.registry import model_size
 from farm.studies import conditions
+from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.machines.cells import Fastest, StepTimes, groups_of, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, values_of
@@ -64,21 +65,14 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
     """Its cells are told apart by batch, machines and delay: other work would be pooled in them."""
-    found: dict[str, set[object]] = {
-        "model": {run.model for run in runs},
-        "data set": {run.dataset for run in runs},
-        "strategy of gangs": {run.strategy for run in runs if run.world_size > 1},
-    }
-    several = [
-        f"{what} {', '.join(sorted(map(str, values)))}"
-        for what, values in found.items()
-        if len(values) > 1
-    ]
-    if several:
-        raise FarmError(
-            "this page compares machines with one model, data set and strategy; got "
-            + "; ".join(several)
-        )
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            "strategy of gangs": {run.strategy for run in runs if run.world_size > 1},
+        },
+        compares="machines with one model, data set and strategy",
+    )
 
 
 def _conditions(
@@ -104,7 +98,7 @@ def _conditions(
         "noise": conditions.noise(kept),
         "left_out": conditions.left_out(runs, kept),
         "failures": _failures(runs),
-        "large_batch": MISSING if own.large_batch is None else whole(own.large_batch),
+        "large_batch": whole(own.large_batch),
     }
 
 
@@ -115,7 +109,7 @@ def _theirs(published: StepTimes) -> dict[str, str]:
         "published_parameters": MISSING if size is None else whole(size.parameter_count),
         "published_batches": listing([whole(batch) for batch in published.batches]),
         "published_delays": listing([delay_ms(delay_s) for delay_s in published.delays_s]),
-        "published_large_batch": whole(published.large_batch or 0),
+        "published_large_batch": whole(published.large_batch),
     }
 
 

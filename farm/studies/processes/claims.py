@@ -6,8 +6,8 @@ No measurements of this study were published with their numbers, so that there i
 from __future__ import annotations
 
 from farm.studies.orderings import Ordering, Place, Placed
-from farm.studies.pairs import placed_of
 from farm.studies.processes.set_ups import SetUp, SetUps
+from farm.studies.run_groups import placed_of
 
 CLAIMS = (
     Ordering(

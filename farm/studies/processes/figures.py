@@ -5,8 +5,8 @@ from __future__ import annotations
 from farm.figures.bars import Bars, BarSeries
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import decimal, duration, percent
-from farm.studies.pairs import mark_of
 from farm.studies.processes.set_ups import SetUp, SetUps
+from farm.studies.run_groups import mark_of
 
 
 def time_figures(found: SetUps) -> list[Figure]:

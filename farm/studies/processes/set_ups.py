@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.pairs import ratios
 from farm.studies.run_groups import RunGroup, one_kind, run_groups
 
 _AXES = ("strategy", "world_size", "replicas_per_rank", "global_batch_size")
 # What all runs have to have in common: the page tells them apart by set-up and batch alone.
-_SAME = {"model": "model", "dataset": "data set", "epochs": "number of epochs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +100,15 @@ def set_ups(runs: Sequence[StudyRun]) -> SetUps:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    several = []
-    for column, what in _SAME.items():
-        # What failed does not tell its epochs.
-        of = [run for run in runs if run.status == OK or column != "epochs"]
-        values = {getattr(run, column) for run in of}
-        if len(values) > 1:
-            several.append(f"{what} {', '.join(sorted(map(str, values)))}")
-    if several:
-        raise FarmError(
-            "this page compares numbers of processes at one model, data set and number of epochs; "
-            f"got {'; '.join(several)}"
-        )
+    """Its points are told apart by processes, replicas and batch: other work would be pooled."""
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            "number of epochs": epochs_of(runs),
+        },
+        compares="numbers of processes at one model, data set and number of epochs",
+    )
 
 
 def _several(count: int, one: str, many: str) -> str:

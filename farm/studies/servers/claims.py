@@ -6,8 +6,8 @@ No measurements of this study were published with their numbers, so that there i
 from __future__ import annotations
 
 from farm.studies.orderings import Ordering, Place, Placed
-from farm.studies.pairs import placed_of, ratios
-from farm.studies.run_groups import RunGroup
+from farm.studies.pairs import ratios
+from farm.studies.run_groups import RunGroup, placed_of
 from farm.studies.servers.lines import ALONE, ASYNC, SYNC, ServerLines
 
 _AXES = ("strategy", "one_way_delay_s")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import duration, percent
-from farm.studies.pairs import mark_of
-from farm.studies.run_groups import RunGroup
+from farm.studies.run_groups import RunGroup, mark_of
 from farm.studies.servers.lines import ALONE, ASYNC, NAMES, SYNC, ServerLines
 
 _DELAY = Axis(title="one-way delay", write=duration)

@@ -8,23 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.pairs import ratios
 from farm.studies.run_groups import RunGroup, one_kind, run_groups
 
 SYNC, ASYNC, ALONE = "ps_sync", "ps_async", "single"
 NAMES = {SYNC: "synchronous", ASYNC: "asynchronous", ALONE: "one machine"}
-# What a gang's runs have to have in common: the page tells them apart by strategy and delay alone.
-_SAME = {
-    "model": "model",
-    "dataset": "data set",
-    "global_batch_size": "batch",
-    "world_size": "number of ranks",
-    "server_count": "number of servers",
-    "server_placement": "place of the servers",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +93,16 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    columns = {**_SAME, "epochs": "number of epochs"}
-    several = []
-    for column, what in columns.items():
-        # What failed does not tell its epochs.
-        of = [run for run in runs if run.status == OK or column != "epochs"]
-        values = {getattr(run, column) for run in of}
-        if len(values) > 1:
-            several.append(f"{what} {', '.join(sorted(map(str, values)))}")
-    if several:
-        raise FarmError(
-            "this page compares two strategies at one model, data set, batch, gang and number of "
-            f"epochs; got {'; '.join(several)}"
-        )
+    """Its points are told apart by strategy and delay alone: other work would be pooled."""
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            "batch": {run.global_batch_size for run in runs},
+            "number of ranks": {run.world_size for run in runs},
+            "number of servers": {run.server_count for run in runs},
+            "place of the servers": {run.server_placement for run in runs},
+            "number of epochs": epochs_of(runs),
+        },
+        compares="two strategies at one model, data set, batch, gang and number of epochs",
+    )

@@ -17,7 +17,7 @@ from farm.studies.servers.figures import accuracy_figure, time_figures, waiting_
 from farm.studies.servers.findings import findings
 from farm.studies.servers.lines import ServerLines, server_lines
 from farm.studies.servers.tables import accuracy_table, idleness_table, times_table
-from farm.studies.text import MISSING, delay_ms, listing, significant, span
+from farm.studies.text import MISSING, delay_ms, listing, significant, span, whole
 
 
 def servers_page(runs: Sequence[StudyRun]) -> Page:
@@ -49,7 +49,7 @@ def _set_up(lines: ServerLines) -> dict[str, str]:
     return {
         "model": f"`{first.model}`",
         "dataset": f"`{first.dataset}`",
-        "parameters": _whole(first.parameter_count),
+        "parameters": whole(first.parameter_count),
         "gradients": significant((first.gradient_bytes or 0) / 1000),
         "ranks": str(first.world_size),
         "servers": "1 server" if first.server_count == 1 else f"{first.server_count} servers",
@@ -84,7 +84,3 @@ def _sharing(lines: ServerLines) -> str:
     if cores >= hosts:
         return f"Each of a gang's {hosts} hosts had a core of its own."
     return f"The {hosts} hosts of a gang shared {cores} {'core' if cores == 1 else 'cores'}."
-
-
-def _whole(count: int | None) -> str:
-    return MISSING if count is None else f"{count:,}".replace(",", " ")

@@ -8,9 +8,9 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.strategies.figure import draw_strategies
 from farm.studies.strategies.rows import StrategyRow, strategy_rows
@@ -40,24 +40,17 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
     """Its rows are told apart by strategy and gang alone: other work would be pooled in them."""
-    found: dict[str, set[object]] = {
-        "model": {run.model for run in runs},
-        "data set": {run.dataset for run in runs},
-        "batch": {run.global_batch_size for run in runs},
-        # One machine has no network.
-        "delay": {r.one_way_delay_s for r in runs if r.world_size > 1 or r.server_count},
-        "number of epochs": {run.epochs for run in runs if run.status == OK},
-    }
-    several = [
-        f"{what} {', '.join(sorted(map(str, values)))}"
-        for what, values in found.items()
-        if len(values) > 1
-    ]
-    if several:
-        raise FarmError(
-            "this page compares strategies at one model, data set, batch, delay and number of "
-            f"epochs; got {'; '.join(several)}"
-        )
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            "batch": {run.global_batch_size for run in runs},
+            # One machine has no network.
+            "delay": {r.one_way_delay_s for r in runs if r.world_size > 1 or r.server_count},
+            "number of epochs": epochs_of(runs),
+        },
+        compares="strategies at one model, data set, batch, delay and number of epochs",
+    )
 
 
 def _conditions(runs: Sequence[StudyRun]) -> dict[str, str]:

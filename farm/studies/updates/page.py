@@ -14,6 +14,7 @@ from farm.errors import FarmError
 from farm.importers.graur2019 import GRAUR2019
 from farm.importers.published import read_publication
 from farm.studies import conditions
+from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.orderings import orderings_table
 from farm.studies.run_groups import one_kind, run_groups
@@ -103,22 +104,15 @@ def _comparison(
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
     """Its rows are told apart by strategy, nodes and batch alone: other work would be pooled."""
-    found: dict[str, set[object]] = {
-        "model": {run.model for run in runs},
-        "data set": {run.dataset for run in runs},
-        # One node has no network.
-        "delay": {run.one_way_delay_s for run in runs if run.world_size > 1},
-    }
-    several = [
-        f"{what} {', '.join(sorted(map(str, values)))}"
-        for what, values in found.items()
-        if len(values) > 1
-    ]
-    if several:
-        raise FarmError(
-            "this page compares strategies at one model, data set and delay; got "
-            + "; ".join(several)
-        )
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            # One node has no network.
+            "delay": {run.one_way_delay_s for run in runs if run.world_size > 1},
+        },
+        compares="strategies at one model, data set and delay",
+    )
 
 
 def _main_batch(rows: Sequence[Row]) -> int:
