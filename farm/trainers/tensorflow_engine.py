@@ -21,6 +21,7 @@ from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.tensorflow_evaluation import Evaluator
 from farm.trainers.tensorflow_profile import collective_times
+from farm.trainers.tensorflow_setup import tensorflow_settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,15 +65,7 @@ class TensorFlowEngine:
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed: optimizer, learning rate, thread pools, placement, device."""
-        return {
-            "optimizer": "sgd",
-            "learning_rate": LEARNING_RATE,
-            "momentum": MOMENTUM,
-            "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
-            "placement": self._placement.value,
-            "device": "gpu" if tf.config.get_visible_devices("GPU") else "cpu",
-        }
+        return tensorflow_settings(self._placement)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         loss_sum = self._run(indices, 1.0 / examples_count)
@@ -94,11 +87,7 @@ class TensorFlowEngine:
             variable.assign(value)
 
     def weight_sums(self) -> WeightSums:
-        weights = [weight.astype(np.float64) for weight in self._trained_weights()]
-        return WeightSums(
-            total=float(sum(w.sum() for w in weights)),
-            total_of_squares=float(sum((w * w).sum() for w in weights)),
-        )
+        return WeightSums.of(weight.astype(np.float64) for weight in self._trained_weights())
 
     def take_exchange(self) -> Exchange:
         """Return the updates of this rank's weights; a collective is sending and waiting in one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from farm.core.spec import OperatorPlacement
+from farm.trainers.hyperparameters import fixed_settings
 
 
 def load_tensorflow() -> str:
@@ -54,3 +55,15 @@ def import_tensorflow(
             cpu, [tf.config.LogicalDeviceConfiguration()] * replicas_per_rank
         )
     return version
+
+
+def tensorflow_settings(placement: OperatorPlacement) -> dict[str, object]:
+    """Return `fixed_settings` as TensorFlow has them."""
+    import tensorflow as tf
+
+    return fixed_settings(
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        placement=placement,
+        is_on_gpu=bool(tf.config.get_visible_devices("GPU")),
+    )

@@ -28,7 +28,12 @@ from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
-from farm.trainers.hyperparameters import EVALUATION_BATCH_SIZE, LEARNING_RATE, MOMENTUM
+from farm.trainers.hyperparameters import (
+    EVALUATION_BATCH_SIZE,
+    LEARNING_RATE,
+    MOMENTUM,
+    fixed_settings,
+)
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.torch_layers import build_module
 from farm.trainers.torch_profile import STEP, communication_times
@@ -77,15 +82,12 @@ class TorchEngine:
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed: optimizer, learning rate, thread pools, placement, device."""
-        return {
-            "optimizer": "sgd",
-            "learning_rate": LEARNING_RATE,
-            "momentum": MOMENTUM,
-            "intra_op_threads": torch.get_num_threads(),
-            "inter_op_threads": torch.get_num_interop_threads(),
-            "placement": self._placement.value,
-            "device": "cpu" if self._device.type == "cpu" else "gpu",
-        }
+        return fixed_settings(
+            intra_op_threads=torch.get_num_threads(),
+            inter_op_threads=torch.get_num_interop_threads(),
+            placement=self._placement,
+            is_on_gpu=self._device.type != "cpu",
+        )
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         with torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
@@ -129,11 +131,7 @@ class TorchEngine:
         self._optimizer.load_state_dict(optimizer)
 
     def weight_sums(self) -> WeightSums:
-        weights = [p.detach().double() for p in self._parameters]
-        return WeightSums(
-            total=float(sum(w.sum() for w in weights)),
-            total_of_squares=float(sum((w * w).sum() for w in weights)),
-        )
+        return WeightSums.of(parameter.detach().double() for parameter in self._parameters)
 
     def take_exchange(self) -> Exchange:
         """Return the updates of this rank's weights; a collective is sending and waiting in one."""

@@ -18,12 +18,12 @@ import tensorflow as tf
 from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
-from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.sessions.exchange_count import ExchangeCount
 from farm.trainers.sessions.gang import SessionGang
 from farm.trainers.sessions.scheme import Plan, Scheme, spread
 from farm.trainers.sessions.training_graph import StepOutputs, TrainingGraph
 from farm.trainers.tensorflow_evaluation import Evaluator
+from farm.trainers.tensorflow_setup import tensorflow_settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,18 +88,11 @@ class SessionEngine:
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed, and how many bytes of the weights each server keeps."""
-        is_on_gpu = bool(tf.config.get_visible_devices("GPU"))
         kept_bytes = [0] * len(self._plan.keeper_devices)
         for size, home in zip(self._weight_bytes, self._plan.homes, strict=True):
             kept_bytes[home] += size
         return {
-            "optimizer": "sgd",
-            "learning_rate": LEARNING_RATE,
-            "momentum": MOMENTUM,
-            "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
-            "placement": self._seat.job.placement.value,
-            "device": "gpu" if is_on_gpu else "cpu",
+            **tensorflow_settings(self._seat.job.placement),
             **({"bytes_by_server": kept_bytes} if self._scheme.has_servers else {}),
         }
 
@@ -193,11 +186,7 @@ class SessionEngine:
 
     def weight_sums(self) -> WeightSums:
         values: list[NDArray[Any]] = self._gang.run(self._graph.weights.read)
-        weights = [w.astype(np.float64) for w in values]
-        return WeightSums(
-            total=float(sum(w.sum() for w in weights)),
-            total_of_squares=float(sum((w * w).sum() for w in weights)),
-        )
+        return WeightSums.of(value.astype(np.float64) for value in values)
 
     def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
         del name  # The barriers of one gang are told apart by their order.
