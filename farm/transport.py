@@ -91,8 +91,31 @@ class Message(virtual.Message):
         self.body = self._decoded_cache = (payload.args, {}, {})
 
 
+class QoS(kombu_redis.QoS):
+    """Knows which messages are in hand; one that could not be acknowledged no longer is.
+
+    Kombu would count it for as long as the channel lives. With one message at a time a worker whose
+    Redis goes away during an acknowledgement would then take no further one, and not even look at
+    its connection, though it lives. Redis gives such a message out again after the visibility
+    timeout, and every handler takes a second one for what it is.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call] # kombu has no types
+        finally:
+            self._quick_ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        try:
+            super().reject(delivery_tag, requeue=requeue)  # type: ignore[no-untyped-call] # kombu
+        finally:
+            self._quick_ack(delivery_tag)
+
+
 class Channel(kombu_redis.Channel):
     Message = Message
+    QoS = QoS
     _kept_client: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:  # kombu's

@@ -125,6 +125,7 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
         hostname=f"{name}@benchfarm",
         queues=list(queues),
         pool="solo",
+        concurrency=1,  # what it may have in hand is counted in these: by default one for each core
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
