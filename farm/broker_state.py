@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
+import re
+import ssl
 import time
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from farm.diagnosis.broker import BrokerState
+from farm.errors import NotPermitted, Unreachable
 from farm.wire import (
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
     broker_errors,
     open_client,
     redact,
+    reported,
+    require_redis,
 )
 
 _PINGS = 5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
+# What a URL's query may prove an identity with, beside the part before its host.
+_CREDENTIALS = ("username", "password", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_COMMAND = re.compile(r"to run the '([a-z|]+)' command")
+
+T = TypeVar("T")
+
+
+@contextmanager
+def asked(broker_url: str, *, timeout_s: float) -> Iterator[Any]:
+    """Open a client for some questions.
+
+    Raises:
+        InvalidSpec: not a Redis URL.
+        NotPermitted: the broker does not let this account ask that.
+        Unreachable: it does not answer, or refuses the password.
+    """
+    from redis.exceptions import NoPermissionError
+
+    require_redis(broker_url)
+    try:
+        with reported(broker_url), open_client(broker_url, timeout_s=timeout_s) as client:
+            yield client
+    except Unreachable as error:
+        if isinstance(error.__cause__, NoPermissionError):
+            raise _not_permitted(broker_url, str(error.__cause__)) from error
+        raise
+
+
+def _not_permitted(broker_url: str, refusal: str) -> NotPermitted:
+    account = account_of(broker_url)
+    command = _COMMAND.search(refusal)
+    if command is not None:
+        name = command[1]
+        what, right = f"may not run {name.replace('|', ' ').upper()}", f"+{name}"
+    else:
+        what, right = "may not read the farm's keys", "~farm.*"
+    return NotPermitted(
+        f"the broker's account {account!r} {what}, so this cannot be told: grant it that "
+        f"(`ACL SETUSER {account} {right}`)"
+    )
+
+
+def account_of(broker_url: str) -> str:
+    """Return the user that a broker knows this URL's owner by."""
+    parts = urlsplit(broker_url)
+    return dict(parse_qsl(parts.query)).get("username") or unquote(parts.username or "default")
 
 
 def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState:
@@ -27,14 +80,18 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
     """
     # The shortest, since this process is busy with other checks meanwhile.
     latency_s = min(_ping_s(client) for _ in range(_PINGS))
-    told = client.info()
-    snapshots = _setting(client, "save")
+    nothing: dict[str, Any] = {}
+    told, may_info = _if_permitted(client.info, nothing)
+    snapshots, may_config = _if_permitted(lambda: _setting(client, "save"), None)
+    version = told.get("valkey_version") or told.get("redis_version")
     return BrokerState(
         shown_url=redact(broker_url),
         is_local=urlsplit(broker_url).hostname in _LOCAL,
-        version=str(told.get("valkey_version") or told.get("redis_version", "0")),
+        account=account_of(broker_url),
+        forbidden=(*([] if may_info else ["INFO"]), *([] if may_config else ["CONFIG GET"])),
+        version=None if version is None else str(version),
         latency_s=latency_s,
-        asks_password=_asks_password(broker_url, timeout_s=timeout_s),
+        refuses_strangers=_refuses_strangers(broker_url, timeout_s=timeout_s),
         keeps_log=bool(told["aof_enabled"]) if "aof_enabled" in told else None,
         keeps_snapshots=None if snapshots is None else bool(snapshots),
         last_write_failed="err"
@@ -62,27 +119,55 @@ def _ping_s(client: Any) -> float:
     return time.monotonic() - begun_s
 
 
+def _if_permitted(ask: Callable[[], T], otherwise: T) -> tuple[T, bool]:
+    """Return what is answered, and whether that may be asked."""
+    from redis.exceptions import NoPermissionError
+
+    try:
+        return ask(), True
+    except NoPermissionError:
+        return otherwise, False
+
+
 def _setting(client: Any, name: str) -> str | None:
+    from redis import ResponseError
+    from redis.exceptions import NoPermissionError
+
     try:
         found: str | bytes | None = client.config_get(name).get(name)
-    except broker_errors():
-        return None  # whoever hosts it has forbidden the question
+    except NoPermissionError:
+        raise
+    except ResponseError:
+        return None  # whoever hosts it has taken the question away
     return found.decode() if isinstance(found, bytes) else found
 
 
-def _asks_password(broker_url: str, *, timeout_s: float) -> bool | None:
-    """Whether a client without a password is refused; None if that cannot be told."""
+def _refuses_strangers(broker_url: str, *, timeout_s: float) -> bool | None:
+    """Whether a client that proves nothing may not look into a queue; None: cannot be told."""
     from redis import AuthenticationError, ResponseError
+    from redis.exceptions import NoPermissionError
 
-    parts = urlsplit(broker_url)
-    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     try:
-        with open_client(bare, timeout_s=timeout_s) as client:
-            client.ping()
-    except AuthenticationError:
+        with open_client(_without_credentials(broker_url), timeout_s=timeout_s) as client:
+            client.llen(REPORTS_QUEUE)
+    except (AuthenticationError, NoPermissionError):
         return True
     except ResponseError as error:
         return True if "NOAUTH" in str(error) else None
-    except broker_errors():
-        return None
+    except broker_errors() as error:
+        # Asked for a certificate, the broker ends a handshake that it took part in just now.
+        return True if _is_of_tls(error) else None
     return False
+
+
+def _without_credentials(broker_url: str) -> str:
+    parts = urlsplit(broker_url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    kept = urlencode([(key, value) for key, value in query if key not in _CREDENTIALS])
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=kept))
+
+
+def _is_of_tls(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None

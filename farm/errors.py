@@ -61,3 +61,7 @@ class TrainerFailed(FarmError):
 
 class Unreachable(FarmError):
     """A broker, a database or a server does not answer: start it or correct its URL."""
+
+
+class NotPermitted(FarmError):
+    """An account lacks the right to do that: grant it."""

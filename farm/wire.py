@@ -162,7 +162,7 @@ def purge_queue(app: Any, queue: str) -> int:
     Raises:
         Unreachable: the broker does not answer.
     """
-    with _reported(app.conf.broker_url), app.connection_for_write() as connection:
+    with reported(app.conf.broker_url), app.connection_for_write() as connection:
         return int(connection.default_channel.queue_purge(queue) or 0)
 
 
@@ -175,7 +175,7 @@ def _publish(
     exchange = Exchange("", type="direct")  # type: ignore[no-untyped-call] # kombu has no types
     target = Queue(queue, exchange, routing_key=queue)  # type: ignore[no-untyped-call] # kombu
     with (
-        _reported(app.conf.broker_url),
+        reported(app.conf.broker_url),
         app.producer_pool.acquire(block=True, timeout=10) as sender,
     ):
         app.send_task(
@@ -228,7 +228,7 @@ def check_broker(broker_url: str) -> None:
         Unreachable: it does not answer, or refuses the password.
     """
     require_redis(broker_url)
-    with _reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
         client.ping()
 
 
@@ -283,7 +283,8 @@ def broker_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _reported(broker_url: str) -> Iterator[None]:
+def reported(broker_url: str) -> Iterator[None]:
+    """Raise Unreachable, in plain words, in the place of what a broker's client raises."""
     try:
         yield
     except broker_errors() as error:

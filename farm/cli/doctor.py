@@ -16,8 +16,8 @@ import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings
-from farm.diagnosis.finding import Finding, Level, counted, unknown, worst, wrong
-from farm.errors import FarmError, Unreachable
+from farm.diagnosis.finding import Finding, Level, counted, doubt, unknown, worst, wrong
+from farm.errors import FarmError, NotPermitted, Unreachable
 
 if TYPE_CHECKING:
     from farm.cli.examinations import Examination
@@ -100,6 +100,8 @@ def _findings(one: Examination, loaded: Settings) -> list[Finding]:
     except Unreachable as error:
         what, remedy = _parts(str(error))
         return [unknown(f"cannot be told: see {one.needs}") if one.needs else wrong(what, remedy)]
+    except NotPermitted as error:
+        return [doubt(*_parts(str(error)))]
     except FarmError as error:
         return [wrong(str(error), "correct that")]
     except Exception as error:
@@ -117,7 +119,7 @@ def _unanswered(one: Examination, limit_s: float) -> Finding:
 
 def _parts(message: str) -> tuple[str, str]:
     """Split what is wrong from what to do, which our errors say one after the other."""
-    parts = re.split(r"(?:; |: )(?=check |start |run |a newer )", message, maxsplit=1)
+    parts = re.split(r"(?:; |: )(?=check |start |run |grant |a newer )", message, maxsplit=1)
     return (parts[0], parts[1]) if len(parts) == 2 else (message, "start it")
 
 

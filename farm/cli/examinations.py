@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm import __version__
-from farm.broker_state import queue_lengths, read_state
+from farm.broker_state import asked, queue_lengths, read_state
 from farm.cli.session import store
 from farm.config import Settings
 from farm.core.messages import WIRE_VERSION
@@ -51,7 +51,7 @@ from farm.store.jobs import waiting_jobs
 from farm.store.partitions import missing_days
 from farm.store.schema import revisions
 from farm.store.tables import Agent
-from farm.wire import broker_errors, check_broker, open_client
+from farm.wire import broker_errors, open_client
 
 _BROKER_TIMEOUT_S = 3.0
 _MAX_AGENTS = 100_000
@@ -102,9 +102,7 @@ def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentConditio
 
 @contextmanager
 def _broker(settings: Settings) -> Iterator[Any]:
-    """Open a client of a broker that answers. Raises Unreachable."""
-    check_broker(settings.broker_url)
-    with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+    with asked(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
         yield client
 
 

@@ -17,15 +17,18 @@ _FULL_RATIO = 0.8
 class BrokerState:
     """What a Redis says of itself; None: it does not tell us, as hosted ones often do not.
 
-    `latency_s`: the median of some pings. `asks_password`: whether somebody without one is refused.
-    `limit_bytes`: 0 for none.
+    `account`: who asks. `forbidden`: what it may not, such as "INFO", which tells the version.
+    `latency_s`: the shortest of some pings. `refuses_strangers`: whether somebody without a
+    password, or a certificate, is refused. `limit_bytes`: 0 for none.
     """
 
     shown_url: str  # without its password
     is_local: bool
-    version: str
+    account: str = "default"
+    forbidden: tuple[str, ...] = ()
+    version: str | None
     latency_s: float
-    asks_password: bool | None
+    refuses_strangers: bool | None
     keeps_log: bool | None  # appendonly
     keeps_snapshots: bool | None
     last_write_failed: bool = False  # of either
@@ -39,8 +42,9 @@ class BrokerState:
 def judge_broker(state: BrokerState) -> list[Finding]:
     """Judge a broker that answers."""
     latency = f"{state.latency_s * 1e3:.1f} ms"
-    found = [well(f"Redis {state.version} at {state.shown_url} answers within {latency}")]
-    if _version(state.version) < OLDEST_VERSION:
+    shown = "Redis" if state.version is None else f"Redis {state.version}"
+    found = [well(f"{shown} at {state.shown_url} answers within {latency}")]
+    if state.version is not None and _version(state.version) < OLDEST_VERSION:
         needed = ".".join(map(str, OLDEST_VERSION))
         found.append(wrong(f"Redis {state.version} is too old", f"install {needed} or newer"))
     if state.latency_s > _SLOW_S:
@@ -50,7 +54,26 @@ def judge_broker(state: BrokerState) -> list[Finding]:
                 "look at its machine's load and at the network; every report waits for it",
             )
         )
-    return found + _keeping(state) + _access(state) + _room(state)
+    return found + _hidden(state) + _keeping(state) + _access(state) + _room(state)
+
+
+_HIDDEN = {
+    "INFO": "version, memory, connections and what it keeps on disk",
+    "CONFIG GET": "whether it keeps snapshots",
+}
+
+
+def _hidden(state: BrokerState) -> list[Finding]:
+    return [
+        doubt(
+            f"{_HIDDEN[command]} cannot be told: its account {state.account!r} may not run "
+            f"{command}",
+            f"grant it that (`ACL SETUSER {state.account} +{command.lower().replace(' ', '|')}`)",
+        )
+        for command in state.forbidden
+        # Snapshots matter only to who keeps no log.
+        if command != "CONFIG GET" or not state.keeps_log
+    ]
 
 
 def _keeping(state: BrokerState) -> list[Finding]:
@@ -84,7 +107,7 @@ def _keeping(state: BrokerState) -> list[Finding]:
 
 
 def _access(state: BrokerState) -> list[Finding]:
-    if state.asks_password is not False or state.is_local:
+    if state.refuses_strangers is not False or state.is_local:
         return []
     return [
         wrong(

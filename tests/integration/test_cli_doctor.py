@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
 import redis
 import sqlalchemy as sa
 
+import farm.broker_state
 from farm import __version__
 from farm.core.agents import AgentState, Hardware
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.trainer_lines import FailureKind
+from farm.embedded.redis import free_port
 from farm.life_signs import COLLECTOR, KEPT_S, SCHEDULER, SignOfLife, read_signs
 from farm.store.engine import writing
 from farm.store.partitions import make_partitions
@@ -300,6 +304,107 @@ def test_a_broker_with_a_password_asks_for_it(
     assert "hush" not in words
     with redis.Redis.from_url(f"redis://:hush@127.0.0.1:{broker.port}/0") as client:
         client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
+    doctor: Doctor,
+    broker: RedisServer,
+    running: dict[str, SignOfLife],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FARM_BROKER_URL", account(broker, "+@all", "-info", "-client", "-config"))
+    words = doctor.words("broker")
+    assert "cannot be told: its account 'limited' may not run INFO" in words
+    assert "its account 'limited' may not run CONFIG GET" in words
+    assert "`ACL SETUSER limited +info`" in words
+    assert "bug" not in words
+    assert (doctor.levels()["scheduler"], doctor.levels()["collector"]) == ("well", "well")
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("rules", "check", "said", "remedy"),
+    [
+        (["+@all", "-scan"], "scheduler", "may not run SCAN", "+scan"),
+        (["+@all", "-ping"], "broker", "may not run PING", "+ping"),
+        (["+@all", "resetkeys", "~other"], "collector", "may not read the farm's keys", "~farm.*"),
+    ],
+)
+def test_what_the_broker_forbids_is_told_by_who_needs_it(
+    doctor: Doctor,
+    broker: RedisServer,
+    running: dict[str, SignOfLife],
+    monkeypatch: pytest.MonkeyPatch,
+    rules: list[str],
+    check: str,
+    said: str,
+    remedy: str,
+) -> None:
+    monkeypatch.setenv("FARM_BROKER_URL", account(broker, *rules))
+    _, checks = doctor.ask()
+    [finding] = checks[check]["findings"]
+    assert (finding["level"], said in finding["what"]) == ("doubt", True)
+    assert f"grant it that (`ACL SETUSER limited {remedy}`)" in finding["remedy"]
+    assert checks["database"]["level"] == "well"
+
+
+def account(broker: RedisServer, *rules: str) -> str:
+    """Make a broker's account and return its URL."""
+    with broker.client() as client:
+        client.execute_command("ACL", "SETUSER", "limited", "on", ">hush", "~*", "&*", *rules)
+    return broker.url.replace("//", "//limited:hush@")
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.parametrize("default", ["off", "on nopass -@all", "on nopass +@all"])
+@pytest.mark.parametrize("place", ["//limited:hush@{}", "//{}?username=limited&password=hush"])
+def test_who_proves_nothing_is_refused_or_that_is_wrong(
+    doctor: Doctor,
+    broker: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    default: str,
+    place: str,
+) -> None:
+    monkeypatch.setattr(farm.broker_state, "_LOCAL", ())  # as if it were another machine
+    account(broker, "+@all")
+    with broker.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", *default.split())
+    rest = broker.url.partition("//")[2]
+    monkeypatch.setenv("FARM_BROKER_URL", f"redis:{place.format(rest)}")
+    words = doctor.words("broker")
+    assert ("it asks for no password" in words) is (default == "on nopass +@all")
+    assert "hush" not in words
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.parametrize("asks_certificate", [True, False])
+def test_a_certificate_is_as_good_as_a_password(
+    doctor: Doctor,
+    broker: RedisServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asks_certificate: bool,
+) -> None:
+    monkeypatch.setattr(farm.broker_state, "_LOCAL", ())
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, stderr=DEVNULL)
+    port = free_port()
+    files = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": certificate}
+    settings = [f"{text}" for pair in files.items() for text in pair]
+    with broker.client() as client:
+        try:
+            client.execute_command("CONFIG", "SET", *settings, "tls-port", port)
+        except redis.ResponseError as error:
+            pytest.skip(f"this Redis has no TLS: {error}")
+        client.config_set("tls-auth-clients", "yes" if asks_certificate else "no")
+    query = f"ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
+    monkeypatch.setenv("FARM_BROKER_URL", f"rediss://127.0.0.1:{port}/0?{query}")
+    words = doctor.words("broker")
+    assert f"at rediss://127.0.0.1:{port}/0 answers" in words
+    assert ("it asks for no password" in words) is not asks_certificate
 
 
 @pytest.mark.parametrize("options", [["--limit-s", "0"], ["now"], ["--loud"]])

@@ -29,7 +29,7 @@ BROKER = BrokerState(
     is_local=False,
     version="7.2.4",
     latency_s=0.0004,
-    asks_password=True,
+    refuses_strangers=True,
     keeps_log=True,
     keeps_snapshots=False,
     eviction="noeviction",
@@ -115,13 +115,14 @@ def test_a_farm_in_order_is_well_in_every_part() -> None:
     [
         ({"version": "5.0.7"}, Level.WRONG, "too old"),
         ({"latency_s": 0.2}, Level.DOUBT, "200.0 ms"),
-        ({"asks_password": False}, Level.WRONG, "no password"),
+        ({"refuses_strangers": False}, Level.WRONG, "no password"),
         ({"keeps_log": False}, Level.DOUBT, "keeps nothing at all"),
         ({"keeps_log": False, "keeps_snapshots": True}, Level.DOUBT, "loses what is under way"),
         ({"last_write_failed": True}, Level.WRONG, "disk"),
         ({"eviction": "allkeys-lru"}, Level.WRONG, "allkeys-lru"),
         ({"limit_bytes": 1_100_000}, Level.WRONG, "1.00 MB of 1.10 MB"),
         ({"client_count": 9500}, Level.WRONG, "9500 of 10000"),
+        ({"version": None, "forbidden": ("INFO",)}, Level.DOUBT, "'default' may not run INFO"),
     ],
 )
 def test_a_broker_that_cannot_be_relied_on(
@@ -132,13 +133,21 @@ def test_a_broker_that_cannot_be_relied_on(
 
 def test_what_a_hosted_broker_does_not_tell_is_not_judged() -> None:
     silent = dataclasses.replace(
-        BROKER, asks_password=None, keeps_log=None, eviction=None, client_limit=None
+        BROKER, refuses_strangers=None, keeps_log=None, eviction=None, client_limit=None
     )
     assert worst(judge_broker(silent)) is Level.WELL
 
 
+def test_whether_snapshots_are_kept_matters_only_without_a_log() -> None:
+    hidden = dataclasses.replace(BROKER, forbidden=("CONFIG GET",))
+    assert worst(judge_broker(hidden)) is Level.WELL
+    found = judge_broker(dataclasses.replace(hidden, keeps_log=False, keeps_snapshots=None))
+    assert any("may not run CONFIG GET" in finding.what for finding in found)
+    assert not any("keeps nothing at all" in finding.what for finding in found)
+
+
 def test_on_loopback_a_broker_needs_no_password() -> None:
-    local = dataclasses.replace(BROKER, is_local=True, asks_password=False)
+    local = dataclasses.replace(BROKER, is_local=True, refuses_strangers=False)
     assert worst(judge_broker(local)) is Level.WELL
 
 
