@@ -119,8 +119,9 @@ def _unanswered(one: Examination, limit_s: float) -> Finding:
 
 def _parts(message: str) -> tuple[str, str]:
     """Split what is wrong from what to do, which our errors say one after the other."""
-    parts = re.split(r"(?:; |: )(?=check |start |run |grant |a newer )", message, maxsplit=1)
-    return (parts[0], parts[1]) if len(parts) == 2 else (message, "start it")
+    # The last one, since what others are quoted with may hold such words too.
+    parts = re.fullmatch(r"(.*)(?:; |: )((?:check|start|run|run as|grant|a newer) .*)", message)
+    return (parts[1], parts[2]) if parts else (message, "start it")
 
 
 def _json(one: Checked) -> dict[str, object]:

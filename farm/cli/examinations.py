@@ -29,6 +29,7 @@ from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well
 from farm.diagnosis.processes import (
     ProcessState,
+    idle_collectors,
     judge_collector,
     judge_scheduler,
     judge_server_clocks,
@@ -36,7 +37,7 @@ from farm.diagnosis.processes import (
 from farm.diagnosis.queue import judge_queue
 from farm.errors import Unreachable
 from farm.figures.display import byte_count
-from farm.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
+from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
@@ -54,6 +55,8 @@ from farm.store.tables import Agent
 from farm.wire import broker_errors, open_client
 
 _BROKER_TIMEOUT_S = 3.0
+_SECOND_LOOK_S = EVERY_S + 1.0
+_LOOK_EVERY_S = 0.2
 _MAX_AGENTS = 100_000
 _AN_HOUR = dt.timedelta(hours=1)
 
@@ -141,9 +144,17 @@ def _look_at_scheduler(settings: Settings) -> list[Finding]:
 
 
 def _look_at_collector(settings: Settings) -> list[Finding]:
+    deadline = time.monotonic() + _SECOND_LOOK_S
     with _broker(settings) as client:
-        running = _processes(read_signs(client), COLLECTOR)
-        waiting = queue_lengths(client)
+        while True:
+            waiting = queue_lengths(client)
+            running = _processes(read_signs(client), COLLECTOR)
+            # A sign is some seconds old, and what waits may be the first for hours: a collector
+            # that works has emptied the queue, or says that it worked, by the next sign.
+            is_well = not any(waiting.values()) or not idle_collectors(running)
+            if is_well or time.monotonic() >= deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
     return judge_collector(
         running,
         beat_count=waiting["heartbeats"],

@@ -83,21 +83,23 @@ def register_tasks(
     wake = Wake(settings.broker_url)
     lease = dt.timedelta(seconds=settings.lease_s)
 
-    def reports(envelope: object) -> None:
+    def reports(envelope: object) -> bool:
         agent_id, confirm, stored = take_reports(engine, envelope, now=dt.datetime.now(dt.UTC))
         if stored.moves_attempts:
             wake.ring()
         _answer(app, agent_id, confirm)
+        return stored.admitted_count + stored.late_count > 0
 
-    def heartbeat(envelope: object) -> None:
+    def heartbeat(envelope: object) -> bool:
         now = dt.datetime.now(dt.UTC)
         agent_id, confirmed, effect = take_heartbeat(engine, envelope, now=now, lease=lease)
         if effect.is_newly_free:
             wake.ring()
         _answer(app, agent_id, confirmed)
+        return not effect.is_stale
 
-    app.task(name=REPORTS_TASK)(_guarded(reports, app, life))
-    app.task(name=HEARTBEAT_TASK)(_guarded(heartbeat, app, life))
+    app.task(name=REPORTS_TASK, shared=False)(_guarded(reports, app, life))
+    app.task(name=HEARTBEAT_TASK, shared=False)(_guarded(heartbeat, app, life))
 
 
 def _answer(app: Any, agent_id: str, command: Command) -> None:
@@ -109,9 +111,12 @@ def _answer(app: Any, agent_id: str, command: Command) -> None:
 
 
 def _guarded(
-    handle: Callable[[object], None], app: Any, life: SignOfLife
+    handle: Callable[[object], bool], app: Any, life: SignOfLife
 ) -> Callable[[object], None]:
-    """Let no message stop the collector. What was not confirmed is sent again by its agent."""
+    """Let no message stop the collector. What was not confirmed is sent again by its agent.
+
+    `handle` says whether it has stored anything: to answer what is stale proves nothing.
+    """
 
     def task(envelope: object) -> None:
         stranger = stranger_in(envelope)
@@ -120,8 +125,8 @@ def _guarded(
             return
         ids = _sender(envelope)
         try:
-            handle(envelope)
-            life.worked()
+            if handle(envelope):
+                life.worked()
         except InvalidSpec as error:
             logger.warning("message refused: %s", error, extra=ids)
         except IntegrityError as error:

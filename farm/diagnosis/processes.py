@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from farm.diagnosis.finding import Finding, counted, doubt, named, well, wrong
 from farm.figures.display import duration
 
-# The scheduler does a round each second; one that takes longer than this hangs.
-_ROUND_LIMIT_S = 30.0
+# The scheduler does a round each second; one that takes longer than this hangs. So does a
+# collector that takes nothing for so long of what waits for it.
+_IDLE_LIMIT_S = 30.0
 # Leases are given by one clock and judged by the other.
 _CLOCK_TOLERANCE_S = 1.0
 _START = (
@@ -48,7 +49,7 @@ def judge_scheduler(found: Sequence[ProcessState], *, version: str) -> list[Find
             "look at its log; a transaction that another program holds open may block it",
         )
         for one in found
-        if one.trouble is None and (since_s := _idle_s(one)) > _ROUND_LIMIT_S
+        if one.trouble is None and (since_s := _idle_s(one)) > _IDLE_LIMIT_S
     ]
 
 
@@ -70,6 +71,16 @@ def judge_collector(
             )
         ]
     judged = _running(found, "collector", version=version)
+    if beat_count + report_count:
+        judged += [
+            wrong(
+                f"{one.name} has stored nothing for {duration(_idle_s(one))}, although {queues} "
+                "wait",
+                "look at its log and restart it; where every heartbeat is stale, compare its clock "
+                "with the other collectors'",
+            )
+            for one in idle_collectors(found)
+        ]
     if beat_count > _MANY_BEATS or report_count > _MANY_REPORTS:
         judged.append(
             doubt(
@@ -79,6 +90,11 @@ def judge_collector(
             )
         )
     return judged
+
+
+def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:
+    """Return those that have stored nothing for long, and do not say why."""
+    return [p for p in found if p.trouble is None and _idle_s(p) > _IDLE_LIMIT_S]
 
 
 def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:

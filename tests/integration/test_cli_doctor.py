@@ -250,6 +250,33 @@ def test_a_backlog_is_told(
     assert "a1 holds back 12 reports (3.40 kB), the oldest for 45.0 s" in doctor.words("reports")
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_collector_that_lives_and_takes_nothing_is_wrong(
+    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+) -> None:
+    running[COLLECTOR]._worked_s = time.monotonic() - 200.0
+    running[COLLECTOR]._show()
+    assert doctor.levels()["collector"] == "well"  # for nothing waits
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, "beat")
+    words = doctor.words("collector")
+    assert "has stored nothing for 3 min" in words
+    assert "although 1 heartbeat and 0 batches of reports wait" in words
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_collector_whose_first_work_comes_just_now_is_well(
+    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+) -> None:
+    """Its sign says that it was idle for long, and is some seconds old."""
+    running[COLLECTOR]._worked_s = time.monotonic() - 200.0
+    running[COLLECTOR]._show()
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, "beat")
+    running[COLLECTOR].worked()
+    assert doctor.levels()["collector"] == "well"
+
+
 @pytest.mark.usefixtures("alive")
 def test_agents_are_examined_one_by_one(
     doctor: Doctor, running: dict[str, SignOfLife], engine: sa.Engine

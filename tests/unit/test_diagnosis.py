@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from farm.cli.doctor import _parts
 from farm.core.agents import AgentState
 from farm.core.scheduling import hopeless
 from farm.core.views import LiveAgent, WaitingJob
@@ -102,6 +103,32 @@ def all_judgements() -> list[list[Finding]]:
         of_agents.judge_agent_disks(agents),
         judge_queue(waiting_count=3, hopeless={}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "beat_count", "level"),
+    [
+        ({"worked_s": 200.0}, 1, Level.WRONG),
+        ({"worked_s": None}, 1, Level.WRONG),  # it is up for an hour
+        ({"worked_s": 200.0}, 0, Level.WELL),  # nobody sends anything
+        ({"worked_s": 20.0}, 1, Level.WELL),
+        ({"worked_s": None, "up_s": 3.0}, 1, Level.WELL),
+    ],
+)
+def test_a_collector_that_lives_has_to_take_what_waits(
+    changes: dict[str, Any], beat_count: int, level: Level
+) -> None:
+    process = dataclasses.replace(PROCESS, **changes)
+    found = judge_collector([process], beat_count=beat_count, report_count=0, version=VERSION)
+    assert worst(found) is level
+    if level is Level.WRONG:
+        assert_one(found, level, "has stored nothing for", "although 1 heartbeat and 0 batches")
+
+
+def test_of_two_collectors_the_one_that_is_stuck_is_named() -> None:
+    stuck = dataclasses.replace(PROCESS, name="collector on b (process 8)", worked_s=200.0)
+    found = judge_collector([PROCESS, stuck], beat_count=1, report_count=0, version=VERSION)
+    assert_one(found, Level.WRONG, "collector on b (process 8) has stored nothing for 3 min 22 s")
 
 
 def test_a_farm_in_order_is_well_in_every_part() -> None:
@@ -304,3 +331,23 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
 
 def test_many_names_are_cut_short() -> None:
     assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("store f cannot be read (denied): run as the farm's user", "run as the farm's user"),
+        ("database d has schema 1, expected 2: run `farm db upgrade`", "run `farm db upgrade`"),
+        (
+            "database d cannot be used: hint; check the disk; check that it runs",
+            "check that it runs",
+        ),
+        (
+            "broker b does not answer (a: start b): start Redis there or mend",
+            "start Redis there or mend",
+        ),
+        ("what was never said before", "start it"),
+    ],
+)
+def test_an_error_is_split_into_what_is_wrong_and_what_to_do(message: str, remedy: str) -> None:
+    assert _parts(message)[1] == remedy

@@ -1,0 +1,82 @@
+"""What a collector counts as work when it tells how it is: what it stored, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.collector.main import register_tasks
+from farm.config import load_settings
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.messages import seal
+from farm.core.reports import Report, ReportBatch
+from farm.life_signs import COLLECTOR, SignOfLife
+from farm.wire import HEARTBEAT_TASK, REPORTS_TASK, make_app
+from tests.factories import agent_facts
+from tests.redis_server import RedisServer
+
+BEAT = Heartbeat(
+    agent_id="a",
+    boot_id="boot of a",
+    counter=1,
+    state=AgentState.IDLE,
+    serving_token=None,
+    highest_token=0,
+    agent_time_s=0.0,
+    echo=None,
+    facts=agent_facts(),
+)
+BATCH = ReportBatch(
+    agent_id="a",
+    generation="g",
+    reports=(Report(number=1, token=7, rank=0, kind="ended", body={}),),
+)
+
+
+class Collector:
+    """One whose last work went wrong, until it has done some."""
+
+    def __init__(self, engine: sa.Engine, broker_url: str) -> None:
+        self._app = make_app(broker_url, owner="collector")
+        self._life = SignOfLife(COLLECTOR, broker_url)
+        self._life.failed("the database was away")
+        settings = load_settings({"FARM_BROKER_URL": broker_url, "FARM_HOME": "/dev/null/farm"})
+        register_tasks(self._app, engine, settings, life=self._life)
+
+    def has_worked_with(self, task: str, message: object) -> bool:
+        self._life.failed("the database was away")
+        self._app.tasks[task](seal(message))
+        return self._life._trouble is None
+
+    def close(self) -> None:
+        self._app.close()
+
+
+@pytest.fixture
+def collector(engine: sa.Engine, tmp_path: Path) -> Iterator[Collector]:
+    broker = RedisServer(tmp_path)
+    broker.start()
+    collector = Collector(engine, broker.url)
+    yield collector
+    collector.close()
+    broker.kill()
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_heartbeat_counts_as_work_unless_it_is_stale(collector: Collector) -> None:
+    assert collector.has_worked_with(HEARTBEAT_TASK, BEAT)
+    assert not collector.has_worked_with(HEARTBEAT_TASK, BEAT)  # it came twice
+    echo = BeatEcho(server_time_s=time.time() - 3600.0, elapsed_s=0.0)
+    old = dataclasses.replace(BEAT, counter=2, echo=echo)
+    assert not collector.has_worked_with(HEARTBEAT_TASK, old)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_reports_count_as_work_unless_they_are_known(collector: Collector) -> None:
+    assert collector.has_worked_with(REPORTS_TASK, BATCH)  # kept aside, since it came late
+    assert not collector.has_worked_with(REPORTS_TASK, BATCH)
