@@ -19,6 +19,7 @@ from typing import Any
 from farm import __version__
 from farm.core.codec import canonical_json, from_json
 from farm.core.messages import WIRE_VERSION, Stranger
+from farm.core.storable import storable
 from farm.errors import InvalidSpec
 from farm.wire import broker_errors, open_client
 
@@ -159,7 +160,7 @@ class SignOfLife:
 
     @property
     def _key(self) -> str:
-        return f"{_PREFIX}{self._process}.{socket.gethostname()}.{os.getpid()}"
+        return _key_of(self._process, socket.gethostname(), os.getpid())
 
 
 def read_signs(client: Any) -> list[LifeSign]:
@@ -167,17 +168,39 @@ def read_signs(client: Any) -> list[LifeSign]:
 
     `client`: of `farm.wire.open_client`.
     """
-    signs = []
-    for key in sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000)):
+    keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000))
+    found = [_read_sign(client, key) for key in keys]
+    return [sign for sign in found if sign is not None]
+
+
+def _read_sign(client: Any, key: bytes) -> LifeSign | None:
+    """Read what whoever reaches the broker may have written; None if it is no sign of ours.
+
+    It has an end, and lies where its process would have put it: so there is one for each.
+    """
+    from redis import ResponseError
+    from redis.exceptions import NoPermissionError
+
+    try:
         text, left_ms = client.get(key), client.pttl(key)
-        if text is None:
-            continue
-        try:
-            sign = from_json(LifeSign, json.loads(text))
-        except (InvalidSpec, ValueError):
-            continue
-        signs.append(replace(sign, age_s=max(0.0, KEPT_S - left_ms / 1000)))
-    return signs
+    except NoPermissionError:
+        raise
+    except ResponseError:
+        return None  # no text
+    if text is None or not 0 < left_ms <= KEPT_S * 1000:
+        return None
+    try:
+        sign = from_json(LifeSign, storable(json.loads(text)))
+    except (InvalidSpec, ValueError, RecursionError):
+        return None
+    is_ours = sign.process in (SCHEDULER, COLLECTOR)
+    if not is_ours or _key_of(sign.process, sign.host, sign.pid).encode() != key:
+        return None
+    return replace(sign, age_s=max(0.0, KEPT_S - left_ms / 1000))
+
+
+def _key_of(process: str, host: str, pid: int) -> str:
+    return f"{_PREFIX}{process}.{host}.{pid}"
 
 
 def clock_offset_s(client: Any) -> float:

@@ -27,7 +27,8 @@ from web.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
 _BROKER_TIMEOUT_S = 1.0
-# Agents of machines that were rented and given back would pile up as series.
+# Agents of machines that were rented and given back would pile up as series. But what an agent
+# holds back is missing from the store until it comes, or somebody gives it up.
 _SHOWN_AFTER_LAST_BEAT = dt.timedelta(days=1)
 _begun_unix_s = time.time()
 
@@ -52,12 +53,13 @@ class Seen:
         return [a for a in self.agents if is_live(a, now=self.now, lease_s=self.lease_s)]
 
     @property
-    def recent(self) -> Iterator[tuple[Agent, dt.datetime]]:
-        """The agents that were heard of lately, and when."""
+    def shown(self) -> Iterator[Agent]:
+        """The agents that were heard of lately, and those that hold back reports undrained."""
         for agent in self.agents:
             at = agent.heartbeat_at
-            if at is not None and self.now - at < _SHOWN_AFTER_LAST_BEAT:
-                yield agent, at
+            is_recent = at is not None and self.now - at < _SHOWN_AFTER_LAST_BEAT
+            if is_recent or (agent.backlog_count and not agent.is_drained):
+                yield agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,11 @@ def _of_one(read: Callable[[Seen], float]) -> Callable[[Seen], Values]:
     return values
 
 
-def _of_live(read: Callable[[Agent], float | None]) -> Callable[[Seen], Values]:
-    """Give a value for each live agent that has told it."""
+def _of_agents(read: Callable[[Agent], float | None]) -> Callable[[Seen], Values]:
+    """Give the last value of each agent that has told it; the age of its heartbeat is its age."""
 
     def values(seen: Seen) -> Values:
-        for agent in seen.live:
+        for agent in seen.shown:
             if (value := read(agent)) is not None:
                 yield {"agent": agent.id}, value
 
@@ -138,14 +140,10 @@ def _failures(seen: Seen) -> Values:
         yield {"kind": kind.value}, seen.failures.get(kind.value, 0)
 
 
-def _beats(seen: Seen) -> Values:
-    for agent, _ in seen.recent:
-        yield {"agent": agent.id}, agent.beat_counter
-
-
 def _beat_ages(seen: Seen) -> Values:
-    for agent, at in seen.recent:
-        yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
+    for agent in seen.shown:
+        if (at := agent.heartbeat_at) is not None:
+            yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
 
 
 def _lag_s(agent: Agent) -> float | None:
@@ -214,7 +212,7 @@ METRICS = (
         "farm_agent_heartbeats_total",
         "counter",
         "Heartbeats of an agent, since its start.",
-        _beats,
+        _of_agents(lambda agent: agent.beat_counter),
     ),
     Metric(
         "farm_agent_heartbeat_age_seconds",
@@ -226,31 +224,31 @@ METRICS = (
         "farm_agent_clock_offset_seconds",
         "gauge",
         "An agent's clock minus the server's, the heartbeat's way included.",
-        _of_live(lambda agent: agent.clock_offset_s),
+        _of_agents(lambda agent: agent.clock_offset_s),
     ),
     Metric(
         "farm_agent_spool_reports",
         "gauge",
-        "Reports on an agent's disk that are not confirmed.",
-        _of_live(lambda agent: agent.backlog_count),
+        "Reports on an agent's disk that are not confirmed, as it said last.",
+        _of_agents(lambda agent: agent.backlog_count),
     ),
     Metric(
         "farm_agent_spool_bytes",
         "gauge",
         "Their size.",
-        _of_live(lambda agent: agent.backlog_bytes),
+        _of_agents(lambda agent: agent.backlog_bytes),
     ),
     Metric(
         "farm_agent_report_lag_seconds",
         "gauge",
         "For how long the oldest of them has waited; 0 where none waits.",
-        _of_live(_lag_s),
+        _of_agents(_lag_s),
     ),
     Metric(
         "farm_agent_disk_free_bytes",
         "gauge",
         "What is left on the disk of an agent's spool.",
-        _of_live(lambda agent: agent.disk_free_bytes),
+        _of_agents(lambda agent: agent.disk_free_bytes),
     ),
     Metric(
         "farm_broker_up",

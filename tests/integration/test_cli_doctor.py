@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import subprocess
 import time
 import uuid
@@ -252,8 +253,66 @@ def test_a_sign_ends_by_itself(broker: RedisServer) -> None:
     with broker.client() as client:
         for key in client.scan_iter("farm.alive.*"):
             assert 0 < client.pttl(key) <= PATIENCE_S * 1000
-            client.set("farm.alive.scheduler.stranger.1", "no sign at all", px=5000)
-    assert len(signs_in(broker)) == 2
+
+
+SIGN = {
+    "process": COLLECTOR,
+    "host": "h",
+    "pid": 1,
+    "benchfarm_version": "1",
+    "wire_version": WIRE_VERSION,
+    "up_s": 1.0,
+    "worked_s": 1.0,
+}
+OWN_KEY = "farm.alive.collector.h.1"
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("key", "text", "kept_ms"),
+    [
+        ("farm.alive.scheduler.stranger.1", "no sign at all", 5000),
+        ("farm.alive.\udcff", "[" * 100_000, 5000),
+        (OWN_KEY, "[" * 100_000 + "]" * 100_000, 5000),
+        (OWN_KEY, '{"strangers": ' * 5000 + "1" + "}" * 5000, 5000),
+        (OWN_KEY, json.dumps({**SIGN, "host": "h\ud800"}), 5000),
+        ("farm.alive.collector.h\udcff.1", json.dumps({**SIGN, "host": "h\udcff"}), 5000),
+        (OWN_KEY, json.dumps({**SIGN, "worked_s": float("nan")}), 5000),
+        (OWN_KEY, json.dumps({**SIGN, "up_s": 10**400}), 5000),
+        (OWN_KEY, json.dumps({**SIGN, "pid": 10**30}), 5000),
+        ("farm.alive.collector.h.1.again", json.dumps(SIGN), 5000),  # as one that is there
+        ("farm.alive.spy.h.1", json.dumps({**SIGN, "process": "spy"}), 5000),
+        (OWN_KEY, json.dumps(SIGN), None),  # it would never end
+        (OWN_KEY, json.dumps(SIGN), 10**9),
+        (OWN_KEY, None, 5000),  # no text
+    ],
+)
+def test_what_is_no_sign_is_passed_over(
+    engine: sa.Engine, broker: RedisServer, key: str, text: str | None, kept_ms: int | None
+) -> None:
+    with redis.Redis(port=broker.port) as client:
+        name = key.encode(errors="surrogateescape")
+        if text is None:
+            client.rpush(name, "a list")
+        else:
+            client.set(name, text.encode(errors="surrogateescape"), px=kept_ms)
+    assert signs_in(broker) == []
+    said = metrics(engine, broker)
+    assert "\nfarm_broker_up 1\n" in said
+    assert '\nfarm_processes{process="collector"} 0\n' in said
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_no_text_of_a_sign_breaks_what_shows_it(engine: sa.Engine, broker: RedisServer) -> None:
+    sign = {**SIGN, "trouble": "half \ud800", "strangers": {"a\ud800": 1}, "host": 'h"\n'}
+    with broker.client() as client:
+        client.set('farm.alive.collector.h"\n.1', json.dumps(sign), px=5000)
+    [read] = signs_in(broker)
+    read.trouble.encode()
+    lines = [x for x in metrics(engine, broker).splitlines() if "worked_ago_seconds{" in x]
+    assert [line.partition(" ")[0] for line in lines] == [
+        r'farm_process_worked_ago_seconds{process="collector",host="h\"\n",pid="1"}'
+    ]
 
 
 @pytest.mark.usefixtures("alive")
@@ -497,6 +556,30 @@ def test_metrics_tell_the_same(
     assert "farm_process_worked_ago_seconds{process=" in text
     assert 'farm_agent_heartbeat_age_seconds{agent="a1"}' in text
     assert "gone" not in text
+
+
+def test_what_a_silent_agent_holds_back_is_told_until_it_is_drained(
+    engine: sa.Engine, broker: RedisServer
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    held: dict[str, Any] = {"backlog_count": 12, "backlog_bytes": 3400, "report_lag_s": 45.0}
+    ages = {"lately": dt.timedelta(hours=2), "long": dt.timedelta(days=3)}
+    with writing(engine) as session:
+        for name, age in ages.items():
+            factories.add_agent(session, name, heartbeat_at=now - age, **held)
+        factories.add_agent(
+            session, "given-up", heartbeat_at=now - ages["long"], is_drained=True, **held
+        )
+        factories.add_agent(session, "empty", heartbeat_at=now - ages["long"], backlog_count=0)
+    text = metrics(engine, broker)
+    for name in ages:
+        assert f'\nfarm_agent_spool_reports{{agent="{name}"}} 12\n' in text
+        assert f'\nfarm_agent_spool_bytes{{agent="{name}"}} 3400\n' in text
+        assert f'\nfarm_agent_report_lag_seconds{{agent="{name}"}} 45\n' in text
+    [age] = re.findall(r'heartbeat_age_seconds{agent="long"} ([0-9]+)', text)
+    assert int(age) >= ages["long"].total_seconds() - 1
+    assert "given-up" not in text
+    assert "empty" not in text
 
 
 def test_metrics_say_that_the_broker_is_away(engine: sa.Engine) -> None:
