@@ -13,6 +13,7 @@ from typing import Any
 
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OF_A_RANK = ("job_id", "attempt_id", "rank")
 _standing: dict[str, object] = {}
 # These report every reconnection, message or refusal at INFO.
 _CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
@@ -62,7 +63,8 @@ def configure(level: str = "INFO", *, json: bool = False) -> None:
 def stand_for(**ids: object) -> None:
     """Let every line of this process carry these ids from now on, and those before no longer.
 
-    Such as the rank that an agent serves. What a line's own `extra` says comes first.
+    Such as the rank that an agent serves. What a line's own `extra` says comes first; one that
+    speaks of another attempt is not of the rank that stands.
     """
     _standing.clear()
     _standing.update(ids)
@@ -70,4 +72,7 @@ def stand_for(**ids: object) -> None:
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     own = {key: value for key, value in vars(record).items() if key not in _OWN}
-    return {**_standing, **own}
+    attempt_id = own.get("attempt_id", _standing.get("attempt_id"))
+    if attempt_id == _standing.get("attempt_id"):
+        return {**_standing, **own}
+    return {**{k: v for k, v in _standing.items() if k not in _OF_A_RANK}, **own}

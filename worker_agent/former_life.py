@@ -15,15 +15,17 @@ logger = logging.getLogger(__name__)
 
 def clean_up(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
     """Kill its processes, undo its network profile, report the end of the rank it served."""
+    unfinished = served.read()
+    ids = dict(zip(("attempt_id", "rank", "job_id"), unfinished or (), strict=False))
     killed = kill_marked(config.state_dir)
     if killed:
-        logger.warning("processes of an earlier life were killed: %d", killed)
+        logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
     undo_former(config.site)
-    unfinished = served.read()
     if unfinished is None:
         return
-    token, rank = unfinished
+    token, rank, _ = unfinished
     message = "the agent ended while it served this rank, and was started again"
+    logger.warning("rank was lost: %s", message, extra=ids)
     failure = Failure(kind=FailureKind.AGENT_LOST, message=message)
     journal.add_lost(token, rank=rank, failure=failure)
     served.forget()

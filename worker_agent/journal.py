@@ -59,7 +59,8 @@ class Journal:
                 )
             except OSError as error:
                 if len(self._unwritten) == 1:
-                    logger.error("report was not written: %s", error)  # noqa: TRY400
+                    ids = {"attempt_id": token, "rank": rank}
+                    logger.error("report was not written: %s", error, extra=ids)  # noqa: TRY400
                 return
             self._unwritten.popleft()
 
@@ -70,20 +71,22 @@ class ServedRank:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def remember(self, token: int, *, rank: int) -> None:
-        self._path.write_text(json.dumps({"token": token, "rank": rank}))
+    def remember(self, token: int, *, rank: int, job_id: int | None) -> None:
+        """`job_id` is for the log alone."""
+        self._path.write_text(json.dumps({"token": token, "rank": rank, "job_id": job_id}))
 
     def forget(self) -> None:
         self._path.unlink(missing_ok=True)
 
-    def read(self) -> tuple[int, int] | None:
-        """Return token and rank of what an earlier life left unfinished, or None."""
+    def read(self) -> tuple[int, int, int | None] | None:
+        """Return token, rank and job of what an earlier life left unfinished, or None."""
         try:
             data = json.loads(self._path.read_text())
-            return int(data["token"]), int(data["rank"])
+            # Versions before this one did not write the job.
+            return int(data["token"]), int(data["rank"]), data.get("job_id")
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             # It died while writing this, so before the rank had begun.
             self.forget()
             return None

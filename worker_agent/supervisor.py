@@ -241,7 +241,7 @@ class Supervisor:
     def _serve(self, command: StartRank, *, now: float) -> None:
         stand_for(agent_id=self._config.agent_id, **command.ids)
         logger.info("rank begins")
-        self._served.remember(command.token, rank=command.rank)
+        self._served.remember(command.token, rank=command.rank, job_id=command.job_id)
         self._rank = Rank(
             command,
             resources=RankResources(

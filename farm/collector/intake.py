@@ -33,8 +33,9 @@ def take_reports(
     with writing(engine) as session:
         stored = store_batch(session, batch, now=now)
     for (token, rank), count in stored.late.items():
-        ids = {"agent_id": batch.agent_id, "attempt_id": token, "rank": rank}
-        logger.warning("reports came late", extra={**ids, "late_count": count})
+        ids = {"job_id": stored.job_ids.get(token), "attempt_id": token, "rank": rank}
+        extra = {"agent_id": batch.agent_id, **ids, "late_count": count}
+        logger.warning("reports came late", extra=extra)
     confirm = Confirm(generation=batch.generation, number=stored.confirmed)
     return batch.agent_id, confirm, stored
 

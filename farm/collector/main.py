@@ -163,10 +163,23 @@ def _refuse(app: Any, stranger: Stranger, life: SignOfLife) -> None:
 
 
 def _sender(envelope: object) -> dict[str, object]:
-    """Name the sender of a message that may be anything."""
+    """Name the sender of a message that may be anything, and the rank, if it is all of one."""
     message = envelope.get("message") if isinstance(envelope, dict) else None
-    agent_id = message.get("agent_id") if isinstance(message, dict) else None
-    try:
-        return {"agent_id": check_agent_id(agent_id)} if isinstance(agent_id, str) else {}
-    except InvalidSpec:
+    if not isinstance(message, dict):
         return {}
+    agent_id = message.get("agent_id")
+    try:
+        ids = {"agent_id": check_agent_id(agent_id)} if isinstance(agent_id, str) else {}
+    except InvalidSpec:
+        ids = {}
+    reports = message.get("reports")
+    ranks = {
+        (report["token"], report["rank"])
+        for report in (reports if isinstance(reports, list) else [])
+        if isinstance(report, dict)
+        and all(type(report.get(name)) is int for name in ("token", "rank"))
+    }
+    if len(ranks) != 1:
+        return {**ids}
+    [(token, rank)] = ranks
+    return {**ids, "attempt_id": token, "rank": rank}

@@ -98,6 +98,6 @@ def send_all(app: Any, outgoing: Sequence[Outgoing]) -> None:
         try:
             send_command(app, due.agent_id, due.command)
         except FarmError as error:
-            logger.warning("command not sent: %s", error, extra={"agent_id": due.agent_id})
+            logger.warning("command not sent: %s", error, extra=due.ids)
             # The broker is away for all of them alike; each would wait for its own time-out.
             return

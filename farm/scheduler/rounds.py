@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.core.barriers import Limits
-from farm.core.commands import Command, StopAttempt
+from farm.core.commands import Command, StartRank, StopAttempt
 from farm.core.gang import commands_for
 from farm.core.lifecycle import AttemptState
 from farm.core.rendezvous import Advance, Decision, End, Resend, Wait, decide, voided
@@ -39,6 +39,7 @@ from farm.store.jobs import waiting_jobs
 from farm.store.leases import lease_gang
 from farm.store.outcomes import gather_evidence, record_outcome
 from farm.store.repetitions import extend_cells
+from farm.store.tables import Attempt
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,14 @@ class Outgoing:
 
     agent_id: str
     command: Command
+
+    @property
+    def ids(self) -> dict[str, object]:
+        """What a line of a log names it by."""
+        if isinstance(self.command, StartRank):
+            return {"agent_id": self.agent_id, **self.command.ids}
+        token = getattr(self.command, "token", None)
+        return {"agent_id": self.agent_id} | ({} if token is None else {"attempt_id": token})
 
 
 def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
@@ -125,7 +134,8 @@ def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rul
     message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
     failure = Failure(kind=FailureKind.SENSELESS, message=str(storable(message)))
     end_attempt(session, token, AttemptState.LOST, failure=failure, now=now, policy=rules.policy)
-    logger.error("attempt was given up: %s", reason, extra={"attempt_id": token})
+    ids = {"job_id": session.get_one(Attempt, token).job_id, "attempt_id": token}
+    logger.error("attempt was given up: %s", reason, extra=ids)
 
 
 def _end(
@@ -181,7 +191,7 @@ def _commands(
 
 
 def _start_commands(
-    session: Session, token: int, *, now: dt.datetime, rules: Rules
+    session: Session, token: int, *, job_id: int, now: dt.datetime, rules: Rules
 ) -> list[Outgoing]:
     try:
         attempt = attempt_of(session, token, now=now)
@@ -191,7 +201,9 @@ def _start_commands(
         # Leased all the same, since the rounds to come give it up and so end the job. Refused
         # here, it would be the first to be placed again, for ever.
         logger.error(  # noqa: TRY400
-            "attempt cannot be started: %s", error, extra={"attempt_id": token}
+            "attempt cannot be started: %s",
+            error,
+            extra={"job_id": job_id, "attempt_id": token},
         )
         return []
 
@@ -207,10 +219,12 @@ def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgo
         try:
             with writing(engine) as session:
                 token = lease_gang(session, placement, now=now, lease=rules.lease)
-                outgoing += _start_commands(session, token, now=now, rules=rules)
+                outgoing += _start_commands(
+                    session, token, job_id=placement.job_id, now=now, rules=rules
+                )
         except LeaseConflict as conflict:
             # Somebody else was quicker; the next round sees what is left.
-            logger.info("placement was overtaken: %s", conflict)
+            logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
             continue
         logger.info(
             "gang leased",

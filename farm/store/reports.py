@@ -48,19 +48,22 @@ class Stored:
     """What became of a batch. `confirmed`: the agent may forget everything up to it.
 
     `moves_attempts`: a rank passed a barrier or ended, so the scheduler has reason to look.
+    `late`: how many came late, by token and rank; `job_ids`: the job of each token that is known.
     """
 
     confirmed: int
     admitted_count: int = 0
     late_count: int = 0
     moves_attempts: bool = False
-    late: Mapping[tuple[int, int], int] = field(default_factory=dict)  # by token and rank
+    late: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    job_ids: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
     """An attempt that reports speak of. `day`: the UTC date of its lease."""
 
+    job_id: int
     day: dt.date
     leased: LeasedAttempt
 
@@ -93,7 +96,15 @@ _CONFIRM = (
     .values(confirmed_number=bindparam("number"), updated_at=bindparam("now"))
 )
 _TARGETS = (
-    select(Attempt.id, Attempt.state, Attempt.leased_at, Job.attempt_id, Rank.rank, Rank.agent_id)
+    select(
+        Attempt.id,
+        Attempt.job_id,
+        Attempt.state,
+        Attempt.leased_at,
+        Job.attempt_id,
+        Rank.rank,
+        Rank.agent_id,
+    )
     .join(Job, Job.id == Attempt.job_id)
     .join(Rank, Rank.attempt_id == Attempt.id)
     .where(Attempt.id.in_(bindparam("tokens", expanding=True)))
@@ -159,6 +170,7 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
         late_count=late.total(),
         moves_attempts=moves,
         late=late,
+        job_ids={token: target.job_id for token, target in targets.items()},
     )
 
 
@@ -213,8 +225,9 @@ def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
     targets: dict[int, _Target] = {}
     for token, members in groupby(rows, key=lambda row: row.id):
         gang = list(members)
-        _, state, leased_at, current, _, _ = gang[0]
+        _, job_id, state, leased_at, current, _, _ = gang[0]
         targets[token] = _Target(
+            job_id=job_id,
             day=leased_at.date(),
             leased=LeasedAttempt(
                 state=state,

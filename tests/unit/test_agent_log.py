@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from farm.log import configure, stand_for
+from worker_agent.former_life import clean_up
+from worker_agent.journal import Journal, ServedRank
+from worker_agent.spool import Spool
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +68,33 @@ def test_what_holds_for_a_while_stands_in_every_line(capsys: pytest.CaptureFixtu
     assert served.endswith("served [agent_id=a1 rank=0]")
     assert late.endswith("late [agent_id=a1 rank=3]")
     assert over.endswith("over [agent_id=a1]")
+
+
+def test_who_speaks_of_another_attempt_speaks_of_no_rank_that_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("INFO")
+    logger = logging.getLogger("farm.test")
+    stand_for(agent_id="a1", job_id=3, attempt_id=7, rank=1)
+    logger.info("other", extra={"attempt_id": 6})
+    logger.info("own", extra={"attempt_id": 7})
+    other, own = capsys.readouterr().err.splitlines()
+    assert other.endswith("other [agent_id=a1 attempt_id=6]")
+    assert own.endswith("own [agent_id=a1 job_id=3 attempt_id=7 rank=1]")
+
+
+def test_a_rank_that_an_earlier_life_has_left_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kill_marked", "undo_former"):
+        monkeypatch.setattr(f"worker_agent.former_life.{name}", lambda *_: 1)
+    served = ServedRank(tmp_path / "served_rank")
+    served.remember(7, rank=1, job_id=3)
+    config = SimpleNamespace(state_dir=tmp_path, site=None)
+    spool = Spool(tmp_path / "spool", max_bytes=1_000_000)
+    clean_up(config, served, Journal(spool))  # type: ignore[arg-type] # all that it looks at
+    spool.close()
+    found = [vars(record) for record in caplog.records]
+    assert [(r["job_id"], r["attempt_id"], r["rank"]) for r in found] == [(3, 7, 1)] * 2
+    (tmp_path / "served_rank").write_text('{"token": 7, "rank": 1}')  # of the version before
+    assert served.read() == (7, 1, None)

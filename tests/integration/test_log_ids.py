@@ -1,0 +1,69 @@
+"""Lines of the server's logs that speak of a rank name its job, its attempt and its number."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import sqlalchemy as sa
+
+from farm.collector.intake import take_reports
+from farm.collector.main import _sender
+from farm.core.commands import StopAttempt
+from farm.core.lifecycle import AttemptState
+from farm.core.messages import seal
+from farm.core.reports import Report, ReportBatch
+from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.store.engine import writing
+from farm.store.tables import Job
+from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
+
+RULES = Rules(lease=seconds(20.0), reserve_after_s=60.0)
+
+
+def batch(*ranks: tuple[int, int]) -> dict[str, object]:
+    reports = tuple(
+        Report(number=number, token=token, rank=rank, kind="ended", body={})
+        for number, (token, rank) in enumerate(ranks, start=1)
+    )
+    return seal(ReportBatch(agent_id="a", generation="g", reports=reports))
+
+
+def ids_of(caplog: pytest.LogCaptureFixture, message: str) -> dict[str, object]:
+    [record] = [r for r in caplog.records if r.getMessage().startswith(message)]
+    names = ("job_id", "attempt_id", "rank", "agent_id")
+    return {name: getattr(record, name) for name in names if hasattr(record, name)}
+
+
+def test_reports_that_come_late(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_agent(session, "a")
+        token = add_attempt(session, job_id, ["a"], state=AttemptState.LOST)
+    take_reports(engine, batch((token, 0)), now=NOW)
+    expected = {"job_id": job_id, "attempt_id": token, "rank": 0, "agent_id": "a"}
+    assert ids_of(caplog, "reports came late") == expected
+
+
+def test_an_attempt_that_is_given_up(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_agent(session, "a")
+        token = add_attempt(session, job_id, ["a"])
+        session.get_one(Job, job_id).spec = {"nonsense": True}
+    with caplog.at_level(logging.INFO):
+        run_round(engine, now=NOW, rules=RULES)
+    expected = {"job_id": job_id, "attempt_id": token}
+    assert ids_of(caplog, "attempt was given up") == expected
+
+
+def test_a_batch_that_cannot_be_stored_is_named_by_its_rank_if_it_has_but_one() -> None:
+    assert _sender(batch((7, 1), (7, 1))) == {"agent_id": "a", "attempt_id": 7, "rank": 1}
+    assert _sender(batch((7, 1), (8, 1))) == {"agent_id": "a"}
+    odd = {"message": {"agent_id": 3, "reports": [{"token": [], "rank": {}}, 1]}}
+    assert _sender(odd) == _sender({"message": {"reports": 5}}) == _sender("odd") == {}
+
+
+def test_a_command_that_is_not_sent() -> None:
+    stop = Outgoing("a", StopAttempt(token=7, reason="it is over"))
+    assert stop.ids == {"agent_id": "a", "attempt_id": 7}
