@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from worker_agent import privilege
 from worker_agent.agent_settings import AGENT_SETTINGS
 from worker_agent.applied_note import open_lock
 from worker_agent.config import load_config, load_state_dir
+
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         configure(config.log_level, json=config.log_as_json)
         privilege.withhold()
+        if config.open_ports_reason is not None:
+            logger.warning(
+                "ports of this agent's ranks are open to whoever reaches this machine: %s",
+                config.open_ports_reason,
+            )
         with _only_agent(config.state_dir):
             from worker_agent.supervisor import Supervisor
 
@@ -71,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clear-network",
         action="store_true",
-        help="undo the network profile that an ended agent has left, and exit; needs no broker",
+        help="undo the network profile and the closed ports that an ended agent has left, and "
+        "exit; needs no broker",
     )
     return parser
 
@@ -83,13 +92,14 @@ def clear_network(state_dir: Path) -> None:
         InvalidSpec: that agent runs: it undoes by itself, and must not be crossed.
         EmulationFailed: something may still be shaped.
     """
-    from worker_agent.undo import undo_applied
+    from worker_agent.undo import undo_all
 
     with _only_agent(state_dir):
-        undone = undo_applied(str(state_dir))
-    print(
-        f"undone: {undone}" if undone else f"nothing was applied, by what is written in {state_dir}"
-    )
+        undone = undo_all(str(state_dir))
+    for what in undone:
+        print(f"undone: {what}")
+    if not undone:
+        print(f"nothing was applied, by what is written in {state_dir}")
 
 
 @contextmanager

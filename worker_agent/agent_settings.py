@@ -124,6 +124,13 @@ AGENT_SETTINGS = (
         parse=parse_port_range,
     ),
     Setting(
+        name="AGENT_CLOSES_PORTS",
+        default="auto",
+        meaning="let a rank's peers alone reach its ports, by nftables: auto, where this agent "
+        "may; always, and do not start where it may not; never",
+        parse=one_of("AUTO", "ALWAYS", "NEVER"),
+    ),
+    Setting(
         name="AGENT_CPUS",
         default=None,
         meaning="cores for the trainers, such as 0-3,6; all that this process may use unless given",

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from worker_agent.emulators.site import Site
 # Whoever holds it asks the kernel for some milliseconds of work.
 _LOCK_LIMIT_S = 10.0
 _LOCK_RETRY_S = 0.02
+NETWORK = "applied_network"
+GATE = "closed_ports"
 
 
 def open_lock(path: Path) -> IO[bytes]:
@@ -40,12 +43,21 @@ class AppliedNote:
     emulator: str
     site: Site
 
+    @classmethod
+    def new(cls, emulator: str, site: Site) -> AppliedNote:
+        """Return one with a number that no other has."""
+        return cls(number=uuid.uuid4().hex, emulator=emulator, site=site)
+
 
 class NoteFile:
-    """The note of one state directory. Whatever reads or changes it does so under `locked`."""
+    """A note of one state directory. Whatever reads or changes it does so under `locked`.
 
-    def __init__(self, state_dir: str) -> None:
-        self._path = Path(state_dir) / "applied_network"
+    Of what is applied for one rank the network's shape and the closed ports are noted apart.
+    """
+
+    def __init__(self, state_dir: str, name: str = NETWORK) -> None:
+        self.name = name
+        self._path = Path(state_dir) / name
 
     @property
     def is_there(self) -> bool:
@@ -75,8 +87,8 @@ class NoteFile:
             return None
         except (InvalidSpec, ValueError) as error:
             raise EmulationFailed(
-                f"{self._path} is damaged ({error}): look at what is shaped (tc qdisc), remove it "
-                "by hand, and then this file"
+                f"{self._path} is damaged ({error}): look at what is shaped (tc qdisc) or closed "
+                "(nft list tables), remove it by hand, and then this file"
             ) from None
 
     def write(self, note: AppliedNote) -> None:

@@ -19,6 +19,7 @@ from worker_agent.agent_settings import AGENT_SETTINGS, parse_agent_id
 from worker_agent.emulators.site import Site
 from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.model_folder import ModelFolder
+from worker_agent.nft import find_obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class AgentConfig:
     data_dir: str | None
     models: ModelFolder = field(default_factory=ModelFolder)
     lease_s: float
+    # Why strangers reach a gang's ports; None: they do not.
+    open_ports_reason: str | None = "it was not asked for"
     log_level: str
     log_as_json: bool = False
 
@@ -100,6 +103,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         networks=_networks(values),
         first_port=first_port,
         last_port=last_port,
+        open_ports_reason=_open_ports_reason(cast(str, values["AGENT_CLOSES_PORTS"])),
         cpus=cpus,
         shares_cores=cast(bool, values["AGENT_SHARES_CORES"]),
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
@@ -137,6 +141,20 @@ def _networks(values: Mapping[str, object]) -> dict[str, str]:
             expected = "an address that an interface of this machine holds"
             raise InvalidSpec(f"AGENT_NETWORKS {name}", address, expected) from None
     return networks
+
+
+def _open_ports_reason(wish: str) -> str | None:
+    """Return why a gang's ports stay open to everybody; None where they will be closed."""
+    if wish == "NEVER":
+        return "AGENT_CLOSES_PORTS is never"
+    obstacle = find_obstacle()
+    if wish == "ALWAYS" and obstacle is not None:
+        raise InvalidSpec(
+            "AGENT_CLOSES_PORTS",
+            "always",
+            f"CAP_NET_ADMIN, and a kernel with nftables ({obstacle})",
+        )
+    return obstacle
 
 
 def _models(values: Mapping[str, object]) -> ModelFolder:

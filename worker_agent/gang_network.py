@@ -21,6 +21,7 @@ from worker_agent.cluster import reroute
 from worker_agent.emulators import find_emulator
 from worker_agent.emulators.site import Site
 from worker_agent.meetings import Trial, measure_bandwidths
+from worker_agent.port_gate import PortGate
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.shaping import Shaping
 from worker_agent.visits import Visits
@@ -42,7 +43,7 @@ _LAST_PROBES_WAIT_S = 3.0
 
 
 class GangNetwork:
-    def __init__(self, command: StartRank, site: Site) -> None:
+    def __init__(self, command: StartRank, site: Site, *, closes_ports: bool = False) -> None:
         self._token = command.token
         self._rank = command.rank
         self._most_connections = _CONNECTIONS_A_PEER * command.rank_count + _MORE_CONNECTIONS
@@ -53,6 +54,7 @@ class GangNetwork:
         self._site = site
         self._echo: EchoServer | None = None
         self._shaping: Shaping | None = None
+        self._gate = PortGate(site) if closes_ports else None
         self._addresses: tuple[RankAddress, ...] = ()
         self._peers: tuple[RankAddress, ...] = ()
         self._reached: tuple[RankAddress, ...] = ()  # the peers, as the shaped way leads to them
@@ -76,8 +78,12 @@ class GangNetwork:
     def measure(
         self, addresses: tuple[RankAddress, ...], *, timeout_s: float
     ) -> tuple[PeerRtt, ...]:
-        """Time the untouched network, and wait until the peers have too. Raises EmulationFailed."""
+        """Time the untouched network, and wait until the peers have too. Raises EmulationFailed.
+
+        From now on only the peers reach this rank's ports, where the agent may see to that.
+        """
         self._addresses, begun = addresses, time.monotonic()
+        self._close_ports()
         self._untouched = measure_peers(addresses, own_rank=self._rank, timeout_s=timeout_s)
         left_s = begun + timeout_s - time.monotonic()
         self._await_probes(_PROBES_SHARE * left_s)
@@ -102,9 +108,8 @@ class GangNetwork:
             if self._is_undone:
                 return None
             self._shaping = shaping
-            limit_s = self._spec.time_limit_s + _SHAPED_GRACE_S
             self._peers = tuple(a for a in addresses if a.rank != self._rank)
-            self._reached = shaping.apply(profile, self._peers, limit_s=limit_s)
+            self._reached = shaping.apply(profile, self._peers, limit_s=self._limit_s)
         try:
             return self._verify(profile, deadline=deadline)
         except EmulationFailed as error:
@@ -164,11 +169,32 @@ class GangNetwork:
         self._await_probes(_LAST_PROBES_WAIT_S)
         return tuple(found.values())
 
+    def open_ports(self) -> None:
+        """Close the ports to nobody any more. Raises EmulationFailed: they may still be closed."""
+        with self._lock:
+            self._is_undone = True
+            if self._gate is not None:
+                self._gate.look()
+                self._gate.open()
+
     def close(self) -> None:
         """Answer no more probes, and end what is under way."""
         self._visits.close()
         if self._echo is not None:
             self._echo.close()
+
+    @property
+    def _limit_s(self) -> float:
+        return self._spec.time_limit_s + _SHAPED_GRACE_S
+
+    def _close_ports(self) -> None:
+        own = next((one for one in self._addresses if one.rank == self._rank), None)
+        if self._gate is None or own is None:
+            return
+        peers = tuple(one for one in self._addresses if one.rank != self._rank)
+        with self._lock:
+            if not self._is_undone:
+                self._gate.close(own, peers, limit_s=self._limit_s)
 
     def _verify(self, profile: NetworkProfile, *, deadline: float) -> Shaped:
         rank_count = len(self._peers) + 1

@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 
 from farm.errors import EmulationFailed
-from worker_agent.applied_note import NoteFile
+from worker_agent.applied_note import GATE, NETWORK, NoteFile
 from worker_agent.events import Post, UndoTried
-from worker_agent.undo import undo_applied
+from worker_agent.undo import undo_all
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,12 @@ class Remains:
 
     def __init__(self, state_dir: Path, post: Post) -> None:
         self._state_dir = str(state_dir)
-        self._note = NoteFile(self._state_dir)
+        self._notes = {
+            NoteFile(
+                self._state_dir, NETWORK
+            ): "a network that an earlier rank asked for is still applied",
+            NoteFile(self._state_dir, GATE): "ports of an earlier rank are still closed",
+        }
         self._post = post
         self._is_trying = False
         self._try_at = 0.0
@@ -39,11 +44,12 @@ class Remains:
         """
         if not is_idle:
             return
-        if not self._is_trying and not self._note.is_there:
+        left = [what for note, what in self._notes.items() if note.is_there]
+        if not self._is_trying and not left:
             self.trouble = self._reason = None
             return
-        reason = self._reason or "it is being undone"
-        self.trouble = f"a network that an earlier rank asked for is still applied: {reason}"
+        if left:
+            self.trouble = f"{'; '.join(left)}: {self._reason or 'it is being undone'}"
         if not self._is_trying and now >= self._try_at:
             self._try_at = now + RETRY_S
             self._start()
@@ -68,7 +74,7 @@ class Remains:
     def _try(self) -> None:
         error: str | None = None
         try:
-            undo_applied(self._state_dir)
+            undo_all(self._state_dir)
         except EmulationFailed as failed:
             error = str(failed)
         except Exception as failed:

@@ -70,7 +70,7 @@ class RankResources:
         self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
         self._rtts_back: tuple[PeerRtt, ...] = ()
-        self._network = GangNetwork(command, self._config.site)
+        self._network = self._make_network()
 
     def prepare(self) -> RankAddress:
         """Hold ports, listen for probes, start the trainers; return where peers find them.
@@ -83,7 +83,7 @@ class RankResources:
             self._config = self._config.within(self._command.spec.interface)
         except InvalidSpec as error:
             raise TrainerFailed(str(error)) from None
-        self._network = GangNetwork(self._command, self._config.site)
+        self._network = self._make_network()
         roles = self._command.roles
         probe, *self._held = self._ports.hold(1 + len(roles))
         self._network.listen(probe)
@@ -181,6 +181,12 @@ class RankResources:
             template=self._template,
         )
 
+    def _make_network(self) -> GangNetwork:
+        config = self._config
+        return GangNetwork(
+            self._command, config.site, closes_ports=config.open_ports_reason is None
+        )
+
     def _model_file(self) -> str | None:
         name = file_of(self._command.spec.model)
         path = None if name is None else self._config.models.path_of(name)
@@ -258,6 +264,8 @@ class RankResources:
         if has_succeeded and stuck is None:
             self._try(self._measure_back)
         self._try(self._network.close)
+        # What stays keeps the agent from the next rank, and says nothing against this one.
+        self._try(self._network.open_ports)
         self._try(self._release_ports)
         self._post(
             RankCleared(token=self._command.token, rtts=self._rtts_back, failure=lost or stuck)

@@ -1,33 +1,22 @@
-"""One rank's applied network profile, from before its first trace until after the last.
-
-What outlives the agent's process is written down first, and then guarded by a watchdog.
-"""
+"""One rank's applied network profile, from before its first trace until after the last."""
 
 from __future__ import annotations
 
 import logging
-import select
-import subprocess
-import sys
-import threading
-import uuid
-from pathlib import Path
 
 from farm.core.commands import RankAddress
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from worker_agent import privilege, watchdog
 from worker_agent.applied_note import AppliedNote, NoteFile
 from worker_agent.emulators import create_emulators
 from worker_agent.emulators.contracts import NetworkEmulator
 from worker_agent.emulators.site import Site
-from worker_agent.environment import plain_environment
-from worker_agent.undo import undo_applied
+from worker_agent.gate_rules import removing_script, table_of
+from worker_agent.guard import Guard
+from worker_agent.nft import find_obstacle, run_nft
+from worker_agent.undo import undo_applied, undo_gate
 
 logger = logging.getLogger(__name__)
-
-_START_LIMIT_S = 10.0
-_END_LIMIT_S = 5.0
 
 
 class Shaping:
@@ -37,8 +26,7 @@ class Shaping:
         """Nothing is applied yet; `emulator` was made for `site`."""
         self._emulator = emulator
         self._site = site
-        self._number = uuid.uuid4().hex
-        self._watchdog: Watchdog | None = None
+        self._watchdog: Guard | None = None
 
     @property
     def emulator_name(self) -> str:
@@ -78,7 +66,7 @@ class Shaping:
             self._emulator.clear()
             return
         try:
-            undo_applied(self._site.state_dir, number=self._number)
+            undo_applied(self._site.state_dir, number=guard.number)
         except EmulationFailed:
             try:
                 self._emulator.clear()  # the network comes first, with or without its note
@@ -89,69 +77,24 @@ class Shaping:
 
     def _guard(self, limit_s: float) -> None:
         """Write down what is about to be applied, and have it watched."""
-        notes = NoteFile(self._site.state_dir)
-        note = AppliedNote(number=self._number, emulator=self._emulator.name, site=self._site)
         # What an earlier rank could not undo must not be forgotten under a new note.
         undo_applied(self._site.state_dir)
+        note = AppliedNote.new(self._emulator.name, self._site)
         try:
-            with notes.locked():
-                notes.write(note)
-            self._watchdog = Watchdog(self._site.state_dir, self._number, limit_s=limit_s)
+            self._watchdog = Guard(NoteFile(self._site.state_dir), note, limit_s=limit_s)
         except OSError as error:
             raise EmulationFailed(f"no network is shaped without a watchdog: {error}") from error
 
 
-class Watchdog:
-    """The agent's end of the process that undoes a note when the agent cannot."""
-
-    def __init__(self, state_dir: str, number: str, *, limit_s: float) -> None:
-        """Start it and wait until it guards. Raises OSError."""
-        undo = (sys.executable, "-P", "-m", "worker_agent.undo", state_dir, number)
-        with (Path(state_dir) / "watchdog.log").open("wb") as log, privilege.handed_on():
-            self._process = subprocess.Popen(
-                (sys.executable, "-I", "-S", watchdog.__file__, f"{limit_s:.0f}", *undo),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=plain_environment(),
-                cwd="/",
-                start_new_session=True,
-                bufsize=0,
-            )
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
-            readable, _, _ = select.select([said], [], [], _START_LIMIT_S)
-            if not readable or said.read(1) != watchdog.ALIVE:
-                self._process.kill()
-                self._process.wait(timeout=_END_LIMIT_S)
-                raise OSError(f"it did not start: see watchdog.log in {state_dir}")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def release(self) -> None:
-        """Tell it that nothing is left to undo, and see it end."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(watchdog.RELEASE)
-        except BrokenPipeError:
-            logger.debug("watchdog had ended already", extra={"pid": self.pid})
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=_END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("watchdog does not end", extra={"pid": self.pid})
-
-    def alarm(self) -> None:
-        """Let it undo now, and try until it succeeds."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        threading.Thread(target=self._process.wait, name="watchdog", daemon=True).start()
-
-
 def undo_former(site: Site) -> None:
     """Undo what an earlier life may have applied, noted or not; what fails is logged."""
+    try:
+        if undo_gate(site.state_dir) is not None:
+            logger.warning("ports that an earlier life had closed were opened")
+        if find_obstacle() is None:
+            run_nft(removing_script(table_of(site.state_dir)))  # should its note be lost
+    except EmulationFailed:
+        logger.exception("ports that an earlier life had closed may still be")
     try:
         undone = undo_applied(site.state_dir)
         if undone is not None:

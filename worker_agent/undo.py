@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 
 from farm.errors import EmulationFailed
-from worker_agent.applied_note import NoteFile
+from worker_agent.applied_note import GATE, NoteFile
 from worker_agent.emulators import create_emulators
+from worker_agent.gate_rules import removing_script, table_of
+from worker_agent.nft import run_nft
 
 
 def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:
@@ -36,11 +38,43 @@ def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:
     raise EmulationFailed(f"{note.emulator} is applied, which this version does not know")
 
 
+def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
+    """Open the ports that were closed for a rank; otherwise as `undo_applied`."""
+    notes = NoteFile(state_dir, GATE)
+    if not notes.is_there:
+        return None  # it is written before anything is closed
+    try:
+        with notes.locked():
+            note = notes.read()
+            if note is None or number not in (None, note.number):
+                return None
+            run_nft(removing_script(table_of(state_dir)))
+            notes.remove()
+            return "the closing of ports"
+    except OSError as error:
+        raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error
+
+
+def undo_all(state_dir: str, *, number: str | None = None) -> list[str]:
+    """Undo whatever is noted; what cannot be undone keeps nothing else. As `undo_applied`."""
+    undone, failed = [], []
+    for undo in (undo_gate, undo_applied):
+        try:
+            what = undo(state_dir, number=number)
+        except EmulationFailed as error:
+            failed.append(str(error))
+        else:
+            undone += [] if what is None else [what]
+    if failed:
+        raise EmulationFailed("; ".join(failed))
+    return undone
+
+
 def main(arguments: list[str]) -> int:
     """Return 0 when nothing of the note's is applied any more."""
     state_dir, number = arguments
     try:
-        undo_applied(state_dir, number=number)
+        undo_all(state_dir, number=number)
     except EmulationFailed as error:
         print(f"undo: {error}", file=sys.stderr)
         return 1

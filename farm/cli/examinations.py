@@ -27,6 +27,7 @@ from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well
+from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
     idle_collectors,
@@ -208,6 +209,11 @@ def _look_at_capabilities(settings: Settings) -> list[Finding]:
         return of_agents.judge_capabilities(found)
 
 
+def _look_at_ports(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return judge_ports(found)
+
+
 def _look_at_reports(settings: Settings) -> list[Finding]:
     with _agents(settings) as (_, found):
         return of_agents.judge_spools(found)
@@ -263,6 +269,7 @@ EXAMINATIONS = (
     Examination("versions", _look_at_versions, needs="database"),
     Examination("clocks", _look_at_clocks, needs="database"),
     Examination("capabilities", _look_at_capabilities, needs="database"),
+    Examination("ports", _look_at_ports, needs="database"),
     Examination("reports", _look_at_reports, needs="database"),
     Examination("leases", _look_at_leases, needs="database"),
     Examination("disks", _look_at_disks),

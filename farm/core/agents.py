@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from farm.core.codec import content_hash
 from farm.errors import InvalidSpec
 
+# A capability: this agent lets only a gang's peers reach the gang's ports.
+CLOSES_PORTS = "closes_ports"
 _GIB = 2**30
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -17,7 +17,7 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     noise         print to standard output what is no event
     talk          print a line to standard error with each report of steps
     flood:N       print N megabytes to standard error, as fast as they are taken
-    ports         bind the port of its own in the cluster, as TensorFlow would
+    ports         listen on the port of its own in the cluster, as TensorFlow would
 
 Each rank that trains is connected to every server, which ends when all have done.
 """
@@ -167,9 +167,10 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
         )
+    listening = []  # to the end
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")
-        socket.create_server((host, int(port)))
+        listening.append(socket.create_server((host, int(port))))
     servers = connect(go)
     watches = [threading.Thread(target=watch, args=(s,), daemon=True) for s in servers]
     for thread in watches:

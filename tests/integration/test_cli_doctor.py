@@ -23,7 +23,7 @@ import farm.diagnosis.database
 import farm.diagnosis.processes
 import farm.life_signs
 from farm import __version__
-from farm.core.agents import AgentState, Hardware
+from farm.core.agents import CLOSES_PORTS, AgentState, Hardware
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.trainer_lines import FailureKind
@@ -122,7 +122,7 @@ def running(broker: RedisServer) -> Iterator[dict[str, SignOfLife]]:
 @pytest.fixture
 def alive(engine: sa.Engine) -> str:
     """An agent with a fresh heartbeat and everything that one may wish for."""
-    facts = factories.agent_facts(hardware=HARDWARE, capabilities=("network",))
+    facts = factories.agent_facts(hardware=HARDWARE, capabilities=("network", CLOSES_PORTS))
     with writing(engine) as session:
         return factories.add_agent(
             session, "a1", facts=facts, heartbeat_at=dt.datetime.now(dt.UTC), clock_offset_s=0.01

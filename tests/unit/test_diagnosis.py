@@ -16,6 +16,7 @@ from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import BrokerState, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, Level, named, worst
+from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
     judge_collector,
@@ -55,7 +56,7 @@ AGENT = AgentCondition(
     clock_offset_s=0.02,
     benchfarm_version=VERSION,
     tensorflow_version="2.21.0",
-    capabilities=("network", "torch"),
+    capabilities=("network", "torch", "closes_ports"),
     backlog_count=0,
     backlog_bytes=0,
     disk_free_bytes=50_000_000_000,
@@ -98,6 +99,7 @@ def all_judgements() -> list[list[Finding]]:
         of_agents.judge_versions(agents, version=VERSION, wire_version=6, strangers={}),
         of_agents.judge_clocks(agents),
         of_agents.judge_capabilities(agents),
+        judge_ports(agents),
         of_agents.judge_spools(agents),
         of_agents.judge_leases(agents, NO_LOSSES),
         of_agents.judge_agent_disks(agents),
@@ -135,6 +137,11 @@ def test_a_farm_in_order_is_well_in_every_part() -> None:
     for found in all_judgements():
         assert worst(found) is Level.WELL, found
         assert all(finding.remedy is None for finding in found)
+
+
+def test_who_leaves_its_ports_open_is_named() -> None:
+    found = judge_ports([agent(), agent("a2", capabilities=("network",))])
+    assert_one(found, Level.DOUBT, "the trainers' ports of a2")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""An agent that does nothing but close ports: `gatekeeper.py STATE_DIR LIMIT_S PORT PEER...`.
+
+It listens on the port and the next one, on every interface, and closes both to all but the peers.
+Then it says "closed", opens them when it is told to on standard input, says "opened", and ends
+when the input does.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+
+from farm.core.commands import RankAddress
+from worker_agent import privilege
+from worker_agent.emulators.site import Site
+from worker_agent.port_gate import PortGate
+
+
+def main() -> None:
+    state_dir, limit_s, first, *hosts = sys.argv[1:]
+    logging.basicConfig(stream=sys.stderr)
+    privilege.withhold()
+    port = int(first)
+    listening = [
+        socket.create_server(("", number), family=socket.AF_INET6, dualstack_ipv6=True)
+        for number in (port, port + 1)
+    ]
+    gate = PortGate(Site(state_dir=state_dir, interface="eth0", cpus=(0,), spared_ports=()))
+    own, *peers = (
+        RankAddress(rank=rank, host=host, probe_port=port, trainer_ports=(port + 1,))
+        for rank, host in enumerate(("10.99.0.1", *hosts))
+    )
+    gate.close(own, tuple(peers), limit_s=float(limit_s))
+    print("closed", flush=True)
+    for _ in sys.stdin:
+        gate.look()
+        gate.open()
+        print("opened", flush=True)
+    del listening
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The program `nft`, which sets the kernel's packet filter. It needs CAP_NET_ADMIN."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+
+from farm.errors import EmulationFailed
+from worker_agent import privilege
+from worker_agent.environment import plain_environment
+from worker_agent.gate_rules import GateRules, closing_script
+
+_LIMIT_S = 10.0
+# Where distributions put it, which is not in every user's path.
+_PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+
+
+def find_obstacle() -> str | None:
+    """Return what keeps this process from closing ports, or None. Changes nothing.
+
+    The kernel is asked with all that is used later, of which it may have been built without.
+    """
+    example = GateRules(
+        table="benchfarm_check", ports=(1, 2), peers=(IPv4Address("127.0.0.1"), IPv6Address("::1"))
+    )
+    try:
+        run_nft(closing_script(example), "--check")
+    except EmulationFailed as error:
+        return str(error)
+    return None
+
+
+def run_nft(script: str, *options: str) -> str:
+    """Run a script, which the kernel takes whole or not at all; return what was said.
+
+    Raises:
+        EmulationFailed: there is no nft, or the kernel refuses.
+    """
+    return _run([*options, "--file", "-"], script)
+
+
+def refused_count(table: str) -> int | None:
+    """Return how many packets of strangers a table has turned away; None without that table.
+
+    Raises:
+        EmulationFailed: nobody can say.
+    """
+    tables = json.loads(_run(["--json", "list", "tables"]))["nftables"]
+    if not any(found.get("table", {}).get("name") == table for found in tables):
+        return None
+    rules = json.loads(_run(["--json", "list", "table", "inet", table]))["nftables"]
+    return sum(
+        int(part["counter"]["packets"])
+        for found in rules
+        for part in found.get("rule", {}).get("expr", ())
+        if "counter" in part
+    )
+
+
+def _run(arguments: Sequence[str], script: str = "") -> str:
+    program = _find()
+    if program is None:
+        raise EmulationFailed("nft is not installed (Debian: apt install nftables)")
+    try:
+        with privilege.handed_on():
+            done = subprocess.run(
+                [program, *arguments],
+                input=script,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                env=plain_environment(),
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EmulationFailed(f"nft: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise EmulationFailed(f"nft: {said[0] if said else f'status {done.returncode}'}")
+    return done.stdout
+
+
+def _find() -> str | None:
+    return shutil.which("nft") or shutil.which("nft", path=":".join(_PLACES))
