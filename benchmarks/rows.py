@@ -74,7 +74,8 @@ def publish_backlog(
                 continue
             publish_reports(app, seal(batch))
             message_count += 1
-            delivery.confirm(Confirm(generation=spool.generation, number=batch.reports[-1].number))
+            confirmed = Confirm(generation=spool.generation, number=batch.reports[-1].number)
+            delivery.confirm(confirmed, now=0.0)
     app.close()
     return Backlog(message_count, last_numbers)
 

@@ -9,10 +9,12 @@ Pure but for the spool it reads. Instants are readings of one monotonic clock.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from farm.core.agents import Backlog
 from farm.core.commands import Confirm
-from farm.core.reports import ReportBatch
-from worker_agent.spool import Spool
+from farm.core.reports import Report, ReportBatch
+from worker_agent.round_trip import RoundTrip
 from worker_agent.waiting import Waiting
 
 BATCH_REPORTS = 500
@@ -20,21 +22,37 @@ BATCH_BYTES = 256 * 1024
 GATHER_S = 2.0
 # More than a rank makes in that time is a backlog, which goes as fast as it is confirmed.
 MOST_GATHERED = 20
-FIRST_PAUSE_S = 2.0
-LAST_PAUSE_S = 30.0
 # While the server is silent a batch is repeated only this often: each repetition stays in the
 # broker, and a thousand agents repeating for a night would fill it.
 SILENT_PAUSE_S = 300.0
 
 
+class Unconfirmed(Protocol):
+    """What is asked of a spool: see `worker_agent.spool.Spool`."""
+
+    generation: str
+
+    @property
+    def confirmed(self) -> int: ...
+    @property
+    def last_number(self) -> int: ...
+    @property
+    def unconfirmed_bytes(self) -> int: ...
+    @property
+    def has_urgent(self) -> bool: ...
+    def pending(self, *, limit: int, max_bytes: int) -> tuple[Report, ...]: ...
+    def confirm(self, generation: str, number: int) -> None: ...
+
+
 class Delivery:
     """Brings the spool's reports to the collector, each at least once and in order."""
 
-    def __init__(self, spool: Spool, *, agent_id: str) -> None:
+    def __init__(self, spool: Unconfirmed, *, agent_id: str) -> None:
         self._spool = spool
         self._agent_id = agent_id
         self._under_way: int | None = None  # last number of the batch sent and not yet confirmed
-        self._pause_s = FIRST_PAUSE_S
+        self._round_trip = RoundTrip()
+        self._is_repeated = False  # what is under way was sent more than once
         self._sent_at = float("-inf")
         self._waiting = Waiting()
 
@@ -50,8 +68,9 @@ class Delivery:
         reports = self._spool.pending(limit=BATCH_REPORTS, max_bytes=BATCH_BYTES)
         if not reports:
             return None
-        if self._under_way is not None:
-            self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+        self._is_repeated = self._under_way is not None
+        if self._is_repeated:
+            self._round_trip.was_too_short()
         self._under_way = reports[-1].number
         self._sent_at = now
         return ReportBatch(
@@ -63,7 +82,7 @@ class Delivery:
         if self.is_empty:
             return float("inf")
         if self._under_way is not None:
-            pause_s = SILENT_PAUSE_S if server_is_silent else self._pause_s
+            pause_s = SILENT_PAUSE_S if server_is_silent else self._round_trip.limit_s
         elif self._spool.has_urgent or self._waiting_count > MOST_GATHERED:
             pause_s = 0.0
         else:
@@ -83,15 +102,16 @@ class Delivery:
             oldest_s=self._waiting.oldest_s(confirmed=confirmed, last_number=last, now=now),
         )
 
-    def confirm(self, confirmation: Confirm) -> None:
+    def confirm(self, confirmation: Confirm, *, now: float) -> None:
         """Let the spool forget what is stored; the next batch may go."""
         self._spool.confirm(confirmation.generation, confirmation.number)
         if self._under_way is not None and self._spool.confirmed >= self._under_way:
             self._under_way = None
-            self._pause_s = FIRST_PAUSE_S
+            if not self._is_repeated:  # or nobody knows which of the copies was answered
+                self._round_trip.took(now - self._sent_at)
 
     def start_over(self) -> None:
         """Send again at once what is under way: its carrier died or the server is back."""
         self._under_way = None
-        self._pause_s = FIRST_PAUSE_S
+        self._round_trip = RoundTrip()
         self._sent_at = float("-inf")

@@ -194,7 +194,7 @@ class Supervisor:
             if self._pulse.confirm(command, now=now) and was_silent:
                 self._delivery.start_over()
         elif isinstance(command, Confirm):
-            self._delivery.confirm(command)
+            self._delivery.confirm(command, now=now)
         elif isinstance(command, StartRank):
             self._start_rank(command, now=now)
         elif isinstance(command, StopAttempt):

@@ -59,7 +59,8 @@ def spool_forgets_on_publish() -> Iterator[None]:
     def forgetful(self: Delivery, *, now: float, server_is_silent: bool) -> ReportBatch | None:
         batch = next_batch(self, now=now, server_is_silent=server_is_silent)
         if batch is not None:
-            self.confirm(Confirm(generation=batch.generation, number=batch.reports[-1].number))
+            last = Confirm(generation=batch.generation, number=batch.reports[-1].number)
+            self.confirm(last, now=now)
         return batch
 
     with patch.object(Delivery, "next_batch", forgetful):

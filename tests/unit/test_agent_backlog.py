@@ -41,7 +41,7 @@ def test_a_delivery_tells_what_is_not_confirmed(tmp_path: Path) -> None:
     held = delivery.backlog(now=1.0)
     assert (held.report_count, held.oldest_s) == (3, 0.0)
     assert held.byte_count == sum(f.stat().st_size for f in (tmp_path / "spool").glob("*.jsonl"))
-    delivery.confirm(Confirm(generation=spool.generation, number=2))
+    delivery.confirm(Confirm(generation=spool.generation, number=2), now=1.0)
     held = delivery.backlog(now=6.0)
     assert (held.report_count, held.oldest_s) == (1, 5.0)
     spool.close()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from farm.core.commands import Confirm
-from worker_agent.delivery import GATHER_S, LAST_PAUSE_S, MOST_GATHERED, SILENT_PAUSE_S, Delivery
+from worker_agent.delivery import GATHER_S, MOST_GATHERED, SILENT_PAUSE_S, Delivery
+from worker_agent.round_trip import MOST_S
 from worker_agent.spool import Spool
 
 
@@ -29,6 +30,10 @@ def sent(delivery: Delivery, now: float, *, silent: bool = False) -> list[int]:
     return [report.number for report in batch.reports] if batch else []
 
 
+def confirm(delivery: Delivery, spool: Spool, number: int, *, now: float) -> None:
+    delivery.confirm(Confirm(generation=spool.generation, number=number), now=now)
+
+
 def test_nothing_is_due_while_nothing_waits(spool: Spool) -> None:
     delivery = Delivery(spool, agent_id="a")
     assert delivery.is_empty
@@ -42,7 +47,7 @@ def test_a_second_batch_waits_for_the_confirmation_of_the_first(spool: Spool) ->
     assert sent(delivery, 0.0) == [1, 2]
     add(spool, 1)
     assert sent(delivery, 1.0) == []
-    delivery.confirm(Confirm(generation=spool.generation, number=2))
+    confirm(delivery, spool, 2, now=1.0)
     assert sent(delivery, 1.0) == [3]
 
 
@@ -50,7 +55,7 @@ def test_part_of_a_batch_confirmed_is_no_reason_to_send_the_rest_early(spool: Sp
     delivery = Delivery(spool, agent_id="a")
     add(spool, 3)
     sent(delivery, 0.0)
-    delivery.confirm(Confirm(generation=spool.generation, number=1))
+    confirm(delivery, spool, 1, now=1.0)
     assert sent(delivery, 1.0) == []
     assert sent(delivery, 2.0) == [2, 3]
 
@@ -66,7 +71,26 @@ def test_the_pause_before_sending_again_doubles_up_to_its_limit(spool: Spool) ->
         now += pause_s
         assert sent(delivery, now) == [1]
         pauses.append(pause_s)
-    assert pauses == [2, 4, 8, 16, LAST_PAUSE_S, LAST_PAUSE_S]
+    assert pauses == [2, 4, 8, 16, MOST_S, MOST_S]
+
+
+def test_a_server_that_is_slow_is_not_asked_twice_for_everything(spool: Spool) -> None:
+    """Where confirmations take 5 s, two batches are repeated until that is known."""
+    delivery = Delivery(spool, agent_id="a")
+    now, repeated = 0.0, []
+    for number in range(1, 21):
+        add(spool, 1)
+        assert sent(delivery, now) == [number]
+        waited_s = 0.0
+        while True:
+            waited_s += delivery.due_in_s(now=now + waited_s, server_is_silent=False)
+            if waited_s >= 5.0:
+                break
+            assert sent(delivery, now + waited_s) == [number]
+            repeated.append(number)
+        now += 5.0
+        confirm(delivery, spool, number, now=now)
+    assert repeated == [1, 2]
 
 
 def test_a_silent_server_is_not_flooded_and_gets_everything_once_it_is_back(spool: Spool) -> None:
@@ -83,7 +107,7 @@ def confirmed(spool: Spool) -> Delivery:
     delivery = Delivery(spool, agent_id="a")
     add(spool, 1)
     assert sent(delivery, 10.0) == [1]
-    delivery.confirm(Confirm(generation=spool.generation, number=1))
+    confirm(delivery, spool, 1, now=10.0)
     return delivery
 
 
