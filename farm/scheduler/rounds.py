@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
@@ -34,6 +35,7 @@ from farm.store.attempts import (
     end_attempt,
     mark_commanded,
 )
+from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
 from farm.store.jobs import waiting_jobs
 from farm.store.leases import lease_gang
@@ -74,8 +76,10 @@ class Outgoing:
 
 def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
     """Advance every attempt, place what can be placed, and return the commands to send."""
+    with reading(engine) as session:
+        tokens = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
     with writing(engine) as session:
-        outgoing = _lead_attempts(session, now=now, rules=rules)
+        outgoing = _lead_attempts(session, tokens, now=now, rules=rules) if tokens else []
         stops = agents_to_stop(session, now=now, alive_within=rules.lease, every=_STOP_EVERY)
     outgoing += [
         Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
@@ -84,9 +88,11 @@ def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoin
     return outgoing + _place_jobs(engine, now=now, rules=rules)
 
 
-def _lead_attempts(session: Session, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+def _lead_attempts(
+    session: Session, tokens: Sequence[int], *, now: dt.datetime, rules: Rules
+) -> list[Outgoing]:
     outgoing: list[Outgoing] = []
-    active = active_attempts(session, now=now)
+    active = active_attempts(session, tokens, now=now)
     ended = set(active.unreadable)
     for token, reason in active.unreadable.items():
         _give_up(session, token, reason, now=now, rules=rules)

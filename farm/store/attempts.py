@@ -42,8 +42,8 @@ class Active:
     unreadable: Mapping[int, str]
 
 
-def active_attempts(session: Session, *, now: dt.datetime) -> Active:
-    """Return every active attempt that nobody else is deciding on, and lock them.
+def active_attempts(session: Session, tokens: Sequence[int], *, now: dt.datetime) -> Active:
+    """Return those of these attempts that are active and nobody else decides on, and lock them.
 
     Two schedulers at once each see what the other one has not locked. The jobs are locked with
     them: whoever cancels a sweep locks its jobs in another order, and waiting for them here, with
@@ -52,7 +52,7 @@ def active_attempts(session: Session, *, now: dt.datetime) -> Active:
     rows = session.execute(
         select(Attempt, Job)
         .join(Job, Job.id == Attempt.job_id)
-        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
+        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES), Attempt.id.in_(tokens))
         .order_by(Attempt.id)
         .with_for_update(of=[Attempt, Job], skip_locked=True)
     ).all()

@@ -110,9 +110,9 @@ def test_an_attempt_whose_job_is_locked_is_left_to_the_next_round(gang: Gang) ->
     token = gang.start()
     with writing(gang.engine) as canceller, writing(gang.engine) as scheduler:
         request_cancel_sweep(canceller, 1, now=gang.now)
-        assert active_attempts(scheduler, now=gang.now).attempts == ()
+        assert active_attempts(scheduler, [token], now=gang.now).attempts == ()
     with writing(gang.engine) as scheduler:
-        [view] = active_attempts(scheduler, now=gang.now).attempts
+        [view] = active_attempts(scheduler, [token], now=gang.now).attempts
     assert (view.token, view.cancel_requested) == (token, True)
 
 
