@@ -23,6 +23,9 @@ _T = TypeVar("_T")
 _TIMES_KEPT = 10  # as long as it took to make: so at most a tenth of the time goes into one
 _MOST_STALE_S = 10.0  # beyond, whoever asks waits like the first
 _LONG_S = 0.03  # what takes longer nobody waits for a second time
+# For one who makes. Who waits may hold a connection to the store, of which there are few: so
+# longer than anything takes as a rule, and shorter than anybody waits for a connection.
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +56,15 @@ class Kept:
     What cannot be made is not kept: the error is that of who asked.
     """
 
-    def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         self._most = most
+        self._patience_s = patience_s
         self._clock = clock
         self._lock = threading.Lock()
         self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
@@ -66,17 +76,24 @@ class Kept:
         *,
         is_good: Callable[[Made[_T]], bool],
     ) -> _T:
-        """Return what is good, or make it: `make` is given what was made last, which is not."""
+        """Return what is good, or make it: `make` is given what was made last, which is not.
+
+        Whoever has waited in vain for another who makes it does so himself.
+        """
         slot = self._slot(key)
         made = cast("Made[_T] | None", slot.made)
         if made is not None and is_good(made):
             return made.value
-        with slot.lock:
+        has_lock = slot.lock.acquire(timeout=self._patience_s)
+        try:
             made = cast("Made[_T] | None", slot.made)
             if made is not None and is_good(made):
                 return made.value
             before = None if made is None else made.value
             return self._put(slot, lambda: make(before))
+        finally:
+            if has_lock:
+                slot.lock.release()
 
     def for_a_while(
         self,

@@ -76,6 +76,24 @@ def test_who_waits_for_a_value_gets_that_one_however_long_it_took() -> None:
     assert found == ["value 1 after None"] * 5
 
 
+def test_who_has_waited_in_vain_makes_it_himself() -> None:
+    """Who makes it may hang in the store, and those who wait hold connections of their own."""
+    kept, make = Kept(most=8, patience_s=0.01), _Maker()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hang(before: str | None) -> str:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return "at last"
+
+    hanging = threading.Thread(target=lambda: kept.of("a", hang, is_good=_always))
+    hanging.start()
+    assert has_begun.wait(PATIENCE_S)
+    assert kept.of("a", make, is_good=_always) == "value 1 after None"
+    may_end.set()
+    hanging.join(PATIENCE_S)
+
+
 def test_what_could_not_be_made_is_made_by_the_next() -> None:
     kept, make = Kept(most=8), _Maker()
 
