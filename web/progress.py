@@ -15,7 +15,7 @@ from farm.core.scheduling import explain
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.engine import reading
-from farm.store.jobs import waiting_jobs
+from farm.store.jobs import waiting_jobs, waiting_place
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
@@ -23,6 +23,7 @@ from web.backend import backend
 
 # Jobs further back wait for those before them, whatever else would be said of them.
 _EXPLAINED_COUNT = 1000
+_BEHIND_OTHERS = "others are before it in the queue"
 # A mean over n jobs is 1/n of the next one off, so that of many may be read less often.
 _PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0
 # Many viewers ask at once, also as long as no job has finished.
@@ -77,7 +78,7 @@ def waiting_reasons(
     agents: Sequence[LiveAgent],
     *,
     now: dt.datetime,
-    limit: int = _EXPLAINED_COUNT,
+    limit: int,
 ) -> Mapping[int, str]:
     """Say why the first jobs of the queue wait, in the order in which they would be placed.
 
@@ -100,9 +101,13 @@ def waiting_reason(
         return "its sweep is paused"
     if job.due_at > now:
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
+    # What is said of it rests on those before it alone: of a long queue there is nothing to read.
+    place = waiting_place(session, job, now=now)
+    if place >= _EXPLAINED_COUNT:
+        return _BEHIND_OTHERS
     agents = live_agents(session, now=now, live_within_s=settings.lease_s)
-    reasons = waiting_reasons(session, settings, agents, now=now)
-    return reasons.get(job.id, "others are before it in the queue")
+    reasons = waiting_reasons(session, settings, agents, now=now, limit=place + 1)
+    return reasons.get(job.id, _BEHIND_OTHERS)
 
 
 def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[Pace, ...]]:

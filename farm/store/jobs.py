@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
@@ -111,12 +111,7 @@ def waiting_jobs(
             Job.spec["labels"].label("labels"),  # a queue is long, and specifications are wide
             Job.attempt_count,
         )
-        .where(
-            Job.state == JobState.WAITING,
-            Job.cancel_requested.is_(False),
-            Job.due_at <= now,
-            Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
-        )
+        .where(*_may_be_placed(now))
         .order_by(Job.priority.desc(), Job.due_at, Job.id)
         .limit(limit)
     ).all()
@@ -139,6 +134,23 @@ def waiting_jobs(
         )
         for row in rows
     ]
+
+
+def waiting_place(session: Session, job: Job, *, now: dt.datetime) -> int:
+    """Return how many jobs `waiting_jobs` would have before this one."""
+    # Row values: the order of `waiting_jobs`.
+    is_before = tuple_(-Job.priority, Job.due_at, Job.id) < (-job.priority, job.due_at, job.id)
+    count = select(func.count()).select_from(Job).where(*_may_be_placed(now), is_before)
+    return session.scalar(count) or 0
+
+
+def _may_be_placed(now: dt.datetime) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Job.state == JobState.WAITING,
+        Job.cancel_requested.is_(False),
+        Job.due_at <= now,
+        Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
+    )
 
 
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
