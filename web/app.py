@@ -17,7 +17,7 @@ from farm.store.engine import make_engine
 from web import access, backend, errors, filters, plotly, shared_looks, timing
 from web.api import RESOURCES, openapi
 from web.pages import PAGES
-from web.setup_words import setup_words
+from web.setup_words import configuration_words, network_words, setup_words
 
 
 def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFlask:
@@ -65,7 +65,8 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     access.install(app)
     shared_looks.install(app)
     filters.install(app)
-    app.add_template_filter(setup_words)
+    for words in (setup_words, network_words, configuration_words):
+        app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(access.csrf_token)
     app.context_processor(_of_every_page)

@@ -48,6 +48,7 @@ class Backend:
     advice: AdviceCache
     # Each of the tables, of 5,000 cells, is some 8 MB.
     tables: Kept = field(default_factory=lambda: Kept(most=8))
+    comparisons: Kept = field(default_factory=lambda: Kept(most=8))
     pictures: Kept = field(default_factory=lambda: Kept(most=32))
     paces: Kept = field(default_factory=lambda: Kept(most=32))
     background: Background = field(default_factory=Background)

@@ -33,11 +33,15 @@ class CellPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`pairs` in the order of the first sweep; the others are in one sweep alone."""
+    """`pairs` in the order of the first sweep; the others are in one sweep alone.
+
+    `is_sequential`: repetitions ended because they seemed precise, see `farm.core.time_ratio`.
+    """
 
     pairs: Sequence[CellPair]
     only_a: Sequence[CellLine]
     only_b: Sequence[CellLine]
+    is_sequential: bool
 
     @property
     def judged_count(self) -> int:
@@ -54,9 +58,15 @@ class Comparison:
         return None if pair.ratio is None else pair.ratio.is_beyond_noise
 
 
-def compare(a: SweepTable, b: SweepTable) -> Comparison:
-    """Pair the cells of two sweeps: those that are the same job, then those that are alike."""
+def compare(a: SweepTable, b: SweepTable, *, before: Comparison | None = None) -> Comparison:
+    """Pair the cells of two sweeps: those that are the same job, then those that are alike.
+
+    `before`: an older comparison of the two, of which pairs of unchanged cells are kept.
+    """
     is_sequential = a.precision is not None or b.precision is not None
+    known: dict[str, CellPair] = {}
+    if before is not None and before.is_sequential == is_sequential:
+        known = {pair.a.cell_hash: pair for pair in before.pairs}
     left = {line.cell_hash: line for line in b.lines}
     partners = {
         line.cell_hash: left.pop(line.cell_hash) for line in a.lines if line.cell_hash in left
@@ -69,12 +79,18 @@ def compare(a: SweepTable, b: SweepTable) -> Comparison:
             partners[line.cell_hash] = left.pop(other.cell_hash)
     return Comparison(
         pairs=[
-            _pair(line, partners[line.cell_hash], is_sequential=is_sequential)
+            _pair(
+                line,
+                partners[line.cell_hash],
+                known=known.get(line.cell_hash),
+                is_sequential=is_sequential,
+            )
             for line in a.lines
             if line.cell_hash in partners
         ],
         only_a=[line for line in a.lines if line.cell_hash not in partners],
         only_b=list(left.values()),
+        is_sequential=is_sequential,
     )
 
 
@@ -91,5 +107,7 @@ def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
     return sorted(pairs, key=rank)
 
 
-def _pair(a: CellLine, b: CellLine, *, is_sequential: bool) -> CellPair:
+def _pair(a: CellLine, b: CellLine, *, known: CellPair | None, is_sequential: bool) -> CellPair:
+    if known is not None and known.a is a and known.b is b:
+        return known
     return CellPair(a=a, b=b, ratio=time_ratio(b.times_s, a.times_s, is_sequential=is_sequential))

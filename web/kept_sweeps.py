@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Hashable
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from farm.figures.sweep_reading import SweepReading, read_sweep
+from farm.figures.sweep_table import SweepTable
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import cells_stamp
+from web.comparison import Comparison, compare
 from web.kept import Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    tokens: tuple[object, object]
+    comparison: Comparison
 
 
 def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices) -> SweepReading:
@@ -25,3 +35,14 @@ def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices)
         return dataclasses.replace(found, stamp=stamp)
 
     return kept.of(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
+
+
+def kept_comparison(kept: Kept, key: Hashable, a: SweepTable, b: SweepTable) -> Comparison:
+    """Hold two sweeps against each other, from what is kept of them by `key`. Mutates `kept`."""
+    tokens = a.token, b.token
+
+    def make(before: _Compared | None) -> _Compared:
+        found = compare(a, b, before=None if before is None else before.comparison)
+        return _Compared(tokens=tokens, comparison=found)
+
+    return kept.of(key, make, is_good=lambda made: made.value.tokens == tokens).comparison

@@ -1,11 +1,15 @@
-"""How a configuration is set up beside its strategy, in words: what differs from the usual."""
+"""How a configuration is set up, in words: what differs from the usual, and all of it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from farm.figures.display import count
+from farm.figures.cell_configuration import CellConfiguration
+from farm.figures.display import bit_rate, count, duration, percent
+
+_MOST_KEPT = 4096  # of some 100 bytes
 
 
 class SetUp(Protocol):
@@ -25,6 +29,54 @@ class SetUp(Protocol):
     def batch_split(self) -> Any: ...
     @property
     def interface(self) -> str | None: ...
+
+
+class Network(Protocol):
+    """What was asked of a network: that of a job, and that of a cell."""
+
+    @property
+    def one_way_delay_s(self) -> float: ...
+    @property
+    def jitter_s(self) -> float: ...
+    @property
+    def packet_loss_ratio(self) -> float: ...
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None: ...
+
+
+# By a template it took a third of the page of two sweeps, which has 200 of them.
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def configuration_words(what: CellConfiguration) -> str:
+    """Say what was measured, all of it."""
+    agents = "agent" if what.machine_count == 1 else "agents"
+    parts = [
+        what.strategy,
+        f"{what.machine_count} {agents}",
+        f"batch {count(what.global_batch_size)}",
+        f"{what.model} on {what.dataset}",
+    ]
+    if what.training_pass != "forward_backward":
+        parts.append(what.training_pass.replace("_", " "))
+    parts += setup_words(what)
+    if what.network is not None:
+        parts.append(network_words(what.network))
+    if what.emulator:
+        parts.append(what.emulator)
+    return ", ".join(parts)
+
+
+def network_words(network: Network | None) -> str:
+    """Say what was asked of the network; None is the untouched one."""
+    if network is None:
+        return "untouched"
+    text = f"{duration(network.one_way_delay_s)} one way"
+    if network.jitter_s:
+        text += f" ± {duration(network.jitter_s)}"
+    if network.packet_loss_ratio:
+        text += f", {percent(network.packet_loss_ratio, 2)} lost"
+    if network.bandwidth_bytes_per_s is not None:
+        text += f", {bit_rate(network.bandwidth_bytes_per_s)}"
+    return text
 
 
 def setup_words(what: SetUp) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from farm.core.precision import Precision
 from tests.sweep_cells import cell, table
 from web.comparison import by_difference, compare
 
@@ -64,3 +67,15 @@ def test_the_most_different_come_first_and_the_unknown_last() -> None:
     )
     ordered = by_difference(compare(a, b).pairs)
     assert [pair.a.configuration.world_size for pair in ordered] == [16, 2, 4, 1, 8]
+
+
+def test_pairs_of_unchanged_cells_are_those_of_before() -> None:
+    a = table(cell(0.1, 0.1, 0.1), cell(0.2, 0.2, 0.2, world_size=2))
+    b = table(cell(0.1, 0.1, 0.1), cell(0.2, 0.2, 0.2, world_size=2))
+    first = compare(a, b)
+    later = dataclasses.replace(b, lines=[b.lines[0], table(cell(0.4, world_size=2)).lines[0]])
+    found = compare(a, later, before=first)
+    assert found == compare(a, later)
+    assert found.pairs[0] is first.pairs[0]
+    other_test = dataclasses.replace(b, precision=Precision(target_ratio=0.05, max_repetitions=9))
+    assert compare(a, other_test, before=first) == compare(a, other_test)

@@ -11,8 +11,9 @@ from farm.errors import InvalidSpec
 from farm.figures.sweep_table import SweepTable
 from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import params
-from web.backend import read_session, sweep_reading
-from web.comparison import CHANCE_RATIO, by_difference, compare
+from web.backend import backend, read_session, sweep_reading
+from web.comparison import CHANCE_RATIO, by_difference
+from web.kept_sweeps import kept_comparison
 from web.scopes import costly
 
 bp = Blueprint("compare", __name__)
@@ -43,7 +44,9 @@ def get_compare() -> ResponseReturnValue:
         offered = list_sweeps(session, limit=_SWEEPS_OFFERED)
         a, a_table = _sweep(session, a_id)
         b, b_table = _sweep(session, b_id)
-    found = compare(a_table, b_table) if a_table is not None and b_table is not None else None
+    found = None
+    if a_table is not None and b_table is not None:
+        found = kept_comparison(backend().comparisons, (a_id, b_id), a_table, b_table)
     pairs = [] if found is None else found.pairs
     ordered = by_difference(pairs) if sort else pairs
     first = (page - 1) * _PAIRS_SHOWN
