@@ -57,6 +57,7 @@ class Backend:
     sent: Sent = field(default_factory=Sent)
     drawings: Kept = field(default_factory=lambda: Kept(most=32))
     papers: Kept = field(default_factory=lambda: Kept(most=32))
+    callers: Kept = field(default_factory=lambda: Kept(most=64))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))
     predictions: Background = field(default_factory=lambda: Background(patience_s=0.0))

@@ -1,7 +1,8 @@
 """Who asks: the token behind a bearer or a signed-in session, looked up with every request.
 
 So a token that is revoked, or has expired, ends every session that was opened with it. A session
-holds the token's id and nothing of the token.
+holds the token's id and nothing of the token. Pages that follow a change by themselves are many,
+and may rest on what was looked up in the last second.
 
 A farm is open while it listens on loopback, directly, and no token was ever made for it: whoever
 reaches it may do everything. The first token closes it.
@@ -13,6 +14,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -33,6 +35,7 @@ from farm.store.api_tokens import (
 from farm.store.engine import writing
 from farm.store.tables import ApiToken
 from web.backend import backend, now, read_session
+from web.live_looks import LIFE_S, is_live_look
 from web.scopes import needed_scope
 
 logger = logging.getLogger(__name__)
@@ -113,7 +116,7 @@ def _open_session(token_id: int, name: str) -> None:
 
 
 def _identify() -> Caller:
-    settings, presented, instant = backend().settings, _bearer(), now()
+    settings, presented = backend().settings, _bearer()
     token_id = None if presented is not None else session.get(_TOKEN_ID)
     if presented is not None and _is_environments(presented):
         return Caller(Scope.ADMIN, ENVIRONMENT, is_bearer=True)
@@ -122,21 +125,44 @@ def _identify() -> Caller:
     may_be_open = settings.api_token is None and not is_beyond_loopback(settings)
     found: ApiToken | None = None
     if may_be_open or presented is not None or token_id is not None:
-        with read_session() as store:
-            if may_be_open and not has_tokens(store):
-                return _OF_OPEN_FARM
-            if presented is not None:
-                found = presented_token(store, presented, now=instant)
-            elif token_id is not None:
-                found = token_of_session(store, token_id, now=instant)
+        looked_up = _looked_up(presented, token_id, may_be_open=may_be_open)
+        if looked_up.is_farm_open:
+            return _OF_OPEN_FARM
+        found = looked_up.token
     if found is not None:
-        if is_use_due(found, now=instant):
+        if is_use_due(found, now=now()):
             _note_use_after(found)
         return Caller(found.scope, f"token {found.name!r}", is_bearer=presented is not None)
     if token_id is not None:
         # Its token no longer counts, so this is a stranger's browser again.
         session.pop(_TOKEN_ID)
     return _NOBODY if presented is None else Caller(is_wrong=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """What the store says of who asks. `token`: the one that counts."""
+
+    is_farm_open: bool = False
+    token: ApiToken | None = None
+
+
+def _looked_up(presented: str | None, token_id: int | None, *, may_be_open: bool) -> _LookedUp:
+    def look_up(_: _LookedUp | None = None) -> _LookedUp:
+        with read_session() as store:
+            if may_be_open and not has_tokens(store):
+                return _LookedUp(is_farm_open=True)
+            if presented is not None:
+                return _LookedUp(token=presented_token(store, presented, now=now()))
+            if token_id is not None:
+                return _LookedUp(token=token_of_session(store, token_id, now=now()))
+        return _LookedUp()
+
+    # What is presented is a guess until it was looked up, so nothing of it is kept.
+    if presented is not None or not is_live_look():
+        return look_up()
+    since_s = time.monotonic() - LIFE_S
+    return backend().callers.of(token_id, look_up, is_good=lambda made: made.begun_s >= since_s)
 
 
 def _bearer() -> str | None:

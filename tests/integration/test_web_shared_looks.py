@@ -13,8 +13,9 @@ from farm.core.api_tokens import Scope
 from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job
 from tests import factories
-from tests.web_client import Seeded, client_of, csrf_of, make_api_token, seed, sign_in
-from web.shared_looks import LIVE_HEADER, install
+from tests.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
+from web.live_looks import LIVE_HEADER
+from web.shared_looks import install
 
 LIVE = {LIVE_HEADER: "1"}
 
@@ -148,3 +149,18 @@ def test_who_may_do_less_sees_another_page(engine: sa.Engine, seeded: Seeded) ->
 def test_what_is_not_there_is_not_found(client: FlaskClient, seeded: Seeded) -> None:
     for _ in range(2):
         assert client.get("/jobs/999", headers=LIVE).status_code == 404
+
+
+def test_looks_ask_once_whether_the_farm_is_open(
+    engine: sa.Engine, client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("web.callers.LIFE_S", 60.0)
+    path = f"/jobs/{seeded.waiting}"
+    _look(client, path)
+    token = make_api_token(engine, "first")
+    assert client.get(path, headers=LIVE).status_code == 200
+    assert client.get(path).status_code == 303, "whoever loads a page is asked anew"
+    changed = client.post("/api/v1/jobs/4/cancel", json={}, headers=LIVE)
+    assert changed.status_code == 401, "what changes something is asked anew"
+    assert client.get(path, headers={**LIVE, **bearer("wrong")}).status_code == 401
+    assert client.get(path, headers={**LIVE, **bearer(token)}).status_code == 200
