@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from farm.core.lifecycle import JobState
 
@@ -98,7 +99,10 @@ def dollars(usd: float | None) -> str:
     """Write an amount of money, of which the cheapest training costs less than a cent."""
     if usd is None:
         return MISSING
-    return f"{count(usd) if usd >= 999.5 else f'{usd:.3g}'} USD"
+    if usd >= 999.5:
+        return f"{count(usd)} USD"
+    # Three digits, which a format alone would write as 5e-05.
+    return f"{Decimal(f'{usd:.3g}'):f} USD"
 
 
 def clock(instant: dt.datetime | None) -> str:

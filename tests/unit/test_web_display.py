@@ -16,6 +16,7 @@ from farm.figures.display import (
     byte_rate,
     count,
     decimal,
+    dollars,
     duration,
     percent,
     plus_minus,
@@ -122,3 +123,11 @@ def test_the_shares_of_a_progress_bar_leave_room_for_what_waits() -> None:
     }
     assert shares(counts) == [("succeeded", 25.0), ("active", 25.0)]
     assert shares(dict.fromkeys(JobState, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("usd", "written"),
+    [(0.0, "0 USD"), (5e-5, "0.00005 USD"), (0.01234, "0.0123 USD"), (20.0, "20 USD")],
+)
+def test_money_is_written_without_powers_of_ten(usd: float, written: str) -> None:
+    assert dollars(usd) == written
