@@ -33,6 +33,7 @@ from benchmarks.machine import describe_machine
 BENCHMARKS = (
     "placement",
     "memory",
+    "signing",
     "ingest",
     "recommend",
     "pages",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from farm.broker_url import redact, require_redis
 from farm.diagnosis.broker import BrokerState
 from farm.errors import NotPermitted, Unreachable
 from farm.wire import (
@@ -17,9 +18,7 @@ from farm.wire import (
     REPORTS_QUEUE,
     broker_errors,
     open_client,
-    redact,
     reported,
-    require_redis,
 )
 
 _PINGS = 5

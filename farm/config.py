@@ -32,6 +32,12 @@ SERVER_SETTINGS = (
         meaning="URL of the Redis that carries commands and reports",
     ),
     Setting(
+        name="FARM_SIGNING_KEY_FILE",
+        default=None,
+        meaning="file of the key that messages are signed with; needed beyond loopback",
+        parse=Path,
+    ),
+    Setting(
         name="FARM_API_TOKEN",
         default=None,
         meaning="a token with every scope, beside those of `farm token`",
@@ -153,6 +159,7 @@ class Settings:
     noise_policy: NoisePolicy | None  # None: void, but flag for a whole farm on one machine
     log_level: str
     log_format: str
+    signing_key_file: Path | None = None  # None: messages are not signed
 
 
 def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Settings:
@@ -170,6 +177,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         # A blank in an environment file must not become the password of a whole farm.
         api_token=(cast(str | None, values["FARM_API_TOKEN"]) or "").strip() or None,
         home=home,
+        signing_key_file=cast(Path | None, values["FARM_SIGNING_KEY_FILE"]),
         data_dir=cast(str | None, values["FARM_DATA_DIR"]),
         prices=Path(prices) if (prices := cast(str | None, values["FARM_PRICES"])) else None,
         web_host=cast(str, values["FARM_WEB_HOST"]),

@@ -1,6 +1,6 @@
 """Set up logging for a process: one line an event on standard error, its ids at the end.
 
-Secrets are kept out where messages are made; a URL is logged only through `farm.wire.redact`.
+Secrets are kept out where messages are made; a URL is logged only through `farm.broker_url.redact`.
 """
 
 from __future__ import annotations

@@ -10,16 +10,15 @@ matters sends it again until it is answered.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from farm.broker_url import redact, require_redis
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
-from farm.errors import InvalidSpec, Unreachable
+from farm.errors import Unreachable
 
 if TYPE_CHECKING:
     import redis
@@ -37,10 +36,6 @@ CONNECT_TIMEOUT_S = 3
 # A dead collector must not fill Redis: beyond this the oldest heartbeats go, which are worthless.
 HEARTBEATS_KEPT = 10_000
 _WAKE_TIMEOUT_S = 1.0
-_SHOWABLE = re.compile(
-    r"(?P<scheme>([\w+.-]+://)?)((?P<user>[^:/?#@]*)(?P<password>:[^/?#@]*)?@)?"
-    r"(?P<rest>(([\w.-]+|\[[\w:.%]+\])(:\d{1,5})?)?(/[^?#@]*)?)([?#][^@]*)?"
-)
 
 
 def agent_queue(agent_id: str) -> str:
@@ -136,10 +131,19 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
         raise RuntimeError(f"Celery's worker ended by itself, with status {worker.exitcode}")
 
 
-def send_command(app: Any, agent_id: str, command: Command) -> None:
+# Makes a sealed command one that its agent believes: takes the agent, the task and the envelope.
+Signer = Callable[[str, str, dict[str, object]], dict[str, object]]
+
+
+def send_command(
+    app: Any, agent_id: str, command: Command, *, signer: Signer | None = None
+) -> None:
     """Put a command into an agent's queue. Raises Unreachable within about 10 s."""
     task = command_task(COMMAND_NAMES[type(command)])
-    _publish(app, agent_queue(agent_id), task, seal(command))
+    envelope = seal(command)
+    if signer is not None:
+        envelope = signer(agent_id, task, envelope)
+    _publish(app, agent_queue(agent_id), task, envelope)
 
 
 def publish_reports(app: Any, envelope: dict[str, object]) -> None:
@@ -230,32 +234,6 @@ def check_broker(broker_url: str) -> None:
     require_redis(broker_url)
     with reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
         client.ping()
-
-
-def require_redis(broker_url: str) -> None:
-    """Refuse what is no Redis URL; the scheduler's bell is a Redis list. Raises InvalidSpec."""
-    try:
-        parts = urlsplit(broker_url)
-        is_usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
-        _ = parts.port  # raises where it is no number
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise InvalidSpec(
-            "FARM_BROKER_URL", redact(broker_url), "a URL such as redis://127.0.0.1:6379/0"
-        )
-
-
-def redact(url: str) -> str:
-    """Return the URL as it may be shown: without its password and its query.
-
-    A password that is not percent-encoded confuses every parser: what looks odd is not shown.
-    """
-    found = _SHOWABLE.fullmatch(url)
-    if found is None:
-        return "***"
-    user, password = found["user"], ":***" if found["password"] else ""
-    return f"{found['scheme']}{'' if user is None else f'{user}{password}@'}{found['rest']}"
 
 
 def open_client(broker_url: str, *, timeout_s: float) -> redis.Redis:

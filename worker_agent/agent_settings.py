@@ -100,6 +100,17 @@ AGENT_SETTINGS = (
         parse=parse_agent_id,
     ),
     Setting(
+        name="AGENT_KEY",
+        default=None,
+        meaning="what its messages are signed with, from `farm agent add`; needed where the broker "
+        "is not on loopback",
+    ),
+    Setting(
+        name="AGENT_KEY_FILE",
+        default=None,
+        meaning="file that holds the key, instead of AGENT_KEY",
+    ),
+    Setting(
         name="AGENT_ADVERTISE_ADDRESS",
         default=None,
         meaning="where the other ranks reach this machine; the address that faces the broker "

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+from farm.broker_url import redact, require_redis, stays_here
+from farm.core.agent_keys import AgentKey, read_key
 from farm.core.settings import read_settings
 from farm.errors import InvalidSpec
-from farm.wire import require_redis
 from worker_agent.agent_settings import AGENT_SETTINGS, parse_agent_id
 from worker_agent.emulators.site import Site
 from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
@@ -49,6 +50,7 @@ class AgentConfig:
     open_ports_reason: str | None = "it was not asked for"
     log_level: str
     log_as_json: bool = False
+    key: AgentKey | None = None  # None: the broker is on this machine, and nothing is signed
 
     def within(self, network: str | None) -> AgentConfig:
         """Return the settings of a rank in one of `networks`; None: in the usual one.
@@ -119,6 +121,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         lease_s=lease_s,
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
         log_as_json=values["FARM_LOG_FORMAT"] == "JSON",
+        key=_key(values, broker_url),
     )
 
 
@@ -129,6 +132,26 @@ def load_state_dir(environ: Mapping[str, str], *, file: Path | None = None) -> P
         InvalidSpec: the file is not TOML, or a setting has no sense.
     """
     return _state_dir(read_settings(AGENT_SETTINGS, environ, file=_read_file(file) if file else {}))
+
+
+def _key(values: Mapping[str, object], broker_url: str) -> AgentKey | None:
+    """Return the key that messages are signed with; beyond this machine there has to be one."""
+    text, file = (cast(str | None, values[name]) for name in ("AGENT_KEY", "AGENT_KEY_FILE"))
+    if text is not None:
+        return read_key(text.strip())
+    if file is not None:
+        try:
+            return read_key(Path(file).read_text().strip(), name="AGENT_KEY_FILE")
+        except (OSError, ValueError) as error:
+            expected = f"a file with this agent's key ({error})"
+            raise InvalidSpec("AGENT_KEY_FILE", file, expected) from None
+    if stays_here(broker_url):
+        return None
+    expected = (
+        f"this agent's key, since the broker {redact(broker_url)} is beyond this machine: "
+        "`farm agent add NAME` on the server prints it"
+    )
+    raise InvalidSpec("AGENT_KEY", None, expected)
 
 
 def _networks(values: Mapping[str, object]) -> dict[str, str]:

@@ -19,10 +19,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from farm.core.agent_keys import read_key
 from farm.core.commands import COMMANDS
-from farm.errors import Unreachable
+from farm.errors import InvalidSpec, Unreachable
 from farm.log import configure, stand_for
+from farm.refusals import Refusals
 from farm.wire import (
+    HEARTBEAT_TASK,
+    REPORTS_TASK,
     agent_queue,
     check_broker,
     command_task,
@@ -32,15 +36,16 @@ from farm.wire import (
     purge_queue,
     run_worker,
 )
+from worker_agent.signatures import Signatures
 
 logger = logging.getLogger("worker_agent.courier")  # __name__ is __main__ here
 
 ACK_TIMEOUT_S = 10.0
 _RETRY_S = 1.0
 _PR_SET_PDEATHSIG = 1
-_PUBLISHERS: dict[str, Callable[[Any, dict[str, object]], None]] = {
-    "heartbeats": publish_heartbeat,
-    "reports": publish_reports,
+_PUBLISHERS: dict[str, tuple[str, Callable[[Any, dict[str, object]], None]]] = {
+    "heartbeats": (HEARTBEAT_TASK, publish_heartbeat),
+    "reports": (REPORTS_TASK, publish_reports),
 }
 
 
@@ -95,11 +100,16 @@ def main() -> None:
     stand_for(agent_id=options.agent_id)
     link = AgentLink(socket.socket(fileno=options.socket))
     app = make_app(os.environ["FARM_BROKER_URL"], owner=agent_queue(options.agent_id))
+    key = os.environ.pop("AGENT_KEY", "")
+    signatures = Signatures(options.agent_id, read_key(key) if key else None)
+    refusals = Refusals()
     for name in COMMANDS:
-        register(app, link, name)
+        register(app, link, name, signatures, refusals)
     threading.Thread(target=link.listen, name="agent", daemon=True).start()
     reach_broker(app, agent_queue(options.agent_id), purge=options.purge)
-    threading.Thread(target=carry_out, args=(app, link), name="publisher", daemon=True).start()
+    threading.Thread(
+        target=carry_out, args=(app, link, signatures), name="publisher", daemon=True
+    ).start()
     link.tell({"ready": True})
     run_worker(app, [agent_queue(options.agent_id)], name=options.agent_id)
 
@@ -111,13 +121,22 @@ def die_with(parent: int) -> None:
         os._exit(0)  # it died before the kernel knew
 
 
-def register(app: Any, link: AgentLink, name: str) -> None:
-    """Have the command called `name` handed to the agent when it arrives."""
+def register(
+    app: Any, link: AgentLink, name: str, signatures: Signatures, refusals: Refusals
+) -> None:
+    """Have the command called `name` handed to the agent when it arrives from its server."""
+
+    task = command_task(name)
 
     def deliver(envelope: object) -> None:
-        link.deliver(name, envelope)
+        try:
+            plain = signatures.opened(task, envelope)
+        except InvalidSpec as error:
+            refusals.add("server", f"{task}: {error}")
+        else:
+            link.deliver(name, plain)
 
-    app.task(deliver, name=command_task(name), shared=False)
+    app.task(deliver, name=task, shared=False)
 
 
 def reach_broker(app: Any, own_queue: str, *, purge: bool) -> None:
@@ -139,7 +158,7 @@ def reach_broker(app: Any, own_queue: str, *, purge: bool) -> None:
             return
 
 
-def carry_out(app: Any, link: AgentLink) -> None:
+def carry_out(app: Any, link: AgentLink, signatures: Signatures) -> None:
     """Publish what the agent orders, one after the other, and say how it went.
 
     A ping is an order too: its answer proves that this thread is not stuck.
@@ -149,7 +168,8 @@ def carry_out(app: Any, link: AgentLink) -> None:
         error = None
         try:
             if "publish" in order:
-                _PUBLISHERS[order["publish"]](app, order["envelope"])
+                task, publish = _PUBLISHERS[order["publish"]]
+                publish(app, signatures.signed(task, order["envelope"]))
         except Unreachable as unreachable:
             error = str(unreachable)
         except Exception as unexpected:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+from farm.core.agent_keys import key_text
 from farm.errors import InvalidSpec
 from worker_agent.config import AgentConfig
 from worker_agent.events import CommandArrived, CourierGone, CourierReady, OrderDone, Post
@@ -53,6 +54,7 @@ class CourierProcess:
                 env={
                     **os.environ,
                     "FARM_BROKER_URL": config.broker_url,
+                    "AGENT_KEY": key_text(config.key) if config.key else "",
                     "FARM_LOG_LEVEL": config.log_level,
                     "FARM_LOG_FORMAT": "json" if config.log_as_json else "text",
                 },

@@ -82,10 +82,12 @@ def _is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
 def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]:
     hardware = agent.facts["hardware"]
     state = agent.state.value if is_alive else "silent"
+    if agent.is_removed:
+        state = "removed"
     labels = ",".join(f"{key}={value}" for key, value in sorted(agent.facts["labels"].items()))
     return [
         agent.id,
-        f"{state}, drained" if agent.is_drained else state,
+        f"{state}, drained" if agent.is_drained and not agent.is_removed else state,
         cells.text(agent.attempt_id),
         cells.age(agent.heartbeat_at, now),
         agent.facts["address"],

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "jobs": ("farm.cli.jobs:jobs", "List jobs."),
     "job": ("farm.cli.jobs:job", "Tell the story of one job."),
     "logs": ("farm.cli.logs:logs", "Print what the trainers of a job write."),
+    "agent": ("farm.cli.agent:agent", "Add agents, give them other keys, cut them off."),
     "agents": ("farm.cli.agents:agents", "List the agents."),
     "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
     "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),

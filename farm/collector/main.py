@@ -7,6 +7,7 @@ backlog of samples cannot kill leases. Several collectors may run at once.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import gc
 import logging
 from collections.abc import Callable
@@ -18,11 +19,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from farm import __version__
 from farm.collector.intake import take_heartbeat, take_reports
 from farm.config import Settings
-from farm.core.agents import check_agent_id
 from farm.core.commands import BeatConfirmed, Command
 from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
-from farm.errors import InvalidSpec, Unreachable
+from farm.core.signing import claimed_agent
+from farm.errors import InvalidSpec, NotFound, Unreachable
+from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife
+from farm.refusals import Refusals
+from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
 from farm.wire import (
@@ -45,15 +49,18 @@ def run(settings: Settings) -> None:
     """Collect until SIGTERM or SIGINT; the message in hand is finished first.
 
     Raises:
+        InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
+    farm_key = signing_key(settings)
     engine = make_engine(settings.database_url)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
     _spare_the_garbage_collector()
     life = SignOfLife(COLLECTOR, settings.broker_url)
-    register_tasks(app, engine, settings, life=life)
+    keyring = None if farm_key is None else Keyring(engine, farm_key)
+    register_tasks(app, engine, settings, keyring=keyring, life=life)
     life.start()
     logger.info("collector started")
     run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
@@ -73,21 +80,27 @@ def _spare_the_garbage_collector() -> None:
 
 
 def register_tasks(
-    app: Any, engine: Engine, settings: Settings, *, life: SignOfLife | None = None
+    app: Any,
+    engine: Engine,
+    settings: Settings,
+    *,
+    keyring: Keyring | None = None,
+    life: SignOfLife | None = None,
 ) -> None:
     """Give the Celery app the two tasks by which agents reach the store.
 
-    `life`, if given, learns how that goes.
+    With a `keyring` nothing counts that is not signed. `life`, if given, learns how that goes.
     """
     life = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url)
     lease = dt.timedelta(seconds=settings.lease_s)
+    answer = functools.partial(_answer, app, keyring)
 
     def reports(envelope: object) -> bool:
         agent_id, confirm, stored = take_reports(engine, envelope, now=dt.datetime.now(dt.UTC))
         if stored.moves_attempts:
             wake.ring()
-        _answer(app, agent_id, confirm)
+        answer(agent_id, confirm)
         return stored.admitted_count + stored.late_count > 0
 
     def heartbeat(envelope: object) -> bool:
@@ -95,23 +108,40 @@ def register_tasks(
         agent_id, confirmed, effect = take_heartbeat(engine, envelope, now=now, lease=lease)
         if effect.is_newly_free:
             wake.ring()
-        _answer(app, agent_id, confirmed)
+        answer(agent_id, confirmed)
         return not effect.is_stale
 
-    app.task(name=REPORTS_TASK, shared=False)(_guarded(reports, app, life))
-    app.task(name=HEARTBEAT_TASK, shared=False)(_guarded(heartbeat, app, life))
+    refusals = Refusals()
+    for name, handle in ((REPORTS_TASK, reports), (HEARTBEAT_TASK, heartbeat)):
+        opened = handle if keyring is None else _opening(keyring, name, handle)
+        app.task(name=name, shared=False)(_guarded(opened, answer, life, refusals))
 
 
-def _answer(app: Any, agent_id: str, command: Command) -> None:
+def _opening(
+    keyring: Keyring, task: str, handle: Callable[[object], bool]
+) -> Callable[[object], bool]:
+    """Let `handle` see nothing but what its sender has signed."""
+
+    def opened(envelope: object) -> bool:
+        return handle(keyring.opened(task, envelope))
+
+    return opened
+
+
+_Answer = Callable[[str, Command], None]
+
+
+def _answer(app: Any, keyring: Keyring | None, agent_id: str, command: Command) -> None:
+    signer = keyring.signed if keyring is not None else None
     try:
-        send_command(app, agent_id, command)
-    except Unreachable as error:
+        send_command(app, agent_id, command, signer=signer)
+    except (NotFound, Unreachable) as error:
         # The agent sends again what is not confirmed, and the store passes over what it has.
         logger.warning("confirmation not sent: %s", error, extra={"agent_id": agent_id})
 
 
 def _guarded(
-    handle: Callable[[object], bool], app: Any, life: SignOfLife
+    handle: Callable[[object], bool], answer: _Answer, life: SignOfLife, refusals: Refusals
 ) -> Callable[[object], None]:
     """Let no message stop the collector. What was not confirmed is sent again by its agent.
 
@@ -121,14 +151,14 @@ def _guarded(
     def task(envelope: object) -> None:
         stranger = stranger_in(envelope)
         if stranger is not None:
-            _refuse(app, stranger, life)
+            _refuse(answer, stranger, life)
             return
         ids = _sender(envelope)
         try:
             if handle(envelope):
                 life.worked()
         except InvalidSpec as error:
-            logger.warning("message refused: %s", error, extra=ids)
+            refusals.add(str(ids.get("agent_id", "unnamed")), str(error))
         except IntegrityError as error:
             # Two collectors met on a new row; the agent's next try finds it.
             reason = " ".join(str(error).split())[:200]
@@ -144,7 +174,7 @@ def _guarded(
     return task
 
 
-def _refuse(app: Any, stranger: Stranger, life: SignOfLife) -> None:
+def _refuse(answer: _Answer, stranger: Stranger, life: SignOfLife) -> None:
     """Say in our own log that an agent speaks another version, and let it say so in its own.
 
     It cannot read what we answer, and that is what it will log: every version looks at the number
@@ -159,20 +189,18 @@ def _refuse(app: Any, stranger: Stranger, life: SignOfLife) -> None:
             __version__,
             extra={"agent_id": stranger.agent_id},
         )
-        _answer(app, stranger.agent_id, BeatConfirmed(boot_id="", counter=0, server_time_s=0.0))
+        answer(stranger.agent_id, BeatConfirmed(boot_id="", counter=0, server_time_s=0.0))
 
 
 def _sender(envelope: object) -> dict[str, object]:
-    """Name the sender of a message that may be anything, and the rank, if it is all of one."""
+    """Name the sender of a message that may be anything, and the rank, if it is all of one.
+
+    What is signed is read only once its signature holds, and names no rank before.
+    """
+    agent_id = claimed_agent(envelope)
+    ids: dict[str, object] = {} if agent_id is None else {"agent_id": agent_id}
     message = envelope.get("message") if isinstance(envelope, dict) else None
-    if not isinstance(message, dict):
-        return {}
-    agent_id = message.get("agent_id")
-    try:
-        ids = {"agent_id": check_agent_id(agent_id)} if isinstance(agent_id, str) else {}
-    except InvalidSpec:
-        ids = {}
-    reports = message.get("reports")
+    reports = message.get("reports") if isinstance(message, dict) else None
     ranks = {
         (report["token"], report["rank"])
         for report in (reports if isinstance(reports, list) else [])
@@ -180,6 +208,6 @@ def _sender(envelope: object) -> dict[str, object]:
         and all(type(report.get(name)) is int for name in ("token", "rank"))
     }
     if len(ranks) != 1:
-        return {**ids}
+        return ids
     [(token, rank)] = ranks
     return {**ids, "attempt_id": token, "rank": rank}

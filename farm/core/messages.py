@@ -46,11 +46,15 @@ def unseal(kind: type, envelope: object) -> object:
 def stranger_in(envelope: object) -> Stranger | None:
     """Return the sender of a report or heartbeat of another version; None if it has none.
 
-    The version and the name are all that is read, since both have been there in every version.
+    The version and the name are all that is read, since both have been there in every version. A
+    signed message has the name beside its text.
     """
-    if not isinstance(envelope, dict) or not isinstance(envelope.get("message"), dict):
+    if not isinstance(envelope, dict):
         return None
-    version, agent_id = envelope.get("version"), envelope["message"].get("agent_id")
+    named = envelope if "signed" in envelope else envelope.get("message")
+    if not isinstance(named, dict):
+        return None
+    version, agent_id = envelope.get("version"), named.get("agent_id")
     if type(version) is not int or version == WIRE_VERSION or not isinstance(agent_id, str):
         return None
     try:

@@ -21,6 +21,7 @@ from farm.config import SERVER_SETTINGS, Settings
 from farm.core.noise import NoisePolicy
 from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
+from farm.embedded.keys import agent_keys, with_signing_key
 from farm.embedded.leftovers import MARK, end_marked
 from farm.embedded.processes import Child, Nursery, Program
 from farm.embedded.redis import LOOPBACK, is_free, start_redis
@@ -39,7 +40,7 @@ _AGENT_GRACE_S = 15.0
 _SERVER_GRACE_S = 10.0
 _STAGE_SERVERS, _STAGE_AGENTS = 1, 2
 # What only the server may know.
-_SECRETS = ("FARM_DATABASE_URL", "FARM_API_TOKEN")
+_SECRETS = ("FARM_DATABASE_URL", "FARM_API_TOKEN", "FARM_SIGNING_KEY_FILE")
 
 
 class EmbeddedFarm:
@@ -175,7 +176,7 @@ class EmbeddedFarm:
         )
         self._nursery.adopt(redis.child)
         self._redis_port = redis.port
-        self.settings = dataclasses.replace(self.settings, broker_url=redis.url)
+        self.settings = with_signing_key(dataclasses.replace(self.settings, broker_url=redis.url))
 
     def _server_programs(self) -> list[Program]:
         environ = self._environ()
@@ -194,11 +195,17 @@ class EmbeddedFarm:
         shared = {key: text for key, text in self._environ().items() if key not in _SECRETS}
         # Small leases, as tests have them, need quicker beats.
         shared.setdefault("AGENT_HEARTBEAT_S", f"{min(5.0, self.settings.lease_s / 4):g}")
+        keys = agent_keys(self.settings, self.agent_ids)
         return [
             Program(
                 name=site.agent_id,
                 argv=(*site.prefix, sys.executable, "-P", "-m", "worker_agent"),
-                environ={**shared, **site.settings, "AGENT_ID": site.agent_id},
+                environ={
+                    **shared,
+                    **site.settings,
+                    "AGENT_ID": site.agent_id,
+                    "AGENT_KEY": keys.get(site.agent_id, ""),
+                },
                 stage=_STAGE_AGENTS,
                 grace_s=_AGENT_GRACE_S,
             )

@@ -19,13 +19,15 @@ from farm.config import Settings
 from farm.core.barriers import Limits
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.retries import RetryPolicy
-from farm.errors import FarmError, Unreachable
+from farm.errors import FarmError, NotFound, Unreachable
+from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import Housekeeping
 from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
-from farm.wire import Wake, make_app, send_command
+from farm.wire import Signer, Wake, make_app, send_command
 
 logger = logging.getLogger(__name__)
 
@@ -52,24 +54,27 @@ def run(settings: Settings) -> None:
     """Schedule until SIGTERM or SIGINT.
 
     Raises:
+        InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    farm_key = signing_key(settings)
     engine = make_engine(settings.database_url)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="scheduler")
     wake = Wake(settings.broker_url)
     rules = rules_of(settings)
+    signer = None if farm_key is None else Keyring(engine, farm_key).signed
     housekeeping = Housekeeping(engine)
     housekeeping.start()
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     logger.info("scheduler started")
     while not stopping.is_set():
-        _round(engine, app, rules, life)
+        _round(engine, app, rules, signer=signer, life=life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
     life.stop()
@@ -78,9 +83,12 @@ def run(settings: Settings) -> None:
     logger.info("scheduler stopped")
 
 
-def _round(engine: Engine, app: Any, rules: Rules, life: SignOfLife) -> None:
+def _round(
+    engine: Engine, app: Any, rules: Rules, *, signer: Signer | None, life: SignOfLife
+) -> None:
     try:
-        send_all(app, run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules))
+        outgoing = run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules)
+        send_all(app, outgoing, signer=signer)
         life.worked()
     except (DBAPIError, Unreachable) as error:
         # The next round starts from the store again, whatever this one had begun.
@@ -92,11 +100,13 @@ def _round(engine: Engine, app: Any, rules: Rules, life: SignOfLife) -> None:
         life.failed(repr(error))
 
 
-def send_all(app: Any, outgoing: Sequence[Outgoing]) -> None:
+def send_all(app: Any, outgoing: Sequence[Outgoing], *, signer: Signer | None = None) -> None:
     """Send what is due, in order. What fails is due again after the resend interval."""
     for due in outgoing:
         try:
-            send_command(app, due.agent_id, due.command)
+            send_command(app, due.agent_id, due.command, signer=signer)
+        except NotFound as error:  # of this agent's key: it was removed meanwhile, or never added
+            logger.warning("command not sent: %s", error, extra={"agent_id": due.agent_id})
         except FarmError as error:
             logger.warning("command not sent: %s", error, extra=due.ids)
             # The broker is away for all of them alike; each would wait for its own time-out.

@@ -52,6 +52,8 @@ def record_heartbeat(
         was_free = False
     else:
         was_free = _is_free(agent)
+        if agent.is_removed:
+            return BeatEffect(is_stale=True)
         if agent.boot_id == beat.boot_id and beat.counter <= agent.beat_counter:
             return BeatEffect(is_stale=True)
         if agent.boot_id != beat.boot_id and age_s is None and agent.heartbeat_at is not None:

@@ -95,6 +95,8 @@ class Agent(Table):
     facts: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # AgentFacts
     fingerprint: Mapped[str] = mapped_column(sa.String(64))  # hash of the hardware
     is_drained: Mapped[bool] = mapped_column(default=False)
+    # By a person: what it says counts no more, whether it has a key or not.
+    is_removed: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     attempt_id: Mapped[int | None] = mapped_column(BigId)
     lease_expires_at: Mapped[dt.datetime | None] = mapped_column(Utc)
     # The boot that took the leased rank, or will: a later boot cannot vouch for it.
@@ -218,3 +220,15 @@ class ApiToken(Table):
     expires_at: Mapped[dt.datetime | None] = mapped_column(Utc)
     revoked_at: Mapped[dt.datetime | None] = mapped_column(Utc)
     last_used_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # to about a minute
+
+
+class AgentKeyRow(Table):
+    """Which of an agent's keys count. The keys themselves are nowhere in the store."""
+
+    __tablename__ = "agent_keys"
+
+    agent_id: Mapped[str] = mapped_column(sa.String(128), primary_key=True)
+    number: Mapped[int]  # of the newest key; never smaller, not even after a removal
+    made_at: Mapped[dt.datetime] = mapped_column(Utc)
+    previous_until: Mapped[dt.datetime | None] = mapped_column(Utc)
+    revoked_at: Mapped[dt.datetime | None] = mapped_column(Utc)

@@ -53,9 +53,19 @@ def wait_until(condition: Callable[[], T], what: str, *, within_s: float = DEADL
 class LiveFarm:
     """The processes of one farm, by name: "scheduler", "collector", "agent-1", ..."""
 
-    def __init__(self, home: Path, *, server: Mapping[str, str] | None = None) -> None:
-        """`server`: settings of scheduler and collector that differ from a test's usual ones."""
+    def __init__(
+        self,
+        home: Path,
+        *,
+        server: Mapping[str, str] | None = None,
+        agents: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`server`: settings of scheduler and collector that differ from a test's usual ones.
+
+        `agents`: the same of single agents, by name.
+        """
         self.home = home
+        self._agents = agents or {}
         self._server = server or {}
         self.redis = RedisServer(home)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -97,6 +107,7 @@ class LiveFarm:
             "AGENT_HEARTBEAT_S": "1",
             "FARM_LEASE_S": str(LEASE_S),
             **(trainer or {}),
+            **self._agents.get(name, {}),
         }
         self._environments[name] = environment
         self._spawn(name, [sys.executable, "-m", "worker_agent"], environment)
@@ -260,9 +271,10 @@ def live_farm(
     agent_count: int,
     trainer: Mapping[str, str] | None = None,
     server: Mapping[str, str] | None = None,
+    agents: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[LiveFarm]:
     """Run a farm for the length of a block."""
-    farm = LiveFarm(home, server=server)
+    farm = LiveFarm(home, server=server, agents=agents)
     try:
         farm.start(agent_count=agent_count, trainer=trainer)
         yield farm

@@ -22,7 +22,16 @@ from farm.store.logs import insert_log_part
 from farm.store.partitions import partition_days
 from farm.store.schema import check_schema
 from farm.store.series import insert_epoch, insert_samples, insert_steps
-from farm.store.tables import ApiToken, Attempt, Job, JobEvent, LateReport, SpoolPosition, Sweep
+from farm.store.tables import (
+    AgentKeyRow,
+    ApiToken,
+    Attempt,
+    Job,
+    JobEvent,
+    LateReport,
+    SpoolPosition,
+    Sweep,
+)
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
 
@@ -84,6 +93,7 @@ def fill(engine: sa.Engine) -> None:
         for n in range(300):
             part = LogPart(first_character=n, text="\N{SNOWMAN}" if n else "\t\\N\n")
             insert_log_part(session, token=token, rank=0, part=part)
+        session.add(AgentKeyRow(agent_id="B", number=2, made_at=NOW, previous_until=NOW))
         session.add(
             ApiToken(
                 name="ci",
@@ -91,7 +101,7 @@ def fill(engine: sa.Engine) -> None:
                 secret_hash="0" * 64,
                 created_at=NOW,
                 expires_at=NOW + dt.timedelta(days=30),
-            )
+            ),
         )
         session.add(
             SpoolPosition(agent_id="B", generation="g", confirmed_number=2**40, updated_at=NOW)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from farm.core.agent_keys import derive_key, key_text
 from farm.errors import InvalidSpec, Unreachable
 from worker_agent.agent_settings import (
     parse_agent_id,
@@ -118,3 +119,32 @@ def test_a_network_needs_a_name_and_an_address_that_is_there() -> None:
         parse_networks("in fini=127.0.0.1")
     with pytest.raises(InvalidSpec, match=r"AGENT_NETWORKS fast: .*203\.0\.113\.9"):
         load_config({"AGENT_ID": "vm-1", "AGENT_NETWORKS": "fast=203.0.113.9"})
+
+
+ELSEWHERE = {"AGENT_ID": "vm-1", "FARM_BROKER_URL": "redis://:secret@192.0.2.1:6379/0"}
+
+
+def test_beyond_loopback_an_agent_does_not_start_without_its_key(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"^AGENT_KEY: .*`farm agent add NAME`") as refused:
+        load_config({**ELSEWHERE, "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"})
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    key = derive_key(bytes(32), "vm-1", 3)
+    given = {**ELSEWHERE, "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"}
+    assert load_config({**given, "AGENT_KEY": key_text(key)}).key == key
+    file = tmp_path / "agent.key"
+    file.write_text(key_text(key) + "\n")
+    config = load_config({**given, "AGENT_KEY_FILE": str(file)})
+    assert config.key == key
+    assert key_text(key) not in repr(config)
+
+
+@pytest.mark.parametrize("name", ["AGENT_KEY", "AGENT_KEY_FILE"])
+def test_a_key_that_is_none_is_refused_even_on_loopback(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "agent.key"
+    file.write_text("not a key, but a secret")
+    with pytest.raises(InvalidSpec, match=rf"^{name}: expected a key as") as refused:
+        load_config({name: str(file) if name.endswith("FILE") else file.read_text()})
+    assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidSpec, match=r"^AGENT_KEY_FILE: expected a file with"):
+        load_config({"AGENT_KEY_FILE": str(tmp_path / "none")})

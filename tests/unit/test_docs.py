@@ -109,7 +109,7 @@ def test_every_setting_is_documented_with_its_default_and_no_other(
 def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> None:
     known = {setting.name for setting in (*SERVER_SETTINGS, *AGENT_SETTINGS)}
     # Of the Compose file, which deals them out to its services.
-    known |= {"AGENT_1_CPUS", "AGENT_2_CPUS"}
+    known |= {"AGENT_1_CPUS", "AGENT_2_CPUS", "AGENT_1_KEY", "AGENT_2_KEY"}
 
     assert set(re.findall(r"\b(?:FARM|AGENT)_[A-Z0-9_]+\b", document.read_text())) <= known
 
@@ -238,6 +238,20 @@ def test_every_barrier_is_in_the_protocol() -> None:
     documented = [cells[0].strip("*") for cells in rows(section(PROTOCOL, "Four barriers"))]
 
     assert documented == [barrier.name for barrier in BARRIERS.values()]
+
+
+# --- security ---------------------------------------------------------------------------------
+
+
+def test_every_line_of_the_threat_model_names_tests_that_exist() -> None:
+    lines = rows(section(DOCS / "security.md", "What an attacker can do"))
+
+    assert lines
+    for *_, held_by in lines:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", held_by)
+        assert named, held_by
+        for file, test in named:
+            assert f"\ndef {test}(" in (ROOT / file).read_text(), test
 
 
 # --- links ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from farm.broker_url import redact, require_redis
 from farm.core.commands import COMMANDS
 from farm.errors import InvalidSpec, Unreachable
 from farm.wire import (
@@ -16,8 +17,6 @@ from farm.wire import (
     check_broker,
     command_task,
     make_app,
-    redact,
-    require_redis,
 )
 
 

@@ -1,0 +1,166 @@
+"""`farm agent`: add agents to the farm, give them other keys, and cut them off."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from farm.cli import cells
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.session import ring, settings, store
+from farm.config import Settings
+from farm.core.agent_keys import KeyRecord, derive_key, key_text
+from farm.errors import InvalidSpec
+from farm.signing_key import make_signing_key, read_signing_key
+from farm.store.agent_keys import (
+    add_agent_key,
+    list_agent_keys,
+    remove_agent,
+    rotate_agent_key,
+)
+from farm.store.engine import reading, writing
+from farm.store.tables import AgentKeyRow
+
+_LONGEST_GRACE_HOURS = 24 * 90
+_COLUMNS = (
+    Column("agent"),
+    Column("key", is_right=True),
+    Column("state"),
+    Column("made"),
+    Column("the one before counts until"),
+)
+
+
+@click.group()
+def agent() -> None:
+    """Add agents to the farm, give them other keys, and cut them off.
+
+    `farm agents` lists what they are doing.
+    """
+
+
+@agent.command()
+@click.argument("name")
+@json_option
+def add(name: str, *, as_json: bool) -> None:
+    """Let an agent called NAME into the farm, and print what to install on its machine.
+
+    The first one makes the file that FARM_SIGNING_KEY_FILE names, if it is not there yet.
+    """
+    loaded = settings()
+    now = dt.datetime.now(dt.UTC)
+    with store(loaded) as engine:
+        with reading(engine) as session:
+            is_first = not list_agent_keys(session)
+        farm_key = _farm_key(loaded, may_make=is_first)
+        with writing(engine) as session:
+            record = add_agent_key(session, name, now=now)
+    _print_key(record, farm_key, as_json=as_json)
+
+
+@agent.command()
+@click.argument("name")
+@click.option(
+    "--grace-hours",
+    type=click.FloatRange(0, _LONGEST_GRACE_HOURS),
+    default=24.0,
+    show_default=True,
+    metavar="N",
+    help="For so long the key that it has counts too. 0: at once no more, as for one that leaked.",
+)
+@json_option
+def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
+    """Give the agent called NAME another key, and print what to install on its machine."""
+    loaded = settings()
+    farm_key = _farm_key(loaded, may_make=False)
+    grace = dt.timedelta(hours=grace_hours)
+    with store(loaded) as engine, writing(engine) as session:
+        record = rotate_agent_key(session, name, now=dt.datetime.now(dt.UTC), grace=grace)
+    _print_key(record, farm_key, as_json=as_json)
+    if not as_json and record.previous_until is not None:
+        until = cells.instant(record.previous_until)
+        click.echo(f"the key that it has counts until {until}; then restart it", err=True)
+
+
+@agent.command()
+@click.argument("name")
+@json_option
+def remove(name: str, *, as_json: bool) -> None:
+    """Cut off the agent called NAME: its keys count no more, and its gang is free at once."""
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        remove_agent(session, name, now=dt.datetime.now(dt.UTC))
+    ring(loaded)
+    if as_json:
+        print_json({"agent": name, "is_removed": True})
+    else:
+        click.echo(f"{name} is removed: nothing that it says counts any more")
+
+
+@agent.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List which agents have keys that count. No key is shown."""
+    now = dt.datetime.now(dt.UTC)
+    with store(settings()) as engine, reading(engine) as session:
+        found = list_agent_keys(session)
+    if as_json:
+        print_json([_as_json(row, now=now) for row in found])
+    elif found:
+        print_table(_COLUMNS, [_cells(row, now=now) for row in found])
+    else:
+        click.echo("no agent has a key: messages are not signed, which is for loopback only")
+
+
+def _farm_key(loaded: Settings, *, may_make: bool) -> bytes:
+    """Return the farm's key. A second one is never made: with it no agent's key would count."""
+    path = loaded.signing_key_file
+    if path is None:
+        raise InvalidSpec(
+            "FARM_SIGNING_KEY_FILE", None, "a file for the farm's signing key, which is made there"
+        )
+    if may_make and not path.exists():
+        return make_signing_key(path)
+    return read_signing_key(path)
+
+
+def _print_key(record: KeyRecord, farm_key: bytes, *, as_json: bool) -> None:
+    text = key_text(derive_key(farm_key, record.agent_id, record.number))
+    if as_json:
+        print_json({"agent": record.agent_id, "number": record.number, "key": text})
+        return
+    click.echo(f"AGENT_ID={record.agent_id}")
+    click.echo(f"AGENT_KEY={text}")
+    # Beside standard output, so that a script can take the lines from there.
+    click.echo("put these lines into its environment, such as /etc/benchfarm/agent.env", err=True)
+
+
+def _state(row: AgentKeyRow) -> str:
+    return "counts" if row.revoked_at is None else "removed"
+
+
+def _previous_until(row: AgentKeyRow, *, now: dt.datetime) -> dt.datetime | None:
+    is_over = row.previous_until is None or row.previous_until <= now
+    return None if is_over else row.previous_until
+
+
+def _as_json(row: AgentKeyRow, *, now: dt.datetime) -> dict[str, object]:
+    return {
+        "agent": row.agent_id,
+        "number": row.number,
+        "state": _state(row),
+        "made_at": row.made_at,
+        "previous_until": _previous_until(row, now=now),
+        "revoked_at": row.revoked_at,
+    }
+
+
+def _cells(row: AgentKeyRow, *, now: dt.datetime) -> list[str]:
+    return [
+        row.agent_id,
+        str(row.number),
+        _state(row),
+        cells.instant(row.made_at),
+        cells.instant(_previous_until(row, now=now)),
+    ]

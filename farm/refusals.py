@@ -1,0 +1,37 @@
+"""Says what was refused, and by whom it was sent, without letting a flood of it fill the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+logger = logging.getLogger(__name__)
+
+_TOLD_EVERY_S = 60.0
+_MOST_SENDERS = 1000
+_OTHERS = "others"
+
+
+class Refusals:
+    """Counts refused messages by sender and tells of each at once, and then once a minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+
+    def add(self, sender: str, reason: str) -> bool:
+        """Count one; True if it was told of. `sender` is what it claims to be, and unproven."""
+        if sender not in self._counts and len(self._counts) >= _MOST_SENDERS:
+            sender = _OTHERS
+        self._counts[sender] = self._counts.get(sender, 0) + 1
+        now = time.monotonic()
+        if now - self._told_at.get(sender, float("-inf")) < _TOLD_EVERY_S:
+            return False
+        self._told_at[sender] = now
+        extra = {"agent_id": sender, "refused_count": self._counts[sender]}
+        logger.warning("messages refused: %s", reason, extra=extra)
+        return True
+
+    def count(self, sender: str) -> int:
+        """Return how many of that sender's were refused."""
+        return self._counts.get(sender, 0)

@@ -1,0 +1,90 @@
+"""A farm whose messages are signed: it works, and who is not let in changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farm.core.agent_keys import derive_key, key_text
+from farm.core.commands import StopAttempt
+from farm.core.lifecycle import JobState
+from farm.signing_key import make_signing_key
+from farm.store.agent_keys import add_agent_key, remove_agent, rotate_agent_key
+from farm.store.engine import reading, writing
+from farm.store.schema import upgrade
+from farm.store.tables import Agent
+from farm.wire import make_app, publish_heartbeat, send_command
+from tests.e2e.live_farm import LiveFarm, wait_until
+
+TRAINING = {"FAKE_TRAINER": "steps_s:0.1"}
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[LiveFarm]:
+    """Two agents with keys."""
+    farm_key = make_signing_key(tmp_path / "signing.key")
+    names = ("agent-1", "agent-2")
+    farm = LiveFarm(
+        tmp_path,
+        server={"FARM_SIGNING_KEY_FILE": str(tmp_path / "signing.key")},
+        agents={
+            name: {"AGENT_KEY": key_text(derive_key(farm_key, name, 1)), **TRAINING}
+            for name in names
+        },
+    )
+    upgrade(farm.engine)
+    with writing(farm.engine) as session:
+        for name in names:
+            add_agent_key(session, name, now=now())
+    try:
+        farm.start(agent_count=2)
+        yield farm
+    finally:
+        farm.stop()
+
+
+def log_of(farm: LiveFarm, name: str) -> str:
+    return (farm.home / "logs" / f"{name}.log").read_text()
+
+
+def test_jobs_run_while_strangers_talk_and_a_key_is_replaced(farm: LiveFarm) -> None:
+    sweep_id = farm.submit(steps=30)
+    token = farm.wait_for_state(sweep_id, JobState.RUNNING).attempt_id
+    assert token is not None
+    # Somebody with access to the broker, who knows every name and number.
+    app = make_app(farm.redis.url, owner="stranger")
+    send_command(app, "agent-1", StopAttempt(token=token, reason="because I say so"))
+    publish_heartbeat(app, {"version": 6, "message": {"agent_id": "agent-2"}})
+    app.close()
+    with writing(farm.engine) as session:
+        rotate_agent_key(session, "agent-2", now=now(), grace=dt.timedelta(hours=1))
+    [job] = farm.wait_for_end(sweep_id)
+    assert job.state is JobState.SUCCEEDED, farm.story(sweep_id)
+    assert len(farm.attempts(job.id)) == 1, farm.story(sweep_id)
+    wait_until(lambda: "expected a signed message" in log_of(farm, "collector"), "a refusal")
+    assert "agent.stop_attempt: signature: expected a signed message" in log_of(farm, "agent-1")
+
+
+def test_a_removed_agent_is_cut_off_and_its_gang_is_free(farm: LiveFarm) -> None:
+    sweep_id = farm.submit(steps=600)
+    token = farm.wait_for_state(sweep_id, JobState.RUNNING).attempt_id
+    assert token is not None
+    with writing(farm.engine) as session:
+        remove_agent(session, "agent-2", now=now())
+
+    def is_free() -> bool:
+        with reading(farm.engine) as session:
+            return session.get_one(Agent, "agent-1").attempt_id is None
+
+    wait_until(is_free, "the other member of the gang is free", within_s=15)
+    wait_until(lambda: not farm.trainers_of("agent-2"), "the removed agent has ended its rank")
+    wait_until(lambda: "none, since none counts" in log_of(farm, "collector"), "a refusal")
+    [job] = farm.jobs(sweep_id)
+    assert job.state is JobState.WAITING

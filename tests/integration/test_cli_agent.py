@@ -1,0 +1,98 @@
+"""`farm agent`: what is printed, what never, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.core.agent_keys import derive_key, key_text
+from farm.signing_key import read_signing_key
+from tests.farm_command import FarmCommand
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "signing.key"
+    monkeypatch.setenv("FARM_SIGNING_KEY_FILE", str(file))
+    return file
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+def test_the_first_agent_makes_the_farms_key_and_each_prints_what_to_install(
+    farm: FarmCommand, key_file: Path
+) -> None:
+    printed = farm.text("agent", "add", "vm-1")
+    key = key_text(derive_key(read_signing_key(key_file), "vm-1", 1))
+    assert printed == f"AGENT_ID=vm-1\nAGENT_KEY={key}\n"
+    other = farm.json("agent", "add", "vm-2")
+    assert (other["agent"], other["number"]) == ("vm-2", 1)
+    assert other["key"] not in (key, None)
+
+
+def test_a_lost_farm_key_is_never_replaced_in_silence(farm: FarmCommand, key_file: Path) -> None:
+    farm.text("agent", "add", "vm-1")
+    key_file.unlink()
+    assert "No such file" in farm.refusal("agent", "add", "vm-2", status=2)
+    assert not key_file.exists()
+
+
+def test_without_a_file_for_the_farms_key_nobody_is_added(farm: FarmCommand) -> None:
+    said = farm.refusal("agent", "add", "vm-1", status=2)
+    assert said.startswith("farm: FARM_SIGNING_KEY_FILE: expected a file for")
+    assert farm.json("agent", "list") == []
+
+
+def test_a_rotation_prints_another_key_and_says_how_long_the_old_one_counts(
+    farm: FarmCommand, key_file: Path
+) -> None:
+    first = farm.json("agent", "add", "vm-1")["key"]
+    result = farm.run("agent", "rotate", "vm-1")
+    assert result.exit_code == 0
+    assert "AGENT_KEY=bfk_2_" in result.stdout
+    assert "the key that it has counts until" in result.stderr
+    assert first not in result.output
+    [listed] = farm.json("agent", "list")
+    assert (listed["number"], listed["state"]) == (2, "counts")
+    assert listed["previous_until"] is not None
+    farm.text("agent", "rotate", "vm-1", "--grace-hours", "0")
+    [listed] = farm.json("agent", "list")
+    assert (listed["number"], listed["previous_until"]) == (3, None)
+
+
+@pytest.mark.parametrize("process", ["scheduler", "collector"])
+def test_beyond_loopback_no_server_starts_without_the_farms_key(
+    farm: FarmCommand, monkeypatch: pytest.MonkeyPatch, process: str
+) -> None:
+    monkeypatch.setenv("FARM_BROKER_URL", "redis://:secret@192.0.2.1:6379/0")
+    said = farm.refusal("run", process, status=2)
+    assert said.startswith("farm: FARM_SIGNING_KEY_FILE: expected the file")
+    assert "`farm agent add NAME` makes it" in said
+    assert "secret" not in said
+
+
+def test_a_list_shows_no_key(farm: FarmCommand, key_file: Path) -> None:
+    assert "no agent has a key" in farm.text("agent", "list")
+    key = farm.json("agent", "add", "vm-1")["key"]
+    for shown in (farm.text("agent", "list"), farm.text("agent", "list", "--json")):
+        assert "vm-1" in shown
+        assert key not in shown
+        assert read_signing_key(key_file).hex() not in shown
+
+
+def test_a_removed_agent_is_listed_as_such_and_may_come_back_with_another_key(
+    farm: FarmCommand, key_file: Path
+) -> None:
+    first = farm.json("agent", "add", "vm-1")["key"]
+    assert "vm-1 is removed" in farm.text("agent", "remove", "vm-1")
+    assert [row["state"] for row in farm.json("agent", "list")] == ["removed"]
+    assert "has no key" in farm.refusal("agent", "rotate", "vm-1", status=1)
+    assert "has no key" in farm.refusal("agent", "remove", "vm-2", status=1)
+    again = farm.json("agent", "add", "vm-1")
+    assert again["number"] == 2
+    assert again["key"] != first

@@ -1,0 +1,156 @@
+"""Keys of agents on a real database: added, replaced, and gone with everything that they held."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import pytest
+import sqlalchemy as sa
+
+from farm.collector.intake import take_heartbeat, take_reports
+from farm.core.agent_keys import KeyRecord, derive_key
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.messages import seal
+from farm.core.reports import Report, ReportBatch
+from farm.core.signing import Direction, sign
+from farm.errors import InvalidSpec, NotFound
+from farm.keyring import Keyring
+from farm.store.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent
+from farm.wire import REPORTS_TASK
+from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
+
+HOUR = dt.timedelta(hours=1)
+LEASE = dt.timedelta(seconds=20)
+FARM_KEY = bytes(32)
+REPORT = Report(number=1, token=1, rank=0, kind="gossip", body={})
+
+
+def add(engine: sa.Engine, agent_id: str = "a") -> KeyRecord:
+    with writing(engine) as session:
+        return add_agent_key(session, agent_id, now=NOW)
+
+
+def records(engine: sa.Engine) -> dict[str, KeyRecord]:
+    with reading(engine) as session:
+        return key_records(session)
+
+
+def batch(sender: str, *, number: int, of: str = "a") -> dict[str, object]:
+    """An empty batch of `of`, signed by `sender` with that of its keys."""
+    plain = seal(ReportBatch(agent_id=of, generation="g", reports=(REPORT,)))
+    key = derive_key(FARM_KEY, sender, number)
+    return sign(plain, [key], agent_id=sender, direction=Direction.TO_SERVER, kind=REPORTS_TASK)
+
+
+def test_an_agent_has_one_key_at_a_time_and_another_only_by_rotation(engine: sa.Engine) -> None:
+    assert add(engine) == KeyRecord(agent_id="a", number=1)
+    with pytest.raises(InvalidSpec, match=r"^NAME: expected a new agent.*farm agent rotate"):
+        add(engine)
+    with writing(engine) as session:
+        rotate_agent_key(session, "a", now=NOW, grace=HOUR)
+    assert records(engine) == {"a": KeyRecord(agent_id="a", number=2, previous_until=NOW + HOUR)}
+    with writing(engine) as session:
+        rotate_agent_key(session, "a", now=NOW, grace=dt.timedelta())
+    assert records(engine) == {"a": KeyRecord(agent_id="a", number=3)}
+
+
+def test_no_key_from_before_a_removal_ever_counts_again(engine: sa.Engine) -> None:
+    add(engine)
+    add(engine, "b")
+    with writing(engine) as session:
+        rotate_agent_key(session, "a", now=NOW, grace=HOUR)
+        remove_agent(session, "a", now=NOW)
+    assert list(records(engine)) == ["b"]
+    with pytest.raises(NotFound, match="farm agent list"), writing(engine) as session:
+        rotate_agent_key(session, "a", now=NOW, grace=HOUR)
+    assert add(engine) == KeyRecord(agent_id="a", number=3)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "-a", "x" * 65])
+def test_what_names_no_queue_names_no_agent(engine: sa.Engine, name: str) -> None:
+    with pytest.raises(InvalidSpec, match="agent_id"):
+        add(engine, name)
+
+
+def test_who_was_never_there_cannot_be_removed(engine: sa.Engine) -> None:
+    with pytest.raises(NotFound), writing(engine) as session:
+        remove_agent(session, "nobody", now=NOW)
+
+
+def test_a_removed_agent_loses_its_lease_and_no_heartbeat_brings_it_back(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        job_id = add_job(session)
+        add_agent(session, "a", lease_boot_id="boot of a")
+        token = add_attempt(session, job_id, ["a"])
+        remove_agent(session, "a", now=NOW)
+    beat = Heartbeat(
+        agent_id="a",
+        boot_id="boot of a",
+        counter=1_000,
+        state=AgentState.BUSY,
+        serving_token=token,
+        highest_token=token,
+        agent_time_s=NOW.timestamp(),
+        echo=BeatEcho(server_time_s=NOW.timestamp(), elapsed_s=0.1),
+        facts=agent_facts(),
+    )
+    _, _, effect = take_heartbeat(engine, seal(beat), now=NOW, lease=LEASE)
+    assert effect.is_stale
+    with reading(engine) as session:
+        agent = session.get_one(Agent, "a")
+        assert agent.is_drained
+        assert agent.lease_expires_at == NOW
+    add(engine)
+    later = dataclasses.replace(beat, counter=1_001)
+    take_heartbeat(engine, seal(later), now=NOW, lease=LEASE)
+    with reading(engine) as session:
+        agent = session.get_one(Agent, "a")
+        assert not agent.is_drained
+        assert agent.lease_expires_at == NOW + LEASE
+
+
+def test_the_collector_takes_what_its_sender_has_signed_and_nothing_else(
+    engine: sa.Engine,
+) -> None:
+    add(engine)
+    add(engine, "b")
+    keyring = Keyring(engine, FARM_KEY)
+    plain = keyring.opened(REPORTS_TASK, batch("a", number=1))
+    assert take_reports(engine, plain, now=NOW)[0] == "a"
+    unsigned = seal(ReportBatch(agent_id="a", generation="g", reports=(REPORT,)))
+    with pytest.raises(InvalidSpec, match=r"signed message; `farm agent add NAME`.*got None"):
+        keyring.opened(REPORTS_TASK, unsigned)
+    with pytest.raises(InvalidSpec, match=r"^agent_id: expected 'b', who has signed, got 'a'"):
+        keyring.opened(REPORTS_TASK, batch("b", number=1, of="a"))
+    for refused in (batch("a", number=2), batch("stranger", number=1), {}, None, {"signed": ""}):
+        with pytest.raises(InvalidSpec):
+            keyring.opened(REPORTS_TASK, refused)
+
+
+def test_a_change_of_keys_counts_within_a_second(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("farm.keyring.time.monotonic", lambda: clock[0])
+    add(engine)
+    keyring = Keyring(engine, FARM_KEY)
+    keyring.opened(REPORTS_TASK, batch("a", number=1))
+    with writing(engine) as session:
+        rotate_agent_key(session, "a", now=dt.datetime.now(dt.UTC), grace=HOUR)
+    clock[0] += 1.1
+    for number in (1, 2):
+        keyring.opened(REPORTS_TASK, batch("a", number=number))
+    assert len(keyring.signed("a", "agent.confirm", seal(None))["signatures"]) == 2  # type: ignore[arg-type] # a table
+    with writing(engine) as session:
+        remove_agent(session, "a", now=NOW)
+    clock[0] += 1.1
+    for number in (1, 2):
+        with pytest.raises(InvalidSpec, match="none, since none counts"):
+            keyring.opened(REPORTS_TASK, batch("a", number=number))
+    with pytest.raises(NotFound, match="has no key that counts"):
+        keyring.signed("a", "agent.confirm", seal(None))

@@ -1,0 +1,96 @@
+"""Whatever a stranger puts into the broker: nothing is taken for signed, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from farm.core.agent_keys import derive_key
+from farm.core.signing import Direction, claimed_agent, sign, verified
+from farm.errors import InvalidSpec
+from farm.transport import own_message
+
+KEY = derive_key(bytes(32), "vm-1", 1)
+KINDS = ("farm.reports", "farm.heartbeat", "agent.go", "agent.start_rank")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+MESSAGES = st.dictionaries(st.text(max_size=8), JSON, max_size=5).map(
+    lambda message: json.loads(json.dumps(message).replace("NaN", "0").replace("Infinity", "1"))
+)
+# Shaped as ours are, with anything in each place.
+SHAPED = st.fixed_dictionaries(
+    {"version": st.just(6) | JSON, "agent_id": st.just("vm-1") | JSON, "signed": JSON | st.text()},
+    optional={
+        "signatures": JSON
+        | st.dictionaries(st.sampled_from(["1", "2", "", "x"]), st.text(max_size=70), max_size=6),
+        "message": JSON,
+    },
+)
+
+
+def accepted(envelope: object) -> bool:
+    for direction in Direction:
+        for kind in KINDS:
+            try:
+                verified(envelope, [KEY], agent_id="vm-1", direction=direction, kind=kind)
+            except InvalidSpec:
+                continue
+            else:
+                return True
+    return False
+
+
+@given(JSON | SHAPED)
+@example({"version": 6, "agent_id": "vm-1", "signed": "\ud800", "signatures": {"1": "\u00e9"}})
+@example({"version": 6, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": "0" * 64}})
+@example({"version": 6, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": None}})
+def test_nothing_that_was_not_signed_is_accepted(envelope: object) -> None:
+    claimed_agent(envelope)
+    assert not accepted(envelope)
+
+
+@given(MESSAGES, st.sampled_from(Direction), st.sampled_from(KINDS))
+def test_what_was_signed_comes_out_and_only_for_what_it_was_meant(
+    message: dict[str, object], direction: Direction, kind: str
+) -> None:
+    plain = {"version": 6, "message": message}
+    envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
+    for other_direction in Direction:
+        for other_kind in KINDS:
+            try:
+                found = verified(
+                    envelope, [KEY], agent_id="vm-1", direction=other_direction, kind=other_kind
+                )
+            except InvalidSpec:
+                assert (other_direction, other_kind) != (direction, kind)
+            else:
+                assert (other_direction, other_kind) == (direction, kind)
+                assert found == plain
+
+
+@given(MESSAGES, st.data())
+def test_a_signed_message_with_any_place_changed_is_refused(
+    message: dict[str, object], data: st.DataObject
+) -> None:
+    plain = {"version": 6, "message": message}
+    direction, kind = Direction.TO_SERVER, "farm.reports"
+    envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
+    place = data.draw(st.sampled_from(sorted(envelope)))
+    value = data.draw(JSON | st.text())
+    assume(value != envelope[place])
+    assert not accepted({**envelope, place: value})
+
+
+@given(st.binary(max_size=200) | st.text().map(str.encode))
+def test_any_bytes_in_the_queue_are_dropped_or_refused(raw: bytes) -> None:
+    try:
+        message = json.loads(raw)
+    except (ValueError, RecursionError):
+        return  # the transport drops it
+    own = own_message(message, queue="farm.reports")
+    assert own is None or not accepted(own.args[0])
