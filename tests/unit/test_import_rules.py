@@ -34,8 +34,10 @@ RULES: dict[str, set[str]] = {
     "farm.refusals": set(),
     "farm.config": {"farm.core", "farm.errors"},
     "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
-    "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire"},
-    "farm.broker_state": {"farm.broker_url", "farm.diagnosis", "farm.wire", "redis"},
+    "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire", "redis"},
+    "farm.broker_state": {
+        *("farm.broker_url", "farm.diagnosis", "farm.errors", "farm.wire", "redis"),
+    },
     "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
     "farm.figures": {"farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"},
     "farm.figures.sweep_reading": {
