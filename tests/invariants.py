@@ -149,6 +149,19 @@ def leased_agents_are_free(
     ]
 
 
+def who_serves_is_held(agents: Iterable[AgentValue], *, serving: Mapping[str, int]) -> list[str]:
+    """Who serves a rank is leased to its attempt, or unclean of it once that is over.
+
+    So nothing that its machine does for it is taken for the work of another.
+    """
+    return [
+        f"agent {agent.id} serves {serving[agent.id]}: leased to {agent.attempt_id}, unclean of"
+        f" {agent.unclean_token}"
+        for agent in agents
+        if agent.id in serving and serving[agent.id] not in (agent.attempt_id, agent.unclean_token)
+    ]
+
+
 def leases_follow_life(
     agents: Iterable[AgentValue], *, silent_s: Mapping[str, float], lease_s: float
 ) -> list[str]:

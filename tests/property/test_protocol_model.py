@@ -21,10 +21,14 @@ from farm.store.schema import upgrade
 from tests.protocol.ledger_server import LedgerServer
 from tests.protocol.paired_server import PairedServer
 from tests.protocol.planted import (
+    agent_says_too_early_that_it_is_clean,
     agents_take_any_token,
+    beats_without_echo_are_fresh,
     collector_takes_any_token,
     lease_is_never_freed,
+    server_takes_who_serves_for_clean,
     spool_forgets_on_publish,
+    stale_beats_are_fresh,
 )
 from tests.protocol.server import Server
 from tests.protocol.store_server import StoreServer
@@ -79,7 +83,7 @@ def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
         def new_server() -> Server:
             return PairedServer(StoreServer(engine), LedgerServer())
 
-    run(PairedStory, examples=EXAMPLES // 25)
+    run(PairedStory, examples=max(1, EXAMPLES // 12))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,10 @@ def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
         (collector_takes_any_token, "which was over, has changed"),
         (spool_forgets_on_publish, "lost: "),
         (lease_is_never_freed, "its lease ran out"),
+        (stale_beats_are_fresh, "has been silent for"),
+        (beats_without_echo_are_fresh, "has been silent for"),
+        (server_takes_who_serves_for_clean, "serves [0-9]+: leased to"),
+        (agent_says_too_early_that_it_is_clean, "serves [0-9]+: leased to"),
     ],
 )
 def test_a_planted_bug_is_found(

@@ -49,6 +49,7 @@ class SimulatedAgent:
         self.agent_id = agent_id
         self.is_frozen = False
         self.is_disk_full = False
+        self.is_machine_stuck = False  # what is asked of it waits; the agent goes on
         self.offset_s = 1000.0 * cpu
         self.skew_s = 0.0
         self.beat_s = 0.0  # when it made its last heartbeat
@@ -157,7 +158,8 @@ class SimulatedAgent:
 
     def work(self) -> bool:
         """Let the next thing happen on its machine, which goes on while the agent is frozen."""
-        has_worked = self._resources is not None and self._resources.work()
+        resources = None if self.is_machine_stuck else self._resources
+        has_worked = resources is not None and resources.work()
         self.turn()
         return has_worked
 

@@ -158,7 +158,7 @@ class ProtocolFarm:
         """Let no fault go on."""
         self.broker.is_away = False
         for agent in self.agents:
-            agent.is_frozen = agent.is_disk_full = False
+            agent.is_frozen = agent.is_disk_full = agent.is_machine_stuck = False
             agent.start()
             self.server.drain(agent.agent_id, is_drained=False)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+import farm.collector.intake
+import farm.core.admission
 import farm.core.rendezvous
+import farm.store.heartbeats
 import farm.store.reports
 import tests.protocol.ledger
 import worker_agent.supervisor
 from farm.core.admission import LeasedAttempt
-from farm.core.agents import AgentState
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.barriers import Limits
 from farm.core.commands import Confirm
 from farm.core.rendezvous import End
@@ -20,6 +23,7 @@ from farm.core.reports import ReportBatch
 from farm.core.views import AttemptView
 from worker_agent.delivery import Delivery
 from worker_agent.fencing import Admission
+from worker_agent.supervisor import Supervisor
 
 
 @contextmanager
@@ -64,6 +68,62 @@ def spool_forgets_on_publish() -> Iterator[None]:
         return batch
 
     with patch.object(Delivery, "next_batch", forgetful):
+        yield
+
+
+@contextmanager
+def stale_beats_are_fresh() -> Iterator[None]:
+    """The server forgets to ask how long a heartbeat has lain in the broker."""
+
+    def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
+        return None if echo is None else 0.0
+
+    with _everywhere("beat_age_s", beat_age_s):
+        yield
+
+
+@contextmanager
+def beats_without_echo_are_fresh() -> Iterator[None]:
+    """The server takes a heartbeat for fresh that proves nothing."""
+    age_s = farm.core.admission.beat_age_s
+
+    def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
+        return 0.0 if echo is None else age_s(echo, now_s=now_s)
+
+    with _everywhere("beat_age_s", beat_age_s):
+        yield
+
+
+@contextmanager
+def server_takes_who_serves_for_clean() -> Iterator[None]:
+    """The server forgets to ask whether an agent serves what it should be clean of."""
+
+    def is_clean(beat: Heartbeat, *, unclean_token: int) -> bool:
+        return beat.highest_token >= unclean_token
+
+    with _everywhere("is_clean", is_clean):
+        yield
+
+
+@contextmanager
+def agent_says_too_early_that_it_is_clean() -> Iterator[None]:
+    """An agent says that it serves nothing while what it served is being cleared away."""
+
+    def serving_token(self: Supervisor) -> int | None:
+        rank = self._rank
+        return None if rank is None or rank.is_ending else rank.token
+
+    with patch.object(Supervisor, "_serving_token", serving_token):
+        yield
+
+
+@contextmanager
+def _everywhere(name: str, planted: object) -> Iterator[None]:
+    """Plant it where heartbeats are judged: in the real server and in the ledger."""
+    with ExitStack() as stack:
+        for module in (farm.collector.intake, farm.store.heartbeats, tests.protocol.ledger):
+            if hasattr(module, name):
+                stack.enter_context(patch.object(module, name, planted))
         yield
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from farm.core.lifecycle import AttemptState, JobState
-from farm.core.trainer_lines import Failure, FailureKind
 from tests import invariants
 from tests.legal_changes import changes_are_legal
-from tests.protocol.agent import SimulatedAgent
+from tests.protocol.agent import HEARTBEAT_S, SimulatedAgent
 from tests.protocol.farm import MOMENT_S, ROUND_EVERY_S, ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
 from tests.protocol.server import LEASE_S, RULES, Server
+from tests.protocol.strikes import STRIKES, restart
 
 MOST_JOBS = 4
 # Agents repeat ever more rarely what nobody answers, and retries pause.
@@ -38,63 +38,6 @@ def temporary_folder() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
-
-
-def _raise(agent: SimulatedAgent) -> None:
-    if agent.resources is not None:
-        failure = Failure(kind=FailureKind.TRAINER_RAISED, message="a test asked for it")
-        agent.resources.fail(failure)
-
-
-def _kill_trainer(agent: SimulatedAgent) -> None:
-    if agent.resources is not None:
-        agent.resources.die()
-
-
-def _restart(agent: SimulatedAgent) -> None:
-    agent.die()
-    agent.start()
-
-
-def _wipe(agent: SimulatedAgent) -> None:
-    agent.wipe()
-    agent.start()
-
-
-def _freeze(agent: SimulatedAgent) -> None:
-    agent.is_frozen = agent.is_alive
-
-
-def _thaw(agent: SimulatedAgent) -> None:
-    agent.is_frozen = False
-
-
-def _fill_disk(agent: SimulatedAgent) -> None:
-    agent.is_disk_full = True
-
-
-def _free_disk(agent: SimulatedAgent) -> None:
-    agent.is_disk_full = False
-
-
-def _jump(agent: SimulatedAgent) -> None:
-    agent.skew_s = 3600.0 if agent.skew_s <= 0 else -3600.0
-
-
-STRIKES: dict[str, Callable[[SimulatedAgent], None]] = {
-    "agent dies": SimulatedAgent.die,
-    "agent starts": SimulatedAgent.start,
-    "agent restarts": _restart,
-    "agent restarts without its disk": _wipe,
-    "agent is stopped": _freeze,
-    "agent goes on": _thaw,
-    "courier dies": SimulatedAgent.kill_courier,
-    "trainer is killed": _kill_trainer,
-    "trainer raises": _raise,
-    "disk is full": _fill_disk,
-    "disk has room": _free_disk,
-    "calendar jumps": _jump,
-}
 
 
 class ProtocolStory(RuleBasedStateMachine):
@@ -180,6 +123,56 @@ class ProtocolStory(RuleBasedStateMachine):
     def strike(self, agent: int, what: str) -> None:
         STRIKES[what](self.farm.agents[agent])
 
+    @rule(
+        agent=_AGENTS,
+        is_reborn=st.booleans(),
+        is_leased=st.booleans(),
+        fate=st.sampled_from(["agent dies", "agent is stopped", "agent goes on"]),
+        seconds=st.sampled_from([3.0, 9.0, 13.0]),
+    )
+    def speak_unheard(
+        self, agent: int, is_reborn: bool, is_leased: bool, fate: str, seconds: float
+    ) -> None:
+        """An agent's heartbeats lie in the broker, and are taken when all has changed.
+
+        `is_reborn`: they are a new life's first. `is_leased`: there is work for it meanwhile, of
+        which it does not hear.
+        """
+        farm = self.farm
+        chosen = farm.agents[agent] if is_leased else self._leased(agent)
+        if is_reborn:
+            restart(chosen)
+        for _ in range(2):
+            farm.clock.now_s += HEARTBEAT_S
+            chosen.turn()
+        if is_leased:
+            if len(farm.job_ids) < MOST_JOBS:
+                farm.submit(rank_count=1)
+            farm.round(is_heard=False)
+        STRIKES[fate](chosen)
+        farm.clock.now_s += seconds
+        while farm.collect_heartbeat(0):
+            pass
+
+    @rule(agent=_AGENTS, count=st.integers(1, 8), is_loosened=st.booleans())
+    def end_slowly(self, agent: int, count: int, is_loosened: bool) -> None:
+        """A rank that nobody wants any more takes its time to be cleared away."""
+        farm = self.farm
+        chosen = self._leased(agent)
+        chosen.is_machine_stuck = True
+        jobs = {a.id: a.job_id for a in self._before.attempts}
+        if chosen.serving in jobs:
+            farm.server.cancel(jobs[chosen.serving], now=farm.now)
+        for _ in range(count):
+            farm.go_on()
+        chosen.is_machine_stuck = not is_loosened
+
+    def _leased(self, number: int) -> SimulatedAgent:
+        """Return one of the agents that were leased just now, or any if none was."""
+        names = {a.id for a in self._before.agents if a.attempt_id is not None}
+        leased = [a for a in self.farm.agents if a.agent_id in names] or self.farm.agents
+        return leased[number % len(leased)]
+
     @rule(queue=st.integers(0, 4), place=_PLACES, is_whole=st.booleans())
     def lose(self, queue: int, place: int, is_whole: bool) -> None:
         """Lose a message, or all of its queue: the reports', the heartbeats' or an agent's."""
@@ -222,6 +215,7 @@ class ProtocolStory(RuleBasedStateMachine):
             *changes_are_legal(self._before, store, asked_again=farm.asked_again),
             *invariants.services_are_fenced(farm.services()),
             *invariants.leased_agents_are_free(store.agents, serving=farm.serving()),
+            *invariants.who_serves_is_held(store.agents, serving=farm.serving()),
             *invariants.leases_follow_life(
                 store.agents, silent_s=farm.silent_s(store), lease_s=LEASE_S
             ),

@@ -15,6 +15,7 @@ from tests.invariants import (
     nothing_is_lost,
     services_are_fenced,
     store_violations,
+    who_serves_is_held,
 )
 from tests.legal_changes import changes_are_legal
 from tests.protocol_values import (
@@ -247,6 +248,16 @@ def test_a_leased_agent_serves_its_attempt_or_nothing_yet() -> None:
     assert leased_agents_are_free(FREE, serving={"a0": 6}) == []
     assert leased_agents_are_free(agents, serving={"a1": 6}) == [
         "agent a1 is leased to 7 while it serves 6"
+    ]
+
+
+def test_who_serves_is_leased_for_it_or_unclean_of_it() -> None:
+    unclean = (dataclasses.replace(FREE[0], unclean_token=6), FREE[1])
+    assert who_serves_is_held(AT_WORK.agents, serving={"a0": 7}) == []
+    assert who_serves_is_held(unclean, serving={"a0": 6}) == []
+    assert who_serves_is_held(FREE, serving={}) == []
+    assert who_serves_is_held(unclean, serving={"a1": 6}) == [
+        "agent a1 serves 6: leased to None, unclean of None"
     ]
 
 
