@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
@@ -215,6 +215,9 @@ def end_attempt(
         InvalidTransition: the attempt has ended already.
     """
     attempt, job = _attempt_and_job(session, token)
+    # Whoever stood still after it had read its clock knows of ranks that ended after its `now`.
+    rank_ended_at = session.scalar(select(func.max(Rank.ended_at)).where(Rank.attempt_id == token))
+    now = now if rank_ended_at is None else max(now, rank_ended_at)
     attempt.state, attempt.state_since, attempt.ended_at = move(attempt.state, state), now, now
     attempt.failure_kind = failure.kind.value if failure else None
     attempt.reason = failure.message if failure else None

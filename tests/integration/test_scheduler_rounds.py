@@ -418,6 +418,17 @@ def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: Gang) ->
         assert session.scalars(select(MeasurementRow)).all() == []
 
 
+def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by(
+    gang: Gang,
+) -> None:
+    token = gang.start()
+    gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
+    ended_at = gang.now
+    gang.round(after_s=-6.0)  # it was stopped after it had read its clock
+    assert gang.job().state is JobState.SUCCEEDED
+    assert gang.attempts()[0].ended_at == ended_at
+
+
 def test_a_job_in_its_retry_pause_is_not_placed(gang: Gang) -> None:
     with writing(gang.engine) as session:
         session.scalars(select(Job)).one().due_at = NOW + seconds(10)
