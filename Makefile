@@ -44,7 +44,7 @@ bench: $(VENV)/installed-dev
 chaos: $(VENV)/installed-dev
 	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
 	$(BIN)/pytest tests/chaos/trials.py
-	$(BIN)/python -m tests.chaos --faults 1000 --write docs/reliability.md
+	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

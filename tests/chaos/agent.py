@@ -1,8 +1,9 @@
 """A real agent on a machine of its own, as far as it can tell, for a farm that is one machine.
 
 Only what it is told of the machine is made up: the id that says whose cores its cores are, in
-CHAOS_MACHINE_ID, and the trainers, which are fakes forked from a fake template. A wrong clock is
-`tests/chaos/clock`; CHAOS_WIRE_VERSION makes it one of another version; CHAOS_PLANT plants a bug.
+CHAOS_MACHINE_ID, and the trainers, which are fakes forked from a fake template, unless CHAOS_TRAINS
+is there. A wrong clock is `tests/chaos/clock`; CHAOS_WIRE_VERSION makes it one of another version;
+CHAOS_PLANT plants a bug.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ TEMPLATE = Path(__file__).parents[1] / "fakes" / "template.py"
 
 def load(environ: Mapping[str, str], *, file: Path | None = None) -> AgentConfig:
     config = load_config(environ, file=file)
+    if "CHAOS_TRAINS" in environ:
+        return config
     return dataclasses.replace(config, template=(sys.executable, str(TEMPLATE)))
 
 

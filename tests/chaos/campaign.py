@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DBAPIError
 
@@ -16,12 +16,11 @@ from farm.errors import Unreachable
 from tests.chaos.checker import violations
 from tests.chaos.evidence import gather, read_network, undelivered
 from tests.chaos.farm import ChaosFarm
-from tests.chaos.faults.contract import Fault, Heal, Scope
+from tests.chaos.faults.contract import Fault, Scope
 from tests.chaos.glimpse import Glimpse, look
+from tests.chaos.outcome import Outcome, Strike
 from tests.chaos.schedule import Planned
 
-# Agents that jobs ask for at a time; the others are there for those that are tried again.
-DEMANDED_AGENTS = 4
 AT_ONCE = 3
 STUCK_S = 45.0
 DRAIN_LIMIT_S = 90.0
@@ -33,54 +32,8 @@ _RUNNING_SHARE = 0.7
 _WORLD_SIZES = (1, 2, 2, 2, 3)
 
 
-@dataclass(slots=True, kw_only=True)
-class Strike:
-    """One fault that has struck. Durations are since the strike; None until then.
-
-    `jobs`: each job that it strikes, to the attempt that was under way.
-    """
-
-    planned: Planned
-    agent: str
-    jobs: dict[int, int]
-    struck_s: float
-    heal: Heal
-    healed_s: float | None = None
-    healed_at: dt.datetime | None = None
-    jobs_after_s: float | None = None
-    serves_after_s: float | None = None
-    is_stuck: bool = False
-
-    @property
-    def fault(self) -> Fault:
-        return self.planned.fault
-
-    @property
-    def is_open(self) -> bool:
-        return self.jobs_after_s is None or self.serves_after_s is None
-
-    @property
-    def recovered_after_s(self) -> float | None:
-        """How long its jobs took, from where the fault's limit counts."""
-        if self.jobs_after_s is None:
-            return None
-        begun_s = self.planned.lasts_s if self.fault.counts_from_end else 0.0
-        return max(0.0, self.jobs_after_s - begun_s)
-
-    def __str__(self) -> str:
-        jobs = ", ".join(f"{j} (attempt {t})" for j, t in self.jobs.items()) or "no job"
-        return f"{self.planned} on {self.agent}, striking {jobs}"
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What a campaign has come to. `broken`: what contradicts a promise."""
-
-    strikes: list[Strike] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    lost_jobs: set[int] = field(default_factory=set)
-    doubled_jobs: set[int] = field(default_factory=set)
-    job_count: int = 0
+class Interrupted(Exception):
+    """The campaign was told to stop."""
 
 
 class Campaign:
@@ -89,12 +42,17 @@ class Campaign:
     def __init__(
         self,
         farm: ChaosFarm,
+        outcome: Outcome,
         *,
         say: Callable[[str], None],
         stuck_s: float = STUCK_S,
         drain_limit_s: float = DRAIN_LIMIT_S,
+        stopping: threading.Event | None = None,
     ) -> None:
-        """`stuck_s`: after its end a fault must be over; `drain_limit_s`: after a schedule, all."""
+        """`stuck_s`: after its end a fault must be over; `drain_limit_s`: after a schedule, all.
+
+        `outcome` is written as it goes.
+        """
         self._farm = farm
         self._say = say
         self._stuck_s = stuck_s
@@ -103,7 +61,8 @@ class Campaign:
         self._last_strike_s = 0.0
         self._waits_since_s: float | None = None
         self._sizes = random.Random(0)
-        self.outcome = Outcome()
+        self._stopping = stopping or threading.Event()
+        self.outcome = outcome
         self._network_before = read_network()
 
     def warm_up(self) -> None:
@@ -112,7 +71,7 @@ class Campaign:
         since = dt.datetime.min.replace(tzinfo=dt.UTC)
         while not self._everybody_is_free(since):
             assert time.monotonic() < deadline, "the farm has not begun"
-            time.sleep(_POLL_S)
+            self._pause(_POLL_S)
 
     def run(self, schedule: Sequence[Planned]) -> list[str]:
         """Let the faults strike, wait until all is over, and return what is broken."""
@@ -134,7 +93,11 @@ class Campaign:
                 if ahead:
                     self._feed(seen)
                     ahead = self._strike_next(ahead, seen)
-            time.sleep(_POLL_S)
+            self._pause(_POLL_S)
+
+    def _pause(self, for_s: float) -> None:
+        if self._stopping.wait(for_s):
+            raise Interrupted
 
     def _watched(self) -> set[int]:
         return {job for strike in self._open for job in strike.jobs}
@@ -142,8 +105,9 @@ class Campaign:
     def _feed(self, seen: Glimpse) -> None:
         """Keep some jobs there, and some agents free for those that are tried again."""
         demand = sum(job.rank_count for job in seen.jobs.values() if not job.is_over)
-        while demand < DEMANDED_AGENTS:
-            size = self._sizes.choice(_WORLD_SIZES)
+        most = self._farm.demanded_agents
+        while demand < most:
+            size = min(most, self._sizes.choice(_WORLD_SIZES))
             try:
                 self._farm.submit(world_size=size)
             except (DBAPIError, Unreachable):
@@ -280,10 +244,11 @@ class Campaign:
         while time.monotonic() < deadline:
             if self._everybody_is_free(since) and not undelivered(self._farm):
                 break
-            time.sleep(2 * _POLL_S)
+            self._pause(2 * _POLL_S)
         evidence = gather(self._farm)
         found = [*violations(evidence, network_before=self._network_before)]
         found += [f"stuck: {text}" for text in undelivered(self._farm)]
+        found = [text for text in found if text not in self.outcome.broken]
         self.outcome.broken += found
         for text in found:
             self._say(f"broken: {text}")

@@ -12,9 +12,10 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -29,20 +30,35 @@ from worker_agent.leftovers import find_marked
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT_COUNT = 6
-# A fifth of the default, and so is all that goes by it; a slow machine needs a longer one.
-LEASE_S = float(os.environ.get("FARM_CHAOS_LEASE_S", "4"))
+TRAINING_AGENT_COUNT = 4
+# Less than half of the default, and so is all that goes by it; a slow machine needs a longer one.
+LEASE_S = float(os.environ.get("FARM_CHAOS_LEASE_S", "8"))
 HEARTBEAT_S = LEASE_S / 4
 PROGRESS_TIMEOUT_S = LEASE_S
 TRAINING_S = 3.0
 _STEP_S = 0.05
 _STOP_LIMIT_S = 15.0
+# Alembic keeps what it migrates in globals.
+_MIGRATING = threading.Lock()
 
 
 class ChaosFarm:
     """Processes go by name: "scheduler", "collector", "web", "agent-1", ..., or a second of one."""
 
-    def __init__(self, home: Path, *, database_url: str, plant: str | None = None) -> None:
-        """`plant`: the bug that every process has; see `tests.chaos.planted`."""
+    def __init__(
+        self,
+        home: Path,
+        *,
+        database_url: str,
+        plant: str | None = None,
+        number: int = 0,
+        trains: bool = False,
+    ) -> None:
+        """`plant`: the bug that every process has; see `tests.chaos.planted`.
+
+        `number`: which of several farms at once this is; each has ports of its own.
+        `trains`: fewer agents, whose trainers are the real ones.
+        """
         self.home = home
         self.database_url = database_url
         self.engine = make_engine(database_url)
@@ -51,12 +67,20 @@ class ChaosFarm:
         self.web_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._plant = plant
+        self._number = number
+        self._trains = trains
+        self._agent_count = TRAINING_AGENT_COUNT if trains else AGENT_COUNT
         self._step_count = round(TRAINING_S / _STEP_S)
 
     @property
     def agents(self) -> tuple[str, ...]:
         """The agents that belong to the farm, whether they live or not."""
-        return tuple(f"agent-{number}" for number in range(1, AGENT_COUNT + 1))
+        return tuple(f"agent-{number}" for number in range(1, self._agent_count + 1))
+
+    @property
+    def demanded_agents(self) -> int:
+        """How many agents jobs ask for at a time; the others are for those that are tried again."""
+        return self._agent_count - 2
 
     def start(self) -> None:
         (self.home / "logs").mkdir()
@@ -77,8 +101,11 @@ class ChaosFarm:
             # Jobs are struck again and again, and each time it is a machine that fails.
             "FARM_MAX_ATTEMPTS": "100",
             "FARM_RETRY_WAIT_S": "0",
-            "FARM_PREPARE_TIMEOUT_S": "20",
-            "FARM_START_TIMEOUT_S": "20",
+            # How long a wide job waits for agents says nothing of how it recovered.
+            "FARM_RESERVE_AFTER_S": "1",
+            # A trainer that is stopped then is missed by nothing else. Real ones may start cold.
+            "FARM_PREPARE_TIMEOUT_S": "60" if self._trains else str(LEASE_S + 2),
+            "FARM_START_TIMEOUT_S": "60" if self._trains else str(LEASE_S + 2),
             "FARM_WEB_PORT": str(self.web_port),
             # All of it shares the agents' cores.
             "FARM_NOISE_POLICY": "flag",
@@ -98,15 +125,18 @@ class ChaosFarm:
             "AGENT_STATE_DIR": str(self.state_dir(name)),
             "AGENT_PORT_RANGE": "{}-{}".format(*self.ports_of(name)),
             "AGENT_CPUS": str(number % (os.cpu_count() or 1)),
-            "AGENT_TRAINER": f"{sys.executable} {REPOSITORY / 'tests/fakes/trainer.py'}",
             "AGENT_HEARTBEAT_S": str(HEARTBEAT_S),
             "AGENT_PROGRESS_TIMEOUT_S": str(PROGRESS_TIMEOUT_S),
             "FARM_LEASE_S": str(LEASE_S),
-            "FAKE_TRAINER": f"steps_s:{_STEP_S},talk",
             "CHAOS_MACHINE_ID": f"machine of {name}",
             "CHAOS_CLOCK_FILE": str(self.clock_file(name)),
             "PYTHONPATH": f"{Path(__file__).with_name('clock')}:{REPOSITORY}",
         }
+        if self._trains:
+            environment["CHAOS_TRAINS"] = "1"
+        else:
+            environment["AGENT_TRAINER"] = f"{sys.executable} {REPOSITORY}/tests/fakes/trainer.py"
+            environment["FAKE_TRAINER"] = f"steps_s:{_STEP_S},talk"
         if wire_version is not None:
             environment["CHAOS_WIRE_VERSION"] = str(wire_version)
         self.set_clock(name, wrong_by_s=0.0)
@@ -129,11 +159,14 @@ class ChaosFarm:
 
     def home_of(self, name: str) -> int:
         """Return an agent's number; those that do not belong to the farm come after."""
-        known = [*self.agents, *(f"{name}-twin" for name in self.agents), "old"]
-        return known.index(name)
+        return self._homes.index(name)
+
+    @property
+    def _homes(self) -> tuple[str, ...]:
+        return (*self.agents, *(f"{name}-twin" for name in self.agents), "old")
 
     def ports_of(self, name: str) -> tuple[int, int]:
-        first = 26000 + 40 * self.home_of(name)
+        first = 26000 + 40 * (len(self._homes) * self._number + self.home_of(name))
         return first, first + 39
 
     def is_running(self, name: str) -> bool:
@@ -150,7 +183,7 @@ class ChaosFarm:
         return next((p for p in self._children(name) if "worker_agent.courier" in _line(p)), None)
 
     def template_of(self, name: str) -> psutil.Process | None:
-        return next((p for p in self._children(name) if _leads_its_group(p, "template.py")), None)
+        return next((p for p in self._children(name) if _leads_its_group(p, "template")), None)
 
     def trainers_of(self, name: str) -> list[psutil.Process]:
         """Return an agent's trainers, whoever their parent is now."""
@@ -168,7 +201,7 @@ class ChaosFarm:
             "world_size": world_size,
             "global_batch_size": 32,
             "steps": self._step_count,
-            "time_limit_s": 30,
+            "time_limit_s": 120 if self._trains else 30,
         }
         with writing(self.engine) as session:
             planned = plan({"name": "campaign", "case": [case]})
@@ -217,11 +250,18 @@ class ChaosFarm:
 
 @contextmanager
 def chaos_farm(
-    home: Path, server: PostgresServer, *, plant: str | None = None
+    home: Path,
+    server: PostgresServer,
+    *,
+    plant: str | None = None,
+    number: int = 0,
+    trains: bool = False,
 ) -> Iterator[ChaosFarm]:
     """Run a farm on a database of its own for the length of a block."""
-    with server.database(is_migrated=True) as url:
-        farm = ChaosFarm(home, database_url=url, plant=plant)
+    with ExitStack() as stack:
+        with _MIGRATING:
+            url = stack.enter_context(server.database(is_migrated=True))
+        farm = ChaosFarm(home, database_url=url, plant=plant, number=number, trains=trains)
         try:
             farm.start()
             yield farm

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.machine import describe_machine
-from tests.chaos.campaign import Outcome, Strike
 from tests.chaos.farm import AGENT_COUNT, HEARTBEAT_S, LEASE_S
 from tests.chaos.faults import FAULTS
 from tests.chaos.faults.contract import Scope
+from tests.chaos.outcome import Outcome, Strike
 
 BEGIN_MARKER = "<!-- campaign: begin -->"
 END_MARKER = "<!-- campaign: end -->"

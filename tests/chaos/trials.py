@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import at_hand, run
-from tests.chaos.campaign import Outcome
 from tests.chaos.faults import FAULTS
+from tests.chaos.outcome import Outcome
 from tests.chaos.table import table
 
 # Each once; the long campaign has thirty of each.

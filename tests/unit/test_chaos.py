@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from farm.core.lifecycle import AttemptState, JobState
-from tests.chaos.campaign import Outcome, Strike
 from tests.chaos.checker import violations
 from tests.chaos.evidence import Evidence
 from tests.chaos.faults import FAULTS
 from tests.chaos.links import Commands, command, read_command
+from tests.chaos.outcome import Outcome, Strike, merged
 from tests.chaos.schedule import draw
 from tests.chaos.table import BEGIN_MARKER, END_MARKER, slow, table, write
 from tests.protocol_values import (
@@ -161,6 +161,16 @@ def test_the_table_has_a_line_for_each_fault_that_struck_and_one_for_all() -> No
     lines = table(outcome_of(1.5))
     assert lines[2].startswith("| trainer killed | 1 | 1 | 1 | 1 | 0 | 0 | 1.5 s |")
     assert [line.count("|") for line in lines] == [lines[0].count("|")] * 4
+
+
+def test_jobs_of_two_farms_are_not_taken_for_one_another() -> None:
+    first, second = outcome_of(1.5), outcome_of(1.5)
+    second.lost_jobs.clear()
+    second.broken.append("this")
+    whole = merged([first, second])
+    assert whole.broken == ["farm 1: this"]
+    assert whole.job_count == 2
+    assert table(whole)[-1].startswith("| all | 2 | 2 | 2 | 1 | 0 | 0 |")
 
 
 def test_what_took_longer_than_its_limit_is_told() -> None:
