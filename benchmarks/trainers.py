@@ -30,8 +30,9 @@ from farm.core.trainer_lines import (
 from farm.errors import FarmError
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.events import AgentEvent, TemplateGone
-from worker_agent.process import TrainerProcess, trainer_environment
+from worker_agent.process import TrainerProcess
 from worker_agent.template import TemplateProcess
+from worker_agent.trainer_environment import trainer_environment
 
 _LIMIT_S = 120.0
 

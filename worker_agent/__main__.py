@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         configure(config.log_level, json=config.log_as_json)
         privilege.withhold()
+        privilege.hide()
         if config.open_ports_reason is not None:
             logger.warning(
                 "ports of this agent's ranks are open to whoever reaches this machine: %s",

@@ -10,6 +10,7 @@ from farm.core.model_files import ANY, is_file_name
 from farm.core.settings import Setting, one_of, seconds, whole_number
 from farm.core.spec import NETWORK_NAME
 from farm.errors import InvalidSpec
+from worker_agent.trainer_environment import parse_names
 
 
 def parse_agent_id(text: str) -> str:
@@ -182,6 +183,13 @@ AGENT_SETTINGS = (
         default=None,
         meaning="command that trains, for tests; this Python's farm.trainers unless given",
         parse=parse_command,
+    ),
+    Setting(
+        name="AGENT_TRAINER_ENVIRONMENT",
+        default=None,
+        meaning="variables of this agent's environment that trainers get beside the usual ones, "
+        "such as MY_LIBRARY_HOME,LICENSE_FILE",
+        parse=parse_names,
     ),
     Setting(
         name="AGENT_WARM_TRAINERS",

@@ -38,6 +38,7 @@ class AgentConfig:
     labels: dict[str, str]
     state_dir: Path
     trainer: tuple[str, ...]
+    trainer_variables: frozenset[str] = frozenset()  # passed to trainers beside the usual
     template: tuple[str, ...] | None  # its command; None: every trainer starts cold
     heartbeat_s: float
     progress_timeout_s: float
@@ -111,6 +112,8 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
         state_dir=_state_dir(values),
         trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
+        trainer_variables=cast(frozenset[str] | None, values["AGENT_TRAINER_ENVIRONMENT"])
+        or frozenset(),
         template=(sys.executable, "-P", "-m", "farm.trainers.template", cores) if is_warm else None,
         heartbeat_s=heartbeat_s,
         progress_timeout_s=cast(float, values["AGENT_PROGRESS_TIMEOUT_S"]),

@@ -36,6 +36,7 @@ from farm.wire import (
     purge_queue,
     run_worker,
 )
+from worker_agent import privilege
 from worker_agent.signatures import Signatures
 
 logger = logging.getLogger("worker_agent.courier")  # __name__ is __main__ here
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--purge", action="store_true")
     options = parser.parse_args()
     die_with(options.parent)
+    privilege.hide()
     is_json = os.environ.get("FARM_LOG_FORMAT") == "json"
     configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
     stand_for(agent_id=options.agent_id)

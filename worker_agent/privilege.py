@@ -1,6 +1,7 @@
-"""CAP_NET_ADMIN, which an agent may be given to shape its network, and its trainers never need.
+"""What an agent may, or knows, and its trainers must not.
 
-systemd grants it as an ambient capability, which every child would inherit.
+CAP_NET_ADMIN is what an agent may be given to shape its network. systemd grants it as an ambient
+capability, which every child would inherit.
 """
 
 from __future__ import annotations
@@ -10,8 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 CAP_NET_ADMIN = 12
+_PR_SET_DUMPABLE = 4
 _PR_CAP_AMBIENT = 47
 _RAISE, _LOWER, _CLEAR_ALL = 2, 3, 4
+
+
+def hide() -> None:
+    """Let no other process of this user look into this one, whose environment has a password.
+
+    The kernel then lets root alone read /proc/PID/environ and trace it. A child that is another
+    program can be looked into again.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def withhold() -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from farm.core.codec import to_json
@@ -24,7 +24,6 @@ from farm.core.trainer_lines import (
 )
 from farm.errors import InvalidSpec, TrainerFailed
 from worker_agent.child import Child
-from worker_agent.leftovers import MARK
 from worker_agent.logs import TrainerLog
 from worker_agent.template import TemplateProcess
 
@@ -36,27 +35,6 @@ _NOT_STARTED = 127  # as a shell says it
 # The go line of a large gang is longer than a pipe's default of 64 KiB, and nothing must wait
 # for a trainer to read.
 _PIPE_BYTES = 1024 * 1024
-# A trainer gets what an ordinary program of this user would (proxies, libraries' settings), but
-# nothing of the farm's: the broker's URL carries a password. Nor a cluster left over in the
-# environment, which would contradict the one that go brings.
-_WITHHELD_PREFIXES = ("FARM_", "AGENT_", "CELERY_")
-_WITHHELD = ("TF_CONFIG",)
-_SECRET_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_URL", "_DSN")
-
-
-def trainer_environment(environ: Mapping[str, str], *, state_dir: Path) -> dict[str, str]:
-    """Choose what a trainer may know of the agent's environment, and mark it as this agent's."""
-    chosen = {
-        key: value
-        for key, value in environ.items()
-        if key == "FARM_DATA_DIR"
-        or not (
-            key in _WITHHELD
-            or key.startswith(_WITHHELD_PREFIXES)
-            or any(part in key.upper() for part in _SECRET_PARTS)
-        )
-    }
-    return {**chosen, MARK: str(state_dir), "PYTHONUNBUFFERED": "1"}
 
 
 class TrainerProcess:

@@ -35,9 +35,10 @@ from worker_agent.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.ports import PortRange, port_of
-from worker_agent.process import TrainerProcess, trainer_environment
+from worker_agent.process import TrainerProcess
 from worker_agent.sampler import Sampler, create_metrics
 from worker_agent.template import TemplateProcess
+from worker_agent.trainer_environment import trainer_environment
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ class RankResources:
             probe_port=port_of(probe),
             trainer_ports=tuple(port_of(held) for held in self._held),
         )
-        environment = trainer_environment(os.environ, state_dir=self._config.state_dir)
+        environment = trainer_environment(
+            os.environ, state_dir=self._config.state_dir, also=self._config.trainer_variables
+        )
         for index, role in enumerate(roles):
             trainer = self._start_trainer(index, role, environment)
             self._trainers.append(trainer)

@@ -8,8 +8,8 @@ import os
 from farm.core.spec import PYTORCH_NAMES
 from worker_agent.config import AgentConfig
 from worker_agent.events import Post, TemplateEvent, TemplateReady
-from worker_agent.process import trainer_environment
 from worker_agent.template import TemplateProcess
+from worker_agent.trainer_environment import trainer_environment
 
 logger = logging.getLogger(__name__)
 
@@ -113,4 +113,6 @@ class Warmth:
         self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
 
     def _environment(self) -> dict[str, str]:
-        return trainer_environment(os.environ, state_dir=self._config.state_dir)
+        return trainer_environment(
+            os.environ, state_dir=self._config.state_dir, also=self._config.trainer_variables
+        )

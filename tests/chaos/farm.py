@@ -136,6 +136,7 @@ class ChaosFarm:
             environment["CHAOS_TRAINS"] = "1"
         else:
             environment["AGENT_TRAINER"] = f"{sys.executable} {REPOSITORY}/tests/fakes/trainer.py"
+            environment["AGENT_TRAINER_ENVIRONMENT"] = "FAKE_TRAINER"
             environment["FAKE_TRAINER"] = f"steps_s:{_STEP_S},talk"
         if wire_version is not None:
             environment["CHAOS_WIRE_VERSION"] = str(wire_version)

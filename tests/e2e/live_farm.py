@@ -104,6 +104,7 @@ class LiveFarm:
             "AGENT_PORT_RANGE": f"{21000 + 100 * number}-{21099 + 100 * number}",
             "AGENT_CPUS": str(_core(number)),
             "AGENT_TRAINER": FAKE_TRAINER,
+            "AGENT_TRAINER_ENVIRONMENT": "FAKE_TRAINER",
             "AGENT_HEARTBEAT_S": "1",
             "FARM_LEASE_S": str(LEASE_S),
             **(trainer or {}),

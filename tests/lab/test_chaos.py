@@ -59,6 +59,7 @@ def farm(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for name in [name for name in os.environ if name.startswith(("FARM_", "AGENT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AGENT_TRAINER", FAKE_TRAINER)
+    monkeypatch.setenv("AGENT_TRAINER_ENVIRONMENT", "FAKE_TRAINER")
     monkeypatch.setenv("FAKE_TRAINER", "steps_s:1")  # long enough to be killed in
     settings = load_settings({"FARM_HOME": str(tmp_path), "FARM_WEB_PORT": str(free_port())})
     with (

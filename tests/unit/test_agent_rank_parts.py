@@ -21,7 +21,7 @@ from worker_agent.emulators.site import Site
 from worker_agent.hardware import parse_cpu_model
 from worker_agent.leftovers import MARK
 from worker_agent.ports import PortRange, port_of
-from worker_agent.process import trainer_environment
+from worker_agent.trainer_environment import parse_names, trainer_environment
 from worker_agent.translation import end_of, report_of
 
 # Ports of its own for each process of a parallel test run.
@@ -83,6 +83,10 @@ def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) 
         {
             "PATH": "/bin",
             "HTTPS_PROXY": "http://proxy",
+            "HTTP_PROXY": "http://user:secret@proxy",
+            "NCCL_DEBUG": "INFO",
+            "WHATEVER": "secret",
+            "LICENSE_KEY": "of the operator's choice",
             "FARM_DATA_DIR": "/data",
             "FARM_BROKER_URL": "redis://:secret@host",
             "FARM_API_TOKEN": "secret",
@@ -95,10 +99,13 @@ def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) 
             "TF_NUM_INTEROP_THREADS": "1",
         },
         state_dir=tmp_path,
+        also=["LICENSE_KEY"],
     )
     assert environment == {
         "PATH": "/bin",
         "HTTPS_PROXY": "http://proxy",
+        "NCCL_DEBUG": "INFO",
+        "LICENSE_KEY": "of the operator's choice",
         "FARM_DATA_DIR": "/data",
         "TF_NUM_INTEROP_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
@@ -182,3 +189,9 @@ def test_nobody_is_given_an_approximation_unasked() -> None:
 def test_the_cpu_model_is_the_kernels_name_or_missing() -> None:
     assert parse_cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n") == "Some CPU @ 3 GHz"
     assert parse_cpu_model("processor : 0\nBogoMIPS : 50\n") is None
+
+
+@pytest.mark.parametrize("text", ["FARM_BROKER_URL", "A,AGENT_ID", "1ST", "A B", "A=B"])
+def test_an_operator_cannot_hand_on_what_is_the_farms_own(text: str) -> None:
+    with pytest.raises(ValueError, match="names of variables"):
+        parse_names(text)

@@ -1,0 +1,66 @@
+"""What a trainer gets of its agent's environment: what is named here, and nothing else.
+
+Whatever a trainer knows, a peer of its gang may come to know too: TensorFlow's servers run what
+they are sent. The broker's URL carries a password, and what else an operator has set for the agent
+is none of a trainer's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from worker_agent.leftovers import MARK
+
+# To find programs, modules, certificates and data sets, and to write text as the agent would.
+PASSED = frozenset(
+    (
+        *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHASHSEED"),
+        *("PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE"),
+        *("TZ", "TMPDIR", "XDG_CACHE_HOME", "FARM_DATA_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy"),
+        *("https_proxy", "no_proxy"),
+    )
+)
+# Settings of the frameworks and of the libraries under them.
+PASSED_PREFIXES = (
+    *("LC_", "TF_", "XLA_", "KERAS_", "TORCH_", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_", "NCCL_"),
+    *("GLOO_", "GRPC_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_"),
+)
+# A cluster left over in the environment would contradict the one that go brings.
+_WITHHELD = frozenset({"TF_CONFIG"})
+# Not even of the libraries' own: a proxy's or an experiment tracker's.
+_SECRET_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_URL", "_DSN")
+_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
+_OWN_PREFIXES = ("FARM_", "AGENT_", "CELERY_")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def parse_names(text: str) -> frozenset[str]:
+    """Read "MY_LIBRARY_HOME,LICENSE_FILE": what trainers get beside the usual."""
+    names = frozenset(name for part in text.split(",") if (name := part.strip()))
+    if not all(_NAME.fullmatch(name) and not name.startswith(_OWN_PREFIXES) for name in names):
+        raise ValueError(f"names of variables, none of {', '.join(_OWN_PREFIXES)}")
+    return names
+
+
+def trainer_environment(
+    environ: Mapping[str, str], *, state_dir: Path, also: Collection[str] = ()
+) -> dict[str, str]:
+    """Choose what a trainer may know of the agent's environment, and mark it as this agent's.
+
+    `also`: what the agent's operator has named; it passes as it is.
+    """
+    chosen = {
+        name: value
+        for name, value in environ.items()
+        if name in also or (_is_passed(name) and not _WITH_PASSWORD.search(value))
+    }
+    return {**chosen, MARK: str(state_dir), "PYTHONUNBUFFERED": "1"}
+
+
+def _is_passed(name: str) -> bool:
+    if name in _WITHHELD or any(part in name.upper() for part in _SECRET_PARTS):
+        return False
+    return name in PASSED or name.startswith(PASSED_PREFIXES)
