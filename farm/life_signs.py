@@ -178,15 +178,9 @@ def _read_sign(client: Any, key: bytes) -> LifeSign | None:
 
     It has an end, and lies where its process would have put it: so there is one for each.
     """
-    from redis import ResponseError
-    from redis.exceptions import NoPermissionError
-
-    try:
-        text, left_ms = client.get(key), client.pttl(key)
-    except NoPermissionError:
-        raise
-    except ResponseError:
-        return None  # no text
+    if client.type(key) != b"string":
+        return None
+    text, left_ms = client.get(key), client.pttl(key)
     if text is None or not 0 < left_ms <= KEPT_S * 1000:
         return None
     try:

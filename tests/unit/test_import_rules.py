@@ -34,7 +34,7 @@ RULES: dict[str, set[str]] = {
     "farm.refusals": set(),
     "farm.config": {"farm.core", "farm.errors"},
     "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
-    "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire", "redis"},
+    "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire"},
     "farm.broker_state": {
         *("farm.broker_url", "farm.diagnosis", "farm.errors", "farm.wire", "redis"),
     },
