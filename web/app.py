@@ -14,8 +14,11 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 import farm
 from farm.config import Settings
 from farm.store.engine import make_engine
-from web import access, backend, errors, filters, plotly, shared_looks, timing
+from web import backend, errors, filters, timing
+from web.access import admission
 from web.api import RESOURCES, openapi
+from web.drawing import plotly
+from web.live import shared_looks
 from web.pages import PAGES
 from web.setup_words import configuration_words, network_words, setup_words
 
@@ -46,8 +49,8 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         # changes something needs the CSRF token, and is refused when it comes from elsewhere.
         SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=timedelta(hours=12),
-        MAX_CONTENT_LENGTH=access.MAX_BODY_BYTES,
-        MAX_FORM_MEMORY_SIZE=access.MAX_BODY_BYTES,
+        MAX_CONTENT_LENGTH=admission.MAX_BODY_BYTES,
+        MAX_FORM_MEMORY_SIZE=admission.MAX_BODY_BYTES,
         MAX_FORM_PARTS=20,
     )
     app.session_interface = _Sessions()
@@ -62,13 +65,13 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     errors.install(app)
     openapi.install(app)
     timing.install(app)
-    access.install(app)
+    admission.install(app)
     shared_looks.install(app)
     filters.install(app)
     for words in (setup_words, network_words, configuration_words):
         app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
-    app.add_template_global(access.csrf_token)
+    app.add_template_global(admission.csrf_token)
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)
@@ -84,7 +87,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def _of_every_page() -> dict[str, object]:
     return {
-        **access.shown_access(),
+        **admission.shown_access(),
         "now": backend.now(),
         "version": farm.__version__,
     }

@@ -25,13 +25,13 @@ from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
 from farm.wire import Wake
-from web.advice import AdviceCache
+from web.advice.kept_advice import AdviceCache
 from web.background import Background
-from web.changes import Changes, Kind, Look, Subject
-from web.drafts import Drafts, Sent
+from web.data.uploads import Uploads
 from web.kept import Kept
-from web.kept_sweeps import kept_reading
-from web.uploads import Uploads
+from web.live.changes import Changes, Kind, Look, Subject
+from web.new_sweep.drafts import Drafts, Sent
+from web.sweep.kept_sweeps import kept_reading
 
 _KEY = "benchfarm"
 _BUSY_S = 2.0  # how often a job that runs counts as changed

@@ -20,7 +20,7 @@ from farm.errors import (
     NotFound,
     Unreachable,
 )
-from web.scopes import SAFE_METHODS
+from web.access.scopes import SAFE_METHODS
 
 logger = logging.getLogger(__name__)
 

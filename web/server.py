@@ -23,8 +23,8 @@ from farm.recommend.prices import load_prices
 from farm.store.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
 from farm.store.schema import check_schema
+from web.access.callers import is_beyond_loopback
 from web.app import create_app
-from web.callers import is_beyond_loopback
 
 # Each stream of events holds a thread, 40 at most, and so does each client that waits; a proxy in
 # front takes the latter from us in production.

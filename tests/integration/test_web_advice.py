@@ -16,7 +16,7 @@ from farm.store.tables import Job
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.web_client import client_of, csrf_of
-from web.plotly import bundle
+from web.drawing.plotly import bundle
 
 EVIL = "<script>alert('x')</script>"
 

@@ -15,7 +15,7 @@ from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job
 from tests import factories
 from tests.web_client import TOKEN, Seeded, bearer, client_of, make_api_token, seed
-from web.changes import MAX_OF_ONE_VIEWER, MAX_WATCHERS
+from web.live.changes import MAX_OF_ONE_VIEWER, MAX_WATCHERS
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job
 from tests import factories
 from tests.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
-from web.live_looks import LIVE_HEADER
-from web.shared_looks import install
+from web.live.looks import LIVE_HEADER
+from web.live.shared_looks import install
 
 LIVE = {LIVE_HEADER: "1"}
 
@@ -54,7 +54,7 @@ def test_a_look_is_the_page_itself(client: FlaskClient, pages: list[str]) -> Non
 def test_one_look_serves_all_who_ask_within_a_second(
     client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.shared_looks.LIFE_S", 60.0)
+    monkeypatch.setattr("web.live.shared_looks.LIFE_S", 60.0)
     install(client.application)
     other = client.application.test_client()
     made: list[str | None] = []
@@ -90,7 +90,7 @@ def test_viewers_share_looks_and_have_forms_of_their_own(
 def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
     engine: sa.Engine, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.progress._LEAST_PACE_GOOD_S", 60.0)
+    monkeypatch.setattr("web.farm.progress._LEAST_PACE_GOOD_S", 60.0)
     with writing(engine) as session:
         factories.add_job(session)
     read: list[object] = []
@@ -103,8 +103,8 @@ def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
         read.append("latest")
         return ()
 
-    monkeypatch.setattr("web.progress.paces", note_paces)
-    monkeypatch.setattr("web.progress.latest_paces", note_latest)
+    monkeypatch.setattr("web.farm.progress.paces", note_paces)
+    monkeypatch.setattr("web.farm.progress.latest_paces", note_latest)
     client.get("/")
     count = len(read)
     assert count > 0
@@ -154,7 +154,7 @@ def test_what_is_not_there_is_not_found(client: FlaskClient, seeded: Seeded) -> 
 def test_looks_ask_once_whether_the_farm_is_open(
     engine: sa.Engine, client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.callers.LIFE_S", 60.0)
+    monkeypatch.setattr("web.access.callers.LIFE_S", 60.0)
     path = f"/jobs/{seeded.waiting}"
     _look(client, path)
     token = make_api_token(engine, "first")

@@ -19,8 +19,8 @@ from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.test_web_sweep_page import add_measured, grid, page_of
 from tests.web_client import client_of
-from web import paper
-from web.svg_file import POLICY
+from web.drawing import paper
+from web.drawing.svg_file import POLICY
 
 
 @pytest.fixture

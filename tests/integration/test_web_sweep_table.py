@@ -17,9 +17,9 @@ from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.integration.test_web_sweep_page import add_measured, grid
 from tests.web_client import web_settings
-from web.advice import Advice, AdviceCache
+from web.advice.kept_advice import Advice, AdviceCache
 from web.kept import Kept
-from web.kept_sweeps import kept_reading
+from web.sweep.kept_sweeps import kept_reading
 
 PRICES = load_prices()
 LATER = factories.NOW + factories.seconds(600)

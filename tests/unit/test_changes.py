@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import pytest
 
 from farm.errors import Unreachable
-from web.changes import Changes, Kind, Subject, TooManyWatchers
+from web.live.changes import Changes, Kind, Subject, TooManyWatchers
 
 ONE, OTHER = Subject(Kind.SWEEP, 1), Subject(Kind.JOB, 1)
 PATIENCE_S = 10.0

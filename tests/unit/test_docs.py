@@ -28,7 +28,7 @@ from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
 from tests.command_line import accepts
 from web.api import RESOURCES
-from web.farm_metrics import METRICS
+from web.farm.metrics import METRICS
 from worker_agent.agent_settings import AGENT_SETTINGS
 
 ROOT = Path(__file__).parents[2]

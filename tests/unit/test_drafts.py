@@ -7,8 +7,8 @@ import pytest
 from farm.errors import Unreachable
 from farm.submission import Submitted, plan
 from tests.web_client import SWEEP
-from web.drafts import Draft, Drafts, Sent, form_key
-from web.sweep_preview import summarise
+from web.new_sweep.drafts import Draft, Drafts, Sent, form_key
+from web.new_sweep.preview import summarise
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 SUMMARY = summarise(plan(SWEEP))

@@ -60,7 +60,7 @@ READERS = {
     "farm.store.jobs",
     "farm.recommend.answering.candidates",
     "farm.recommend.plans.grid",
-    "web.farm_metrics",
+    "web.farm.metrics",
 }
 
 

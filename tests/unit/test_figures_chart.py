@@ -10,8 +10,8 @@ import pytest
 
 from farm.figures.chart import Axis, Figure, Mark, Series, ends, ticks
 from farm.figures.display import count, duration
-from web.figure_svg import draw, drawn
-from web.plotly_figure import to_plotly
+from web.drawing.figure_svg import draw, drawn
+from web.drawing.plotly_figure import to_plotly
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = Axis(title="World size", write=count, is_counted=True)

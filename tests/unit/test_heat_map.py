@@ -13,7 +13,7 @@ from farm.figures.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat
 from farm.figures.sweep_choice import read_choice
 from farm.figures.sweep_table import CellState, SweepTable
 from tests.sweep_cells import cell, table
-from web.heat_map_drawing import draw_map, to_plotly
+from web.drawing.heat_map import draw_map, to_plotly
 
 SVG = "{http://www.w3.org/2000/svg}"
 

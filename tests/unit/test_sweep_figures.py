@@ -17,7 +17,7 @@ from farm.figures.sweep_choice import in_order, read_choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
 from tests.sweep_cells import cell, table
-from web.svg_file import POLICY, STYLE, figure_file, map_file
+from web.drawing.svg_file import POLICY, STYLE, figure_file, map_file
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,7 @@ from farm.core.toml_text import key_text, value_text
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 from farm.submission import plan
-from web.sweep_form import (
+from web.new_sweep.form import (
     LISTS,
     MAX_CHARACTERS,
     TICKED,

@@ -5,7 +5,7 @@ import pytest
 
 from farm.core.views import LiveAgent
 from farm.submission import plan
-from web.sweep_preview import Summary, summarise, unserved, widest_gang
+from web.new_sweep.preview import Summary, summarise, unserved, widest_gang
 
 CASE: dict[str, Any] = {
     "model": "mlp",

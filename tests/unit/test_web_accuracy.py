@@ -8,7 +8,7 @@ import pytest
 
 from farm.core.learning_curves import LearningCurve
 from farm.store.trained_cells import TrainedCell
-from web.accuracy import accuracy_figure
+from web.sweep.accuracy import accuracy_figure
 
 
 def _cell(accuracy_ratio: float, **changes: Any) -> TrainedCell:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from farm.recommend.contracts import Option, Recommendation
-from web.answer_figures import MOST_WAYS, cost_of, figures_of, time_of, way_names
+from web.advice.answer_figures import MOST_WAYS, cost_of, figures_of, time_of, way_names
 
 OPTION = Option(
     strategy="mwms_ring",

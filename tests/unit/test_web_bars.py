@@ -3,9 +3,9 @@ from typing import Any
 
 from farm.figures.bars import Bars, BarSeries
 from farm.figures.chart import Axis, Mark
-from web.bars_svg import bars_to_plotly, draw_bars
-from web.figure_svg import drawn
-from web.svg_file import figure_file
+from web.drawing.bars_svg import bars_to_plotly, draw_bars
+from web.drawing.figure_svg import drawn
+from web.drawing.svg_file import figure_file
 
 
 def mark(place: int, y: float, *, low: float | None = None, high: float | None = None) -> Mark:

@@ -6,7 +6,7 @@ import dataclasses
 
 from farm.core.precision import Precision
 from tests.sweep_cells import cell, table
-from web.comparison import by_difference, compare
+from web.sweep.comparison import by_difference, compare
 
 
 def test_equal_configurations_are_paired_whatever_their_length() -> None:

@@ -9,9 +9,9 @@ import pytest
 from farm.figures.chart import Figure, ticks
 from farm.store.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
-from web.farm_figures import drift_figure, latest_drift, throughput_figure
-from web.figure_svg import draw
-from web.plotly_figure import to_plotly
+from web.drawing.figure_svg import draw
+from web.drawing.plotly_figure import to_plotly
+from web.farm.figures import drift_figure, latest_drift, throughput_figure
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

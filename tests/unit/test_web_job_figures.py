@@ -24,8 +24,8 @@ from farm.figures.step_points import StepPoint
 from farm.figures.timelines import Line, Quantity, Shade, Timeline, second_ticks
 from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
 from farm.store.step_ranges import StepSeries
-from web.timeline_json import to_json
-from web.timeline_svg import draw, drawn
+from web.drawing.timeline_json import to_json
+from web.drawing.timeline_svg import draw, drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHARE = Quantity(title="CPU", top=1.0)

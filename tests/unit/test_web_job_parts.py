@@ -16,12 +16,12 @@ from farm.store.neighbours import Neighbour
 from farm.store.stories import Story
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests.factories import NOW, job_spec, seconds
-from web.histogram_drawing import draw as draw_histogram
-from web.job_comparison import compare
-from web.job_network import Verdict, network_of
-from web.job_ranks import RankCard, card, chosen_ranks, written
-from web.job_shares import shares
-from web.job_story import told
+from web.drawing.histogram import draw as draw_histogram
+from web.job.comparison import compare
+from web.job.network import Verdict, network_of
+from web.job.ranks import RankCard, card, chosen_ranks, written
+from web.job.shares import shares
+from web.job.story import told
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
 

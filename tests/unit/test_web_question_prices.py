@@ -11,7 +11,7 @@ from werkzeug.datastructures import MultiDict
 from farm.errors import InvalidSpec
 from farm.recommend.prices import Price, Prices
 from farm.store.known_axes import KnownAxes
-from web.question_prices import PRICES, by_type, folded, price_fields
+from web.advice.prices import PRICES, by_type, folded, price_fields
 
 AXES = KnownAxes(
     workloads=(),

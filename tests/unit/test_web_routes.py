@@ -12,11 +12,11 @@ from werkzeug.routing import Rule
 
 from farm.core.api_tokens import Scope
 from tests.web_client import web_settings
-from web.access import own_address
+from web.access.admission import own_address
+from web.access.callers import is_beyond_loopback
+from web.access.limits import SIGN_IN, address_key
+from web.access.scopes import SAFE_METHODS
 from web.app import create_app
-from web.callers import is_beyond_loopback
-from web.limits import SIGN_IN, address_key
-from web.scopes import SAFE_METHODS
 
 OPEN_TO_EVERYBODY = {
     "/health/live",

@@ -10,11 +10,11 @@ from farm.core.api_tokens import Scope
 from farm.store.agents import list_agents, set_drained
 from farm.store.dashboard import served_ranks
 from web import parameters, params
+from web.access.scopes import needs
 from web.api import answers, bodies, shapes
 from web.api.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.parameters import LIMIT
-from web.scopes import needs
 
 bp = APIBlueprint("api_agents", __name__, url_prefix="/api/v1", tag="Agents")
 

@@ -15,7 +15,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
 from web import params
-from web.access import CONTENT_POLICY
+from web.access.admission import CONTENT_POLICY
 
 bp = Blueprint("api_docs", __name__, url_prefix="/api/v1/docs")
 

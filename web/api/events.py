@@ -16,11 +16,11 @@ from farm.errors import InvalidSpec
 from farm.store.stamps import check_there
 from farm.store.tables import Job, Sweep
 from web import parameters
+from web.access.limits import viewer
 from web.api.description import described
 from web.backend import backend, read_session
-from web.changes import Kind, Subject, TooManyWatchers, Watcher
 from web.errors import Refused
-from web.limits import viewer
+from web.live.changes import Kind, Subject, TooManyWatchers, Watcher
 from web.parameters import Given
 
 bp = APIBlueprint("api_events", __name__, url_prefix="/api/v1", tag="Events")

@@ -11,9 +11,9 @@ from flask.typing import ResponseReturnValue
 from farm.errors import FarmError, Unreachable
 from farm.store.schema import check_schema
 from farm.wire import check_broker
+from web.access.scopes import for_everybody
 from web.backend import backend
 from web.errors import problem
-from web.scopes import for_everybody
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from farm.store.logs import log_stretch
 from web import etags, parameters, params
 from web.api import answers
 from web.api.description import described
-from web.attempts import ATTEMPT, RANK
 from web.backend import read_session
+from web.job.attempts import ATTEMPT, RANK
 
 bp = APIBlueprint("api_logs", __name__, url_prefix="/api/v1", tag="Jobs")
 

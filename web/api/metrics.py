@@ -8,7 +8,7 @@ from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
 from web.backend import backend, now, read_session
-from web.farm_metrics import METRICS, look_at_broker, look_at_store
+from web.farm.metrics import METRICS, look_at_broker, look_at_store
 
 bp = Blueprint("metrics", __name__)
 

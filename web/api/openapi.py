@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from farm.core.api_tokens import Scope
 from web import etags, params
+from web.access.scopes import scope_of
 from web.api.answers import OpenApi, Problem
 from web.api.description import (
     JSON,
@@ -27,7 +28,6 @@ from web.api.description import (
     description_of,
 )
 from web.parameters import ID_SCHEMA
-from web.scopes import scope_of
 
 bp = APIBlueprint("api_document", __name__, url_prefix="/api/v1", tag="This document")
 

@@ -22,15 +22,15 @@ from farm.core.sweep import DEFAULT_STEPS, MAX_SEED
 from farm.errors import InvalidSpec
 from farm.recommend.service import FARM
 from web import parameters
+from web.access.scopes import costly
+from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
+from web.advice.prices import PRICES
+from web.advice.questions import LARGEST, read_prices
 from web.api import advice_answers
 from web.api.description import described
 from web.backend import backend
 from web.errors import Refused
 from web.parameters import Given
-from web.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
-from web.question_prices import PRICES
-from web.questions import LARGEST, read_prices
-from web.scopes import costly
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Task

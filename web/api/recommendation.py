@@ -11,10 +11,10 @@ from flask.typing import ResponseReturnValue
 from farm.recommend.contracts import Recommendation
 from farm.recommend.service import recommend
 from web import parameters
+from web.access.scopes import costly
+from web.advice.questions import QUERY, read_objective, read_prices, read_question
 from web.api.description import described
 from web.backend import backend, read_session
-from web.questions import QUERY, read_objective, read_prices, read_question
-from web.scopes import costly
 
 bp = APIBlueprint("api_recommendation", __name__, url_prefix="/api/v1", tag="Advice")
 

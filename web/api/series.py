@@ -22,8 +22,8 @@ from farm.store.step_ranges import step_series
 from web import etags, parameters, params
 from web.api import answers
 from web.api.description import described
-from web.attempts import ATTEMPT
 from web.backend import backend, read_session
+from web.job.attempts import ATTEMPT
 
 bp = APIBlueprint("api_series", __name__, url_prefix="/api/v1", tag="Jobs")
 

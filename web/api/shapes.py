@@ -12,8 +12,8 @@ from farm.store.jobs import AttemptDetail, JobDetail
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
-from web.agent_status import agent_status, is_live
 from web.api import answers, sweep_answers
+from web.farm.agent_status import agent_status, is_live
 
 _Item = TypeVar("_Item", bound=Mapping[str, object])
 

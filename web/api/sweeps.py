@@ -18,14 +18,14 @@ from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
 from web import etags, parameters, params
+from web.access.callers import caller
+from web.access.scopes import costly, needs
 from web.api import advice_answers, bodies, shapes, sweep_answers
 from web.api.description import Body, described
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
-from web.callers import caller
-from web.fitting import for_live_agents
+from web.farm.progress import sweep_remaining_s
+from web.new_sweep.fitting import for_live_agents
 from web.parameters import CURSOR, LIMIT
-from web.progress import sweep_remaining_s
-from web.scopes import costly, needs
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 

@@ -9,11 +9,11 @@ from werkzeug.datastructures import MultiDict
 from farm.store.sweeps import find_sweep, sweep_summary
 from farm.store.trained_cells import trained_cells
 from web import parameters, params
-from web.accuracy import accuracy_figure, accurate_cells
+from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.figure_svg import drawn
-from web.plotly import page_with_charts
-from web.scopes import costly
+from web.drawing.figure_svg import drawn
+from web.drawing.plotly import page_with_charts
+from web.sweep.accuracy import accuracy_figure, accurate_cells
 
 bp = Blueprint("accuracy", __name__)
 

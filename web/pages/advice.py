@@ -22,14 +22,10 @@ from farm.recommend.service import FARM, recommend, settle
 from farm.store.known_axes import known_axes, origin_names
 from farm.store.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
-from web.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
-from web.backend import backend, read_session
-from web.errors import status_of
-from web.figure_svg import Drawn, drawn
-from web.parameters import read_from
-from web.plotly import page_with_charts
-from web.question_prices import price_fields
-from web.questions import (
+from web.access.scopes import costly
+from web.advice.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
+from web.advice.prices import price_fields
+from web.advice.questions import (
     QUERY,
     given_question,
     is_as_given,
@@ -37,7 +33,11 @@ from web.questions import (
     read_prices,
     read_question,
 )
-from web.scopes import costly
+from web.backend import backend, read_session
+from web.drawing.figure_svg import Drawn, drawn
+from web.drawing.plotly import page_with_charts
+from web.errors import status_of
+from web.parameters import read_from
 
 bp = Blueprint("advice", __name__)
 

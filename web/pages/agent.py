@@ -21,14 +21,14 @@ from farm.store.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
 from farm.store.tables import SpoolPosition
 from web import params
-from web.access import own_address
-from web.agent_status import AgentCard, agent_status
+from web.access.admission import own_address
+from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.farm_figures import drift_figure, latest_drift
-from web.figure_svg import drawn
-from web.plotly import page_with_charts
-from web.scopes import needs
-from web.shared_looks import shared
+from web.drawing.figure_svg import drawn
+from web.drawing.plotly import page_with_charts
+from web.farm.agent_status import AgentCard, agent_status
+from web.farm.figures import drift_figure, latest_drift
+from web.live.shared_looks import shared
 
 bp = Blueprint("agent", __name__)
 

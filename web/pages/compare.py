@@ -11,10 +11,10 @@ from farm.errors import InvalidSpec
 from farm.figures.sweep_table import SweepTable
 from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import params
+from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
-from web.comparison import CHANCE_RATIO, by_difference
-from web.kept_sweeps import kept_comparison
-from web.scopes import costly
+from web.sweep.comparison import CHANCE_RATIO, by_difference
+from web.sweep.kept_sweeps import kept_comparison
 
 bp = Blueprint("compare", __name__)
 

@@ -25,12 +25,12 @@ from farm.store.dashboard import (
 from farm.store.sweeps import list_sweeps
 from farm.store.tables import Job
 from web import params
-from web.agent_status import AgentCard, agent_status
 from web.backend import backend, now, read_session
-from web.farm_figures import throughput_figure
-from web.figure_svg import drawn
-from web.progress import loads_of, outlook, sweep_cards, waiting_reasons
-from web.shared_looks import shared
+from web.drawing.figure_svg import drawn
+from web.farm.agent_status import AgentCard, agent_status
+from web.farm.figures import throughput_figure
+from web.farm.progress import loads_of, outlook, sweep_cards, waiting_reasons
+from web.live.shared_looks import shared
 
 bp = Blueprint("dashboard", __name__)
 

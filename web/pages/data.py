@@ -20,9 +20,9 @@ from farm.store.known_axes import hardware_of, known_axes
 from farm.store.measurements import find_measurement
 from farm.store.result_tables import MeasurementRow
 from web import params
+from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
-from web.scopes import needs
-from web.suspicions import suspects
+from web.data.suspicions import suspects
 
 bp = Blueprint("data", __name__)
 

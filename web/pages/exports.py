@@ -18,11 +18,11 @@ from farm.figures.heat_map import HeatMap
 from farm.figures.sweep_choice import QUERY, read_choice
 from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
+from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
-from web.exports import chart_of, drawing, measurements_file
-from web.paper import can_draw, png_file
-from web.scopes import costly
-from web.svg_file import POLICY
+from web.drawing.paper import can_draw, png_file
+from web.drawing.svg_file import POLICY
+from web.sweep.exports import chart_of, drawing, measurements_file
 
 bp = Blueprint("exports", __name__)
 

@@ -17,15 +17,18 @@ from farm.figures.job_figures import CHART_KEYS
 from farm.figures.role_figures import ROLE_CHART_KEYS
 from farm.store.jobs import AttemptDetail, request_cancel_job, retry_job
 from farm.store.stories import Story, job_story
-from web import job_story as stories
 from web import parameters, params
-from web.attempts import ATTEMPT
+from web.access.callers import caller
+from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.callers import caller
-from web.job_exchange import rank_exchanges, staleness_bars
-from web.job_ranks import written
-from web.job_shares import MEANINGS
-from web.job_view import (
+from web.drawing.plotly import page_with_charts
+from web.farm.progress import waiting_reason
+from web.job import story as stories
+from web.job.attempts import ATTEMPT
+from web.job.exchange import rank_exchanges, staleness_bars
+from web.job.ranks import written
+from web.job.shares import MEANINGS
+from web.job.view import (
     Asked,
     ShownAttempt,
     comparison,
@@ -34,12 +37,9 @@ from web.job_view import (
     shown_attempt,
     spec_of,
 )
+from web.live.shared_looks import shared
 from web.pages import logs
 from web.pages.logs import ShownLogs
-from web.plotly import page_with_charts
-from web.progress import waiting_reason
-from web.scopes import needs
-from web.shared_looks import shared
 
 bp = Blueprint("job", __name__)
 

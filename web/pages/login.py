@@ -8,10 +8,10 @@ from http import HTTPStatus
 from flask import Blueprint, redirect, render_template, request, session, url_for
 from flask.typing import ResponseReturnValue
 
-from web.access import own_address
-from web.callers import caller, sign_in
-from web.limits import note_failure
-from web.scopes import for_everybody
+from web.access.admission import own_address
+from web.access.callers import caller, sign_in
+from web.access.limits import note_failure
+from web.access.scopes import for_everybody
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from farm.store.jobs import AttemptDetail, job_detail
 from farm.store.logs import LogEnd, LogStretch, log_ends, log_stretch
 from farm.store.tables import Rank
 from web import parameters, params
-from web.attempts import ATTEMPT, RANK
 from web.backend import backend, read_session
+from web.job.attempts import ATTEMPT, RANK
 
 bp = Blueprint("logs", __name__)
 

@@ -30,14 +30,15 @@ from farm.store.engine import reading
 from farm.store.imports import origin_names
 from farm.store.sweeps import find_sweep, sweep_summary
 from farm.submission import Plan, Submitted, plan, submit
-from web import params, sweep_form
+from web import params
+from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.drafts import Draft, form_key
 from web.errors import Refused, status_of
-from web.fitting import for_live_agents
-from web.scopes import costly, needs
-from web.sweep_form import Fields
-from web.sweep_preview import summarise, unserved, widest_gang
+from web.new_sweep import form as sweep_form
+from web.new_sweep.drafts import Draft, form_key
+from web.new_sweep.fitting import for_live_agents
+from web.new_sweep.form import Fields
+from web.new_sweep.preview import summarise, unserved, widest_gang
 
 bp = Blueprint("new_sweep", __name__)
 
@@ -62,7 +63,7 @@ world_size = 2
 global_batch_size = [64, 256]
 """
 
-# Every form that posts here has one; see `web.drafts.Sent`.
+# Every form that posts here has one; see `web.new_sweep.drafts.Sent`.
 bp.add_app_template_global(form_key)
 
 

@@ -12,11 +12,11 @@ from farm.core.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.service import FARM, settle
+from web.access.scopes import costly
+from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
+from web.advice.questions import QUERY, given_question, read_objective, read_prices, read_question
 from web.backend import backend, read_session
 from web.parameters import read_from
-from web.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
-from web.questions import QUERY, given_question, read_objective, read_prices, read_question
-from web.scopes import costly
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Task

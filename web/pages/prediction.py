@@ -16,10 +16,10 @@ from farm.recommend.configuration import Observation
 from farm.recommend.observations import load_sweep
 from farm.store.sweeps import SweepSummary, find_sweep, sweep_summary
 from web import params
+from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.figure_svg import drawn
-from web.plotly import page_with_charts
-from web.scopes import costly
+from web.drawing.figure_svg import drawn
+from web.drawing.plotly import page_with_charts
 
 bp = Blueprint("prediction", __name__)
 

@@ -23,15 +23,15 @@ from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps import find_sweep, set_paused, sweep_summary
 from web import params
-from web.advice import Advice
+from web.access.callers import caller
+from web.access.scopes import needs
+from web.advice.kept_advice import Advice
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
-from web.callers import caller
-from web.exports import forms
-from web.plotly import page_with_charts
-from web.progress import sweep_remaining_s
-from web.scopes import needs
-from web.shared_looks import shared
-from web.sweep_pictures import pictures_of
+from web.drawing.plotly import page_with_charts
+from web.farm.progress import sweep_remaining_s
+from web.live.shared_looks import shared
+from web.sweep.exports import forms
+from web.sweep.pictures import pictures_of
 
 bp = Blueprint("sweep", __name__)
 

@@ -10,8 +10,8 @@ from farm.store.agents import live_agent_count
 from farm.store.sweeps import SweepStatus, list_sweeps
 from web import params
 from web.backend import backend, now, read_session
-from web.progress import loads_of, sweep_cards
-from web.shared_looks import shared
+from web.farm.progress import loads_of, sweep_cards
+from web.live.shared_looks import shared
 
 bp = Blueprint("sweeps", __name__)
 

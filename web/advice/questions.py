@@ -15,10 +15,11 @@ from farm.core.spec import (
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
-from web import parameters, question_prices
+from web import parameters
+from web.advice import prices as question_prices
+from web.advice.prices import FIELD, PRICES
 from web.backend import now
 from web.parameters import Given
-from web.question_prices import FIELD, PRICES
 
 LARGEST = 1e12  # of weights, dollars and seconds: beyond any meaning, and far from overflow
 _MOST_CHARACTERS = 200

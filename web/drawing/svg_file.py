@@ -14,8 +14,8 @@ from markupsafe import Markup
 from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Figure
 from farm.figures.heat_map import SHADES, HeatMap
-from web.figure_svg import drawn
-from web.heat_map_drawing import draw_map
+from web.drawing.figure_svg import drawn
+from web.drawing.heat_map import draw_map
 
 _BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _OWN_SIZE = re.compile(r' (width|height)="[^"]*"')

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Mark, ends, ticks
-from web.plotly_figure import literally
+from web.drawing.plotly_figure import literally
 
 _WIDTH = 440.0
 _RIGHT, _TOP, _BOTTOM = 14.0, 6.0, 40.0

@@ -17,7 +17,7 @@ from farm.figures.heat_map import HeatMap, heat_map
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
-from web.svg_file import figure_file, map_file
+from web.drawing.svg_file import figure_file, map_file
 
 HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.figures.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20

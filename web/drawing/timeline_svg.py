@@ -18,7 +18,7 @@ from farm.figures.timelines import (
     second_ticks,
     write_second,
 )
-from web.timeline_json import to_json
+from web.drawing.timeline_json import to_json
 
 _WIDTH, _HEIGHT = 440.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 28.0

@@ -34,9 +34,9 @@ from farm.store.api_tokens import (
 )
 from farm.store.engine import writing
 from farm.store.tables import ApiToken
+from web.access.scopes import needed_scope
 from web.backend import backend, now, read_session
-from web.live_looks import LIFE_S, is_live_look
-from web.scopes import needed_scope
+from web.live.looks import LIFE_S, is_live_look
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from farm.store.dashboard import job_counts, late_report_count
 from farm.store.health import failure_counts
 from farm.store.tables import Agent
 from farm.wire import broker_errors, open_client
-from web.agent_status import AgentStatus, agent_status, is_live
+from web.farm.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
 _BROKER_TIMEOUT_S = 1.0

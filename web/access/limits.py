@@ -17,10 +17,10 @@ from typing import NoReturn
 from flask import Flask, Response, g, request
 from flask_limiter import ApplicationLimit, Limiter, RequestLimit
 
+from web.access.callers import ENVIRONMENT, known_caller
+from web.access.scopes import SAFE_METHODS, is_costly
 from web.backend import now
-from web.callers import ENVIRONMENT, known_caller
 from web.errors import Refused
-from web.scopes import SAFE_METHODS, is_costly
 
 SIGN_IN = "login.post_login"
 _FAILURES, _CHANGES, _COSTLY = "10 per minute", "120 per minute", "60 per minute"

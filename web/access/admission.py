@@ -1,9 +1,9 @@
 """Who may ask for what, and what other people's web pages cannot do.
 
-What a route needs its view says (`web.scopes`); who asks, and with which scope, `web.callers`
-finds out. A request comes with its token as a bearer, or from a browser that was signed in with
-one, whose changes need the session's CSRF token as well. Reading needs a token too, unless
-FARM_OPEN_READING says otherwise.
+What a route needs its view says (`web.access.scopes`); who asks, and with which scope,
+`web.access.callers` finds out. A request comes with its token as a bearer, or from a browser that
+was signed in with one, whose changes need the session's CSRF token as well. Reading needs a token
+too, unless FARM_OPEN_READING says otherwise.
 
 An open farm asks nobody. There the danger is other people's web pages in the user's own browser:
 they must not post (origin, content type, CSRF token), nor read through a name they control (Host),
@@ -25,11 +25,11 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from farm.core.api_tokens import Scope
-from web import limits
+from web.access import limits
+from web.access.callers import Caller, caller, is_loopback, known_caller
+from web.access.scopes import SAFE_METHODS, needed_scope
 from web.backend import backend
-from web.callers import Caller, caller, is_loopback, known_caller
 from web.errors import Refused, is_for_programs
-from web.scopes import SAFE_METHODS, needed_scope
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ _View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CSRF = "csrf"  # in a session
-# Where `web.shared_looks` puts the token of each viewer: a word that no page contains by itself.
+# Where `web.live.shared_looks` puts the token of each viewer: a word that no page contains by
+# itself.
 PLACE_OF_TOKEN = secrets.token_urlsafe(24)
 _LONGEST_WAY_BACK = 1000  # escaped once more, it must fit into a request line of 4094 bytes
 # A form of another site cannot send these without asking first, which is never granted.

@@ -20,11 +20,11 @@ from farm.store.sample_ranges import extent
 from farm.store.series import last_epochs
 from farm.store.stories import Story, ranks_of
 from farm.store.tables import Attempt, Rank
-from web.job_charts import JobCharts, job_charts
-from web.job_comparison import Compared, compare
-from web.job_network import Network, network_of
-from web.job_ranks import RankCard, card, chosen_ranks
-from web.job_shares import Shares, rank_shares, shares
+from web.job.charts import JobCharts, job_charts
+from web.job.comparison import Compared, compare
+from web.job.network import Network, network_of
+from web.job.ranks import RankCard, card, chosen_ranks
+from web.job.shares import Shares, rank_shares, shares
 from web.kept import Kept
 
 _RANKS_READ = 256

@@ -1,6 +1,6 @@
 """A page that many watch is made once for all who look within the same second.
 
-Only looks of pages that follow a change are shared, see `web.live_looks`.
+Only looks of pages that follow a change are shared, see `web.live.looks`.
 
 What pages differ in by viewer is part of the key, but for the CSRF token of each session, which
 takes the place of a word that no page contains.
@@ -18,10 +18,10 @@ from typing import TypeVar
 from flask import Flask, Response, current_app, g, request, session
 from flask.typing import ResponseReturnValue
 
-from web.access import PLACE_OF_TOKEN, csrf_token
-from web.callers import caller
+from web.access.admission import PLACE_OF_TOKEN, csrf_token
+from web.access.callers import caller
 from web.kept import Kept
-from web.live_looks import LIFE_S, is_live_look
+from web.live.looks import LIFE_S, is_live_look
 
 _MOST_KEPT = 16  # pages of some hundred kilobytes
 _FLASHES = "_flashes"  # where Flask keeps messages for the next page

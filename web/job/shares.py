@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from web.job_ranks import RankCard
+from web.job.ranks import RankCard
 
 # What each part means, for whoever reads the page.
 MEANINGS = {

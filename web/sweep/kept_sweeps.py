@@ -12,8 +12,8 @@ from farm.figures.sweep_reading import SweepReading, read_sweep
 from farm.figures.sweep_table import SweepTable
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import cells_stamp
-from web.comparison import Comparison, compare
 from web.kept import Kept
+from web.sweep.comparison import Comparison, compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,11 @@ from farm.figures.step_figures import StepSummary
 from farm.figures.timelines import Shade
 from farm.store.engine import reading
 from farm.store.tables import Attempt
-from web import histogram_drawing, timeline_svg
-from web.histogram_drawing import DrawnHistogram
+from web.drawing import histogram as histogram_drawing
+from web.drawing import timeline_svg
+from web.drawing.histogram import DrawnHistogram
+from web.drawing.timeline_svg import DrawnTimeline
 from web.kept import Kept
-from web.timeline_svg import DrawnTimeline
 
 _KEPT_RUNNING_S = 1.0
 _KEPT_OVER_S = 60.0

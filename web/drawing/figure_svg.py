@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 
 from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Figure, Mark, Series, ends, heights, ticks
-from web.bars_svg import bars_to_plotly, draw_bars
-from web.plotly_figure import to_plotly
+from web.drawing.bars_svg import bars_to_plotly, draw_bars
+from web.drawing.plotly_figure import to_plotly
 
 _WIDTH, _HEIGHT = 440.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 40.0

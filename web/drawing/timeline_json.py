@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from farm.figures.timelines import Line, Timeline
-from web.plotly_figure import in_page, literally
+from web.drawing.plotly_figure import in_page, literally
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from farm.figures.chart import Axis, ends, ticks
 from farm.figures.display import count, duration
 from farm.figures.histogram import Bin, Histogram
-from web.plotly_figure import in_page, literally
+from web.drawing.plotly_figure import in_page, literally
 
 _WIDTH, _HEIGHT = 440.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 28.0

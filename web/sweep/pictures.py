@@ -12,10 +12,10 @@ from farm.figures.heat_map import heat_map
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
-from web.figure_svg import drawn
-from web.heat_map_drawing import drawn_map
+from web.drawing.figure_svg import drawn
+from web.drawing.heat_map import drawn_map
+from web.drawing.paper import can_draw
 from web.kept import Kept
-from web.paper import can_draw
 
 _MANY_CELLS = 500
 _LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew

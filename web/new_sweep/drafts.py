@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from farm.submission import Submitted
-from web.sweep_form import Fields
-from web.sweep_preview import Summary
+from web.new_sweep.form import Fields
+from web.new_sweep.preview import Summary
 
 _MOST_DRAFTS = 200
 _MOST_CHARACTERS = 32_000_000  # of all drafts together
