@@ -48,7 +48,7 @@ def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT
             raise FarmError(f"a process that worked aside had no answer in {limit_s:g} s") from None
     if child.returncode != 0:
         raise FarmError(f"a process that worked aside ended with status {child.returncode}")
-    outcome, error = pickle.loads(answer)
+    outcome, error = pickle.loads(answer)  # noqa: S301 (our own child wrote it)
     if error is not None:
         raise cast(Exception, error)
     return cast(_R, outcome)
@@ -60,7 +60,7 @@ def aside(work: Callable[[_A], _R]) -> Callable[[_A], _R]:
 
 
 def _answer(asked: IO[bytes]) -> bytes:
-    work, argument = pickle.load(asked)
+    work, argument = pickle.load(asked)  # noqa: S301 (our own parent wrote it)
     try:
         return pickle.dumps((work(argument), None))
     except Exception as error:

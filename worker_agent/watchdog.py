@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     if readable and os.read(0, 1) == RELEASE:
         return 0
     for _ in range(_TRIES):
-        if os.spawnv(os.P_WAIT, command[0], command) == 0:
+        if os.spawnv(os.P_WAIT, command[0], command) == 0:  # noqa: S606 (its agent named it)
             return 0
         time.sleep(_RETRY_S)
     return 1

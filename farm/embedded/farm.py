@@ -87,7 +87,7 @@ class EmbeddedFarm:
     @property
     def dashboard_url(self) -> str:
         host = self.settings.web_host
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (nothing is bound here)
         return f"http://{shown}:{self.settings.web_port}/"
 
     def __enter__(self) -> EmbeddedFarm:

@@ -24,7 +24,7 @@ def main() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
         sys.exit("launcher: the parent is already gone")
-    os.execv(sys.argv[2], sys.argv[2:])
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 (its parent is ours)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def _make(session: Session, day: dt.date, *, longest_move_s: float | None) -> bo
     session.execute(sa.text(f"CREATE TABLE {name} (LIKE {_SAMPLES} INCLUDING ALL)"))
     session.execute(
         sa.text(
-            f"WITH moved AS (DELETE FROM {_DEFAULT} WHERE day = :day RETURNING {columns}) "
+            f"WITH moved AS (DELETE FROM {_DEFAULT} WHERE day = :day RETURNING {columns}) "  # noqa: S608 (names of our own)
             f"INSERT INTO {name} ({columns}) SELECT {columns} FROM moved"
         ),
         {"day": day},
@@ -152,7 +152,7 @@ def _claim(session: Session) -> None:
 def _days_in_default(session: Session) -> list[dt.date]:
     """Return the days found there, by their index: each question reads one entry."""
     days: list[dt.date] = []
-    following = sa.text(f"SELECT min(day) FROM {_DEFAULT} WHERE day > :after")
+    following = sa.text(f"SELECT min(day) FROM {_DEFAULT} WHERE day > :after")  # noqa: S608 (names of our own)
     after: dt.date | None = dt.date.min
     while (after := session.scalar(following, {"after": after})) is not None:
         days.append(after)

@@ -200,7 +200,7 @@ def _insert_of_rows() -> str:
     columns = ("day", "attempt_id", "rank", *_VALUES, "extra")
     marks = ", ".join("?" * len(columns))
     return (
-        f"INSERT INTO {SampleRow.__tablename__} ({', '.join(columns)}) VALUES ({marks}) "
+        f"INSERT INTO {SampleRow.__tablename__} ({', '.join(columns)}) VALUES ({marks}) "  # noqa: S608 (names of our own)
         "ON CONFLICT DO NOTHING"
     )
 
@@ -210,7 +210,7 @@ def _insert_of_arrays() -> str:
     kinds = {"tick": "integer", **dict.fromkeys(_WHOLE, "bigint")}
     arrays = [f"%s::{kinds.get(name, 'double precision')}[]" for name in _VALUES]
     return (
-        f"INSERT INTO {SampleRow.__tablename__} "
+        f"INSERT INTO {SampleRow.__tablename__} "  # noqa: S608 (names of our own)
         f"(day, attempt_id, rank, {', '.join(_VALUES)}, extra) "
         f"SELECT %s::date, %s, %s, {', '.join(f'r.{name}' for name in _VALUES)}, r.extra::json "
         f"FROM unnest({', '.join(arrays)}, %s::text[]) AS r ({', '.join(_VALUES)}, extra) "

@@ -236,7 +236,7 @@ def _bar(one: _Placed, frame: _Frame) -> Markup:
         return bar
     left, right = frame.across(mark.low), frame.across(mark.high)
     top, bottom = round(middle - _WHISKER, 1), round(middle + _WHISKER, 1)
-    return bar + Markup(
+    return bar + Markup(  # noqa: S704 (numbers alone)
         f'<path class="whisker upon" d="M{left} {middle}H{right}'
         f'M{left} {top}V{bottom}M{right} {top}V{bottom}"/>'
     )

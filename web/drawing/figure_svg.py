@@ -135,7 +135,7 @@ def _bar(mark: Mark, place: _Place, *, style: int) -> Markup:
     high = place(mark.x, mark.high)[1]
     ends_at = (round(x - _WHISKER, 1), round(x + _WHISKER, 1))
     left, right = ends_at
-    return Markup(
+    return Markup(  # noqa: S704 (numbers alone)
         f'<path class="whisker s{style}" d="M{x} {low}V{high}'
         f'M{left} {low}H{right}M{left} {high}H{right}"/>'
     )
@@ -147,7 +147,7 @@ def _dot(mark: Mark, place: _Place, *, style: int) -> Markup:
     title = f"<title>{escape(mark.note)}</title>" if mark.note else ""
     # Of the thousand dots of a large sweep, Markup.format would take longer than all else.
     circle = f'<circle class="{kind} s{style}" cx="{x}" cy="{y}" r="{_RADIUS}">'
-    return Markup(f"{circle}{title}</circle>")
+    return Markup(f"{circle}{title}</circle>")  # noqa: S704 (of Markup and numbers)
 
 
 def _pair(place: tuple[float, float]) -> str:

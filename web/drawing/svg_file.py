@@ -105,7 +105,7 @@ def _placed(drawing: Markup, width: float, height: float) -> Markup:
     """Put a drawing below the title; on pages it is as wide as there is room."""
     tag, rest = str(drawing).split(">", 1)
     start = f'<svg x="{_MARGIN:g}" y="{_TITLE:g}" width="{width:g}" height="{height:g}"'
-    return Markup(f"{_OWN_SIZE.sub('', tag).replace('<svg', start, 1)}>{rest}")
+    return Markup(f"{_OWN_SIZE.sub('', tag).replace('<svg', start, 1)}>{rest}")  # noqa: S704 (of Markup and numbers)
 
 
 def _file(title: str, drawing: Markup, below: Markup, *, width: float, height: float) -> str:
@@ -119,7 +119,7 @@ def _file(title: str, drawing: Markup, below: Markup, *, width: float, height: f
             w=width,
             h=height,
             m=_MARGIN,
-            style=Markup(STYLE),
+            style=Markup(STYLE),  # noqa: S704 (a file of our own)
             title=title,
             drawing=drawing,
             below=below,

@@ -51,7 +51,7 @@ class ModelFile:
 
         namespace: dict[str, Any] = {"__name__": "model_file", "__file__": self.facts.name}
         try:
-            exec(compile(self.source, self.facts.name, "exec"), namespace)  # its operator's own
+            exec(compile(self.source, self.facts.name, "exec"), namespace)  # noqa: S102 (its operator's own)
             build = namespace.get(_BUILD)
             built = build(example_shape, class_count) if callable(build) else None
         except Exception as error:
