@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench chaos clean
+.PHONY: help demo test lint bench chaos pins clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint   check format, style and types'
 	@echo 'make bench  measure what the farm itself costs, about an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
+	@echo 'make pins   write deploy/requirements-*.txt anew: the newest versions, with hashes'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
 
 demo: $(VENV)/installed-run
@@ -45,6 +46,14 @@ chaos: $(VENV)/installed-dev
 	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
 	$(BIN)/pytest tests/chaos/trials.py
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
+
+PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
+
+# Needs uv (https://docs.astral.sh/uv); whoever installs what it writes needs pip alone.
+pins:
+	$(PIN) pyproject.toml --extra server --extra ml --output-file deploy/requirements-server.txt
+	$(PIN) pyproject.toml --extra agent --output-file deploy/requirements-agent.txt
+	echo 'hatchling>=1.27,<2' | $(PIN) - --output-file deploy/requirements-build.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
