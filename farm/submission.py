@@ -72,7 +72,7 @@ def read_sweep_file(path: Path) -> object:
         ) from None
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not only tomllib's own: a number too long
         raise _syntax_error(path, text, str(error)) from None
 
 

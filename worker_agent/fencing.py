@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from pathlib import Path
 
 from farm.core.agents import AgentState
+from farm.errors import InvalidSpec
 
 
 class Admission(enum.Enum):
@@ -38,7 +40,21 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.highest = int(path.read_text()) if path.exists() else 0
+        self.highest = self._read()
+
+    def _read(self) -> int:
+        """Return what is on disk. Guessing lower would let a rank start that is long over."""
+        try:
+            text = self._path.read_bytes().strip()
+        except FileNotFoundError:
+            return 0
+        if not re.fullmatch(rb"[0-9]{1,19}", text):
+            raise InvalidSpec(
+                str(self._path),
+                text[:20].decode(errors="replace"),
+                "a number: write the attempt's that this agent served last, by the farm's pages",
+            )
+        return int(text)
 
     def raise_to(self, token: int) -> None:
         """Remember `token` if it is higher; survives a loss of power once this returns."""

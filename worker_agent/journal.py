@@ -86,7 +86,7 @@ class ServedRank:
             return int(data["token"]), int(data["rank"]), data.get("job_id")
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             # It died while writing this, so before the rank had begun.
             self.forget()
             return None

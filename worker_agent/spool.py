@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import uuid
 from array import array
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from worker_agent.fencing import sync_folder
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 1024 * 1024
+_SEGMENT_NAME = re.compile(r"[0-9]{12}\.jsonl", re.ASCII)
+_GENERATION = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -216,7 +219,10 @@ class Spool:
 
 def _read_folder(folder: Path) -> tuple[str, list[_Segment]]:
     generation_file = folder / "generation"
-    paths = sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem))
+    paths = sorted(folder.glob("*.jsonl"))
+    for path in paths:
+        if not (_SEGMENT_NAME.fullmatch(path.name) and path.is_file()):
+            raise InvalidSpec("spool", path.name, "a segment's file")
     if not generation_file.exists():
         if any(path.stat().st_size for path in paths):
             raise InvalidSpec("spool", str(folder), "a generation beside its segments")
@@ -235,7 +241,10 @@ def _read_folder(folder: Path) -> tuple[str, list[_Segment]]:
         if segments and segment.first != segments[-1].next_number:
             raise InvalidSpec("spool", path.name, f"a segment from {segments[-1].next_number} on")
         segments.append(segment)
-    return generation_file.read_text().strip(), segments
+    generation = generation_file.read_bytes().strip().decode("ascii", errors="replace")
+    if not _GENERATION.fullmatch(generation):
+        raise InvalidSpec("spool", generation, "a generation of 32 hexadecimal digits")
+    return generation, segments
 
 
 def _read_segment(path: Path, *, is_last: bool) -> _Segment:
@@ -260,7 +269,7 @@ def _is_report(line: bytes, number: int) -> bool:
         return False
     try:
         return from_json(Report, json.loads(line)).number == number
-    except (ValueError, InvalidSpec):
+    except (ValueError, RecursionError, InvalidSpec):
         return False
 
 
