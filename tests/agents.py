@@ -120,7 +120,12 @@ class AgentFarm:
         self.redis.kill()
 
     def agent(
-        self, behaviour: str = "", *, template: str | None = None, **settings: str
+        self,
+        behaviour: str = "",
+        *,
+        template: str | None = None,
+        within_s: float = 20.0,
+        **settings: str,
     ) -> AgentProcess:
         """Start an agent and wait until the server has heard that it is idle."""
         number = len(self.agents)
@@ -130,7 +135,7 @@ class AgentFarm:
         agent.settings |= settings
         self.agents.append(agent)
         agent.start(behaviour, template=template)
-        self.await_state(agent, AgentState.IDLE)
+        self.await_state(agent, AgentState.IDLE, timeout_s=within_s)
         return agent
 
     def beat(self, agent: AgentProcess) -> Heartbeat | None:

@@ -9,8 +9,11 @@ from farm.core.agents import check_agent_id
 from farm.core.model_files import ANY, is_file_name
 from farm.core.settings import Setting, one_of, seconds, whole_number
 from farm.core.spec import NETWORK_NAME
+from farm.core.trainer_lines import TrainerLimits
 from farm.errors import InvalidSpec
 from worker_agent.trainer_environment import parse_names
+
+_MIB = 2**20
 
 
 def parse_agent_id(text: str) -> str:
@@ -69,6 +72,23 @@ def parse_models(text: str) -> frozenset[str]:
     if not names or not all(name == ANY or is_file_name(name) for name in names):
         raise ValueError("names such as my_model.py,other.py without a folder, or *")
     return names
+
+
+def parse_limits(text: str) -> TrainerLimits:
+    """Read "memory_mib=4096,processes=500"; what is not named is not limited here."""
+    fields = {
+        "memory_mib": ("memory_bytes", _MIB),
+        "processes": ("process_count", 1),
+        "open_files": ("open_file_count", 1),
+        "file_mib": ("file_bytes", _MIB),
+    }
+    found = {}
+    for name, value in parse_labels(text).items():
+        if name not in fields or not re.fullmatch(r"[1-9][0-9]{0,11}", value):
+            raise ValueError(f"pairs such as memory_mib=4096, of {', '.join(fields)}")
+        field, unit = fields[name]
+        found[field] = int(value) * unit
+    return TrainerLimits(**found)
 
 
 def parse_command(text: str) -> tuple[str, ...]:
@@ -183,6 +203,18 @@ AGENT_SETTINGS = (
         default=None,
         meaning="command that trains, for tests; this Python's farm.trainers unless given",
         parse=parse_command,
+    ),
+    Setting(
+        name="AGENT_TRAINER_USER",
+        default=None,
+        meaning="user of this machine that trainers run as, one for each agent; the agent's own "
+        "unless given",
+    ),
+    Setting(
+        name="AGENT_TRAINER_LIMITS",
+        default="processes=8192,open_files=65536,file_mib=65536",
+        meaning="the most that a trainer may use; memory_mib is the machine's memory unless given",
+        parse=parse_limits,
     ),
     Setting(
         name="AGENT_TRAINER_ENVIRONMENT",

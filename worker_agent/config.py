@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+import psutil
+
 from farm.broker_url import redact, require_redis, stays_here
 from farm.core.agent_keys import AgentKey, read_key
 from farm.core.settings import read_settings
+from farm.core.trainer_lines import TrainerLimits
 from farm.errors import InvalidSpec
 from worker_agent.agent_settings import AGENT_SETTINGS, parse_agent_id
 from worker_agent.emulators.site import Site
 from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.model_folder import ModelFolder
 from worker_agent.nft import find_obstacle
+from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class AgentConfig:
     labels: dict[str, str]
     state_dir: Path
     trainer: tuple[str, ...]
+    trainer_user: TrainerUser | None = None  # None: the agent's own
+    trainer_limits: TrainerLimits = field(default_factory=TrainerLimits)
     trainer_variables: frozenset[str] = frozenset()  # passed to trainers beside the usual
     template: tuple[str, ...] | None  # its command; None: every trainer starts cold
     heartbeat_s: float
@@ -98,6 +104,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
     cpus = own_cpus(cast(tuple[int, ...] | None, values["AGENT_CPUS"]))
     trainer = cast(tuple[str, ...] | None, values["AGENT_TRAINER"])
     cores = ",".join(map(str, cpus))
+    user = _trainer_user(values, trainer)
     is_warm = trainer is None and cast(bool, values["AGENT_WARM_TRAINERS"])
     return AgentConfig(
         agent_id=cast(str | None, values["AGENT_ID"]) or _host_name(),
@@ -112,6 +119,8 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
         state_dir=_state_dir(values),
         trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
+        trainer_user=user,
+        trainer_limits=_trainer_limits(values, is_alone=user is not None),
         trainer_variables=cast(frozenset[str] | None, values["AGENT_TRAINER_ENVIRONMENT"])
         or frozenset(),
         template=(sys.executable, "-P", "-m", "farm.trainers.template", cores) if is_warm else None,
@@ -181,6 +190,34 @@ def _open_ports_reason(wish: str) -> str | None:
             f"CAP_NET_ADMIN, and a kernel with nftables ({obstacle})",
         )
     return obstacle
+
+
+def _trainer_user(
+    values: Mapping[str, object], trainer: tuple[str, ...] | None
+) -> TrainerUser | None:
+    """Return who trainers run as, and keep him out of the agent's directory."""
+    name = cast(str | None, values["AGENT_TRAINER_USER"])
+    if name is None:
+        return None
+    program: tuple[str, ...] = (sys.executable, "-P", "-c", "import farm.trainers.process")
+    if trainer is not None:
+        program = ("/bin/sh", "-c", 'command -v "$1"', "sh", trainer[0])
+    user = find_user(name, program=program)
+    state_dir, data_dir = _state_dir(values), cast(str | None, values["FARM_DATA_DIR"])
+    if data_dir is not None and Path(data_dir).absolute().is_relative_to(state_dir):
+        raise InvalidSpec(
+            "FARM_DATA_DIR", data_dir, f"a folder outside of {state_dir}, which {name} cannot enter"
+        )
+    close_to_others(state_dir)
+    return user
+
+
+def _trainer_limits(values: Mapping[str, object], *, is_alone: bool) -> TrainerLimits:
+    """Return what a trainer may use. Processes are counted by user, so only where he is alone."""
+    limits = cast(TrainerLimits, values["AGENT_TRAINER_LIMITS"])
+    if limits.memory_bytes is None:
+        limits = dataclasses.replace(limits, memory_bytes=psutil.virtual_memory().total)
+    return limits if is_alone else dataclasses.replace(limits, process_count=None)
 
 
 def _models(values: Mapping[str, object]) -> ModelFolder:

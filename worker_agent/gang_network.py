@@ -43,7 +43,7 @@ _LAST_PROBES_WAIT_S = 3.0
 
 
 class GangNetwork:
-    def __init__(self, command: StartRank, site: Site, *, closes_ports: bool = False) -> None:
+    def __init__(self, command: StartRank, site: Site, *, gate: PortGate | None = None) -> None:
         self._token = command.token
         self._rank = command.rank
         self._most_connections = _CONNECTIONS_A_PEER * command.rank_count + _MORE_CONNECTIONS
@@ -54,7 +54,7 @@ class GangNetwork:
         self._site = site
         self._echo: EchoServer | None = None
         self._shaping: Shaping | None = None
-        self._gate = PortGate(site) if closes_ports else None
+        self._gate = gate
         self._addresses: tuple[RankAddress, ...] = ()
         self._peers: tuple[RankAddress, ...] = ()
         self._reached: tuple[RankAddress, ...] = ()  # the peers, as the shaped way leads to them

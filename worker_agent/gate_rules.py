@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 Address = IPv4Address | IPv6Address
 
+INCOMING = "incoming"
 _PREFIX = "benchfarm_"
 # After connection tracking, before an ordinary filter: what is refused here costs that nothing.
 _PRIORITY = "filter - 5"
@@ -26,6 +27,7 @@ class GateRules:
     table: str
     ports: Sequence[int]
     peers: Sequence[Address]
+    trainer_uid: int | None = None  # whose packets go to the peers alone; None: nobody's
 
 
 def table_of(state_dir: str) -> str:
@@ -35,7 +37,8 @@ def table_of(state_dir: str) -> str:
 
 def closing_script(rules: GateRules) -> str:
     """Return what replaces the table by one with these rules, at once or not at all."""
-    return f"{removing_script(rules.table)}table inet {rules.table} {{\n{_incoming(rules)}}}\n"
+    chains = _incoming(rules) + _outgoing(rules)
+    return f"{removing_script(rules.table)}table inet {rules.table} {{\n{chains}}}\n"
 
 
 def removing_script(table: str) -> str:
@@ -49,7 +52,26 @@ def _incoming(rules: GateRules) -> str:
     lines += [f"tcp dport {ports} {match} accept" for match in _matches("saddr", rules.peers)]
     # To a stranger the port looks as if nobody listened.
     lines.append(f"tcp dport {ports} counter reject with tcp reset")
-    return _chain("incoming", "input", lines)
+    return _chain(INCOMING, "input", lines)
+
+
+def outgoing_chain(uid: int) -> str:
+    """Name the chain that holds a user's packets back: no two agents may do so to one user."""
+    return f"outgoing_{uid}"
+
+
+def _outgoing(rules: GateRules) -> str:
+    """Hold the trainers to their gang. What they answer to a stranger's call is stopped as well:
+
+    so nobody else reaches a port on which they listen, whichever the kernel has given them.
+    """
+    uid = rules.trainer_uid
+    if uid is None:
+        return ""
+    lines = [f"meta skuid != {uid} accept", 'oif "lo" accept']
+    lines += [f"{match} accept" for match in _matches("daddr", rules.peers)]
+    lines.append("counter reject with icmpx admin-prohibited")
+    return _chain(outgoing_chain(uid), "output", lines)
 
 
 def _matches(field: str, peers: Sequence[Address]) -> list[str]:

@@ -24,7 +24,10 @@ def find_obstacle() -> str | None:
     The kernel is asked with all that is used later, of which it may have been built without.
     """
     example = GateRules(
-        table="benchfarm_check", ports=(1, 2), peers=(IPv4Address("127.0.0.1"), IPv6Address("::1"))
+        table="benchfarm_check",
+        ports=(1, 2),
+        peers=(IPv4Address("127.0.0.1"), IPv6Address("::1")),
+        trainer_uid=1,
     )
     try:
         run_nft(closing_script(example), "--check")
@@ -42,8 +45,8 @@ def run_nft(script: str, *options: str) -> str:
     return _run([*options, "--file", "-"], script)
 
 
-def refused_count(table: str) -> int | None:
-    """Return how many packets of strangers a table has turned away; None without that table.
+def refused_counts(table: str) -> dict[str, int] | None:
+    """Return how many packets each chain of a table has turned away; None without that table.
 
     Raises:
         EmulationFailed: nobody can say.
@@ -52,12 +55,19 @@ def refused_count(table: str) -> int | None:
     if not any(found.get("table", {}).get("name") == table for found in tables):
         return None
     rules = json.loads(_run(["--json", "list", "table", "inet", table]))["nftables"]
-    return sum(
-        int(part["counter"]["packets"])
-        for found in rules
-        for part in found.get("rule", {}).get("expr", ())
-        if "counter" in part
-    )
+    counts: dict[str, int] = {}
+    for rule in (found["rule"] for found in rules if "rule" in found):
+        for part in rule["expr"]:
+            if "counter" in part:
+                counts[rule["chain"]] = int(part["counter"]["packets"])
+    return counts
+
+
+def tables_with(chain: str) -> list[str]:
+    """Return the tables that have a chain of that name. Raises EmulationFailed."""
+    found = json.loads(_run(["--json", "list", "chains"]))["nftables"]
+    chains = [one["chain"] for one in found if "chain" in one]
+    return [one["table"] for one in chains if one["name"] == chain]
 
 
 def _run(arguments: Sequence[str], script: str = "") -> str:

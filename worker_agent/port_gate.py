@@ -14,9 +14,16 @@ from farm.errors import EmulationFailed
 from worker_agent.applied_note import GATE, AppliedNote, NoteFile
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tc_netem import resolve
-from worker_agent.gate_rules import GateRules, closing_script, removing_script, table_of
+from worker_agent.gate_rules import (
+    INCOMING,
+    GateRules,
+    closing_script,
+    outgoing_chain,
+    removing_script,
+    table_of,
+)
 from worker_agent.guard import Guard
-from worker_agent.nft import refused_count, run_nft
+from worker_agent.nft import refused_counts, run_nft, tables_with
 from worker_agent.undo import undo_gate
 
 logger = logging.getLogger(__name__)
@@ -27,8 +34,10 @@ NAME = "port_gate"
 class PortGate:
     """Closed once, opened once; of one rank."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, trainer_uid: int | None = None) -> None:
+        """`trainer_uid`: a user whose every packet is for the gang, if there is one."""
         self._site = site
+        self._trainer_uid = trainer_uid
         self._table = table_of(site.state_dir)
         self._guard: Guard | None = None
 
@@ -44,7 +53,9 @@ class PortGate:
             table=self._table,
             ports=(own.probe_port, *own.trainer_ports),
             peers=[address for peer in peers for address in resolve(peer)],
+            trainer_uid=self._trainer_uid,
         )
+        self._check_alone()
         # What an earlier rank could not undo must not be forgotten under a new note.
         undo_gate(self._site.state_dir)
         note = AppliedNote.new(NAME, self._site)
@@ -54,19 +65,34 @@ class PortGate:
             raise EmulationFailed(f"no port is closed without a watchdog: {error}") from error
         run_nft(closing_script(rules))
 
+    def _check_alone(self) -> None:
+        """See that no other agent holds this user's packets to another gang."""
+        if self._trainer_uid is None:
+            return
+        others = set(tables_with(outgoing_chain(self._trainer_uid))) - {self._table}
+        if others:
+            raise EmulationFailed(
+                f"trainers of user {self._trainer_uid} serve another gang on this machine already "
+                f"(nftables' table {', '.join(others)}): give each agent an AGENT_TRAINER_USER"
+            )
+
     def look(self) -> None:
         """Log who else has knocked, and whether somebody has taken the rules away."""
         if self._guard is None:
             return
-        count = refused_count(self._table)
-        if count is None:
+        counts = refused_counts(self._table)
+        if counts is None:
             logger.warning(
                 "this rank's ports were open to everybody: nftables' table %s was removed "
                 "(a reload of the firewall flushes all tables)",
                 self._table,
             )
-        elif count:
-            logger.warning("packets of strangers to this rank's ports were refused: %d", count)
+            return
+        for chain, count in counts.items():
+            if count and chain == INCOMING:
+                logger.warning("packets of strangers to this rank's ports were refused: %d", count)
+            elif count:
+                logger.warning("packets of trainers to others than peers were refused: %d", count)
 
     def open(self) -> None:
         """Take the rules away again; without any nothing is done.

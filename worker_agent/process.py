@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from farm.errors import InvalidSpec, TrainerFailed
 from worker_agent.child import Child
 from worker_agent.logs import TrainerLog
 from worker_agent.template import TemplateProcess
+from worker_agent.trainer_user import TrainerUser, start_as
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class TrainerProcess:
         folder: Path,
         on_event: Callable[[Event], None],
         on_exit: Callable[[int], None],
+        user: TrainerUser | None = None,
         template: TemplateProcess | None = None,
     ) -> None:
         """Start it and write the assignment.
@@ -65,6 +66,7 @@ class TrainerProcess:
         self._command = command
         self._environment = environment
         self._folder = folder
+        self._user = user
         self._on_event = on_event
         self._on_exit = on_exit
         self._template = template
@@ -190,14 +192,14 @@ class TrainerProcess:
     def _start_cold(self) -> None:
         its_input, its_output, its_errors = self._ends
         try:
-            process = subprocess.Popen(
+            process = start_as(
+                self._user,
                 self._command,
                 stdin=its_input,
                 stdout=its_output,
                 stderr=its_errors,
-                env=self._environment,
-                cwd=self._folder,
-                start_new_session=True,
+                environment=self._environment,
+                folder=self._folder,
             )
         except OSError as error:
             command = self._command[0]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from farm.core.commands import RankAddress, StartRank
-from farm.core.model_files import file_of
 from farm.core.reports import LogPart, PeerBandwidth, PeerRtt, Sample
 from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import Assignment, Event, GoLine
+from farm.core.trainer_lines import Event, GoLine
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
+from worker_agent.assignments import assignment_of
 from worker_agent.config import AgentConfig
 from worker_agent.control import run_control
 from worker_agent.events import (
@@ -34,6 +34,7 @@ from worker_agent.logs import RankLog
 from worker_agent.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
+from worker_agent.port_gate import PortGate
 from worker_agent.ports import PortRange, port_of
 from worker_agent.process import TrainerProcess
 from worker_agent.sampler import Sampler, create_metrics
@@ -165,20 +166,12 @@ class RankResources:
         self._in_thread("clear", self._clear, has_succeeded)
 
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
-        assignment = Assignment(
-            job=self._command.spec,
-            rank=self._command.rank,
-            role=role,
-            cpus=self._config.cpus,
-            data_dir=self._config.data_dir,
-            model_file=self._model_file(),
-            interface=self._config.interface,
-        )
         return TrainerProcess(
             self._config.trainer,
-            assignment,
+            assignment_of(self._command, role, self._config),
             environment=environment,
             folder=self._config.state_dir,
+            user=self._config.trainer_user,
             on_event=partial(self._on_event, index),
             on_exit=partial(self._on_exit, index),
             template=self._template,
@@ -186,14 +179,11 @@ class RankResources:
 
     def _make_network(self) -> GangNetwork:
         config = self._config
-        return GangNetwork(
-            self._command, config.site, closes_ports=config.open_ports_reason is None
-        )
-
-    def _model_file(self) -> str | None:
-        name = file_of(self._command.spec.model)
-        path = None if name is None else self._config.models.path_of(name)
-        return None if path is None else str(path)
+        gate = None
+        if config.open_ports_reason is None:
+            user = config.trainer_user
+            gate = PortGate(config.site, trainer_uid=None if user is None else user.uid)
+        return GangNetwork(self._command, config.site, gate=gate)
 
     def _on_event(self, index: int, event: Event) -> None:
         self._post(TrainerSpoke(token=self._command.token, process=index, event=event))

@@ -10,7 +10,6 @@ import logging
 import os
 import select
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from worker_agent.child import Child
 from worker_agent.events import Post, TemplateGone, TemplateReady
+from worker_agent.trainer_user import TrainerUser, start_as
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class TemplateProcess:
         environment: dict[str, str],
         folder: Path,
         post: Post,
+        user: TrainerUser | None = None,
     ) -> None:
         """Start it; what it prints goes to `template.log` in `folder`.
 
@@ -60,14 +61,14 @@ class TemplateProcess:
         self._control, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its_end, self._log.open("wb") as log:
-                process = subprocess.Popen(
+                process = start_as(
+                    user,
                     command,
                     stdin=its_end.fileno(),
                     stdout=log,
                     stderr=log,
-                    env=environment,
-                    cwd=folder,
-                    start_new_session=True,
+                    environment=environment,
+                    folder=folder,
                 )
         except OSError:
             self._control.close()

@@ -98,6 +98,7 @@ class Warmth:
                 environment=self._environment(),
                 folder=self._config.state_dir,
                 post=self._post,
+                user=self._config.trainer_user,
             )
         except (OSError, RuntimeError) as error:  # the latter: no new thread
             self._lose(str(error), now=now)

@@ -59,6 +59,20 @@ CONFIGURATION_FAILURES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerLimits:
+    """The most that a trainer may use; None: as much as its agent may.
+
+    `process_count`: processes and threads of its user, whoever has started them.
+    """
+
+    memory_bytes: int | None = None  # of its own, written or to be written
+    process_count: int | None = None
+    open_file_count: int | None = None
+    file_bytes: int | None = None  # of one file
+    cpu_s: int | None = None  # on all cores together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """First line in: everything a trainer may know before its peers are known."""
 
@@ -70,6 +84,7 @@ class Assignment:
     model_file: str | None = None  # where this agent has the file that the job's model names
     interface: str = "lo"  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
+    limits: TrainerLimits = TrainerLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

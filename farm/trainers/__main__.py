@@ -17,6 +17,7 @@ from farm.core.codec import from_json
 from farm.core.trainer_lines import Assignment
 from farm.errors import FarmError, InvalidSpec
 from farm.trainers.failures import failure_of
+from farm.trainers.limits import limit
 from farm.trainers.line import Line
 from farm.trainers.process import (
     EXIT_FAILED,
@@ -42,6 +43,7 @@ def main() -> NoReturn:
     orders = Orders()
     try:
         assignment = _assignment(orders.read_line())
+        limit(assignment.limits)
         pin(assignment.cpus)
     except InvalidSpec as error:
         print(f"farm.trainers: {error}", file=sys.stderr)

@@ -19,9 +19,9 @@ TEMPLATE = Path(__file__).with_name("template.py")
 
 
 def main() -> None:
-    config = dataclasses.replace(
-        load_config(os.environ), template=(sys.executable, str(TEMPLATE), *sys.argv[1:])
-    )
+    config = load_config(os.environ)
+    python = config.trainer[0]  # its user may not be able to run this one's
+    config = dataclasses.replace(config, template=(python, str(TEMPLATE), *sys.argv[1:]))
     configure(config.log_level)
     config.state_dir.mkdir(parents=True, exist_ok=True)
     Supervisor(config, read_facts(config)).run()

@@ -1,5 +1,7 @@
 """An agent that does nothing but close ports: `gatekeeper.py STATE_DIR LIMIT_S PORT PEER...`.
 
+TRAINER_UID in its environment is whose packets go to the peers alone.
+
 It listens on the port and the next one, on every interface, and closes both to all but the peers.
 Then it says "closed", opens them when it is told to on standard input, says "opened", and ends
 when the input does.
@@ -8,6 +10,7 @@ when the input does.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 
@@ -26,7 +29,9 @@ def main() -> None:
         socket.create_server(("", number), family=socket.AF_INET6, dualstack_ipv6=True)
         for number in (port, port + 1)
     ]
-    gate = PortGate(Site(state_dir=state_dir, interface="eth0", cpus=(0,), spared_ports=()))
+    site = Site(state_dir=state_dir, interface="eth0", cpus=(0,), spared_ports=())
+    uid = os.environ.get("TRAINER_UID")
+    gate = PortGate(site, trainer_uid=None if uid is None else int(uid))
     own, *peers = (
         RankAddress(rank=rank, host=host, probe_port=port, trainer_ports=(port + 1,))
         for rank, host in enumerate(("10.99.0.1", *hosts))

@@ -60,6 +60,7 @@ from farm.core.trainer_lines import (
 )
 from farm.trainers.datasets.places import data_places
 from farm.trainers.failures import DatasetMissing
+from farm.trainers.limits import limit
 
 _PR_SET_PDEATHSIG = 1
 PARAMETER_COUNT = 1000
@@ -72,6 +73,7 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     assignment = from_json(Assignment, json.loads(sys.stdin.readline()))
+    limit(assignment.limits)
     os.sched_setaffinity(0, assignment.cpus)
     behaviour = read_behaviour(assignment)
     if "never_ready" in behaviour:

@@ -29,6 +29,7 @@ PORT = 20000
 PEER, STRANGER = "10.99.0.2", "10.99.0.3"  # of the far host both
 PEER_6, STRANGER_6 = "fd99::2", "fd99::3"
 LIMIT_S = 20.0
+UID = 65534
 
 
 @pytest.fixture
@@ -39,12 +40,20 @@ def hosts() -> Iterator[tuple[Namespace, Namespace]]:
 
 @contextmanager
 def closed(
-    host: Namespace, state_dir: Path, *, limit_s: float = 300.0, prefix: Sequence[str] = ()
+    host: Namespace,
+    state_dir: Path,
+    *,
+    limit_s: float = 300.0,
+    prefix: Sequence[str] = (),
+    trainer_uid: int | None = None,
+    port: int = PORT,
 ) -> Iterator[subprocess.Popen[str]]:
     """An agent that has just closed its ports to all but the peer, which has two addresses."""
-    arguments = (str(state_dir), str(limit_s), str(PORT), PEER, PEER_6)
+    arguments = (str(state_dir), str(limit_s), str(port), PEER, PEER_6)
     command = host.command("tests.fakes.gatekeeper", *arguments, prefix=prefix)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    if trainer_uid is not None:
+        environment["TRAINER_UID"] = str(trainer_uid)
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -56,11 +65,12 @@ def closed(
         try:
             assert agent.stdout is not None
             assert agent.stderr is not None
-            assert agent.stdout.readline() == "closed\n", agent.stderr.read()
+            if agent.stdout.readline() != "closed\n":
+                raise AssertionError(agent.stderr.read())
             yield agent
         finally:
             agent.kill()
-    await_true(lambda: not guards(state_dir), "the watchdog has ended")
+    await_true(lambda: not guards(state_dir), "the watchdog has ended", limit_s=60.0)
 
 
 def guards(state_dir: Path) -> list[int]:
@@ -241,3 +251,75 @@ def test_rules_that_somebody_took_away_are_told(
     with closed(near, tmp_path) as agent:
         near.run(lambda: nft.run_nft("flush ruleset\n"))
         assert "this rank's ports were open to everybody" in told_to_open(agent)
+
+
+def test_a_trainer_of_its_own_user_reaches_and_is_reached_by_its_gang_alone(
+    hosts: tuple[Namespace, Namespace], tmp_path: Path
+) -> None:
+    near, far = hosts
+    port = PORT + 7  # one of the kernel's choice, as gloo's are
+    with (
+        listening_as(near, UID, port),
+        closed(near, tmp_path, trainer_uid=UID),
+        far.run(lambda: socket.create_server((STRANGER, port))),
+        far.run(lambda: socket.create_server((PEER, port))),
+    ):
+        assert is_let_in(far, "10.99.0.1", port, source=PEER)
+        assert is_let_in(near, "10.99.0.1", port, source="10.99.0.1")
+        with pytest.raises(TimeoutError):
+            reach(far, "10.99.0.1", port, source=STRANGER)
+        assert connect_as(near, UID, PEER, port) == "in"
+        assert "Error" in connect_as(near, UID, STRANGER, port)
+        assert connect_as(near, 0, STRANGER, port) == "in", "the agent's own user is free"
+
+
+def test_two_agents_do_not_hold_one_user_to_two_gangs(
+    hosts: tuple[Namespace, Namespace], tmp_path: Path
+) -> None:
+    near, _ = hosts
+    other = tmp_path / "other"
+    other.mkdir()
+    with closed(near, tmp_path, trainer_uid=UID):
+        with (
+            pytest.raises(AssertionError, match="give each agent an AGENT_TRAINER_USER"),
+            closed(near, other, trainer_uid=UID, port=PORT + 10),
+        ):
+            pass
+        assert table_of(str(tmp_path)) in tables(near)
+
+
+@contextmanager
+def listening_as(host: Namespace, uid: int, port: int) -> Iterator[None]:
+    program = (
+        "import socket, time; s = socket.create_server(('', int(__import__('sys').argv[1])));"
+        "print('listens', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(as_user(host, uid, program, str(port)), stdout=subprocess.PIPE) as done:
+        assert done.stdout is not None
+        try:
+            assert done.stdout.readline() == b"listens\n"
+            yield
+        finally:
+            done.kill()
+
+
+def connect_as(host: Namespace, uid: int, target: str, port: int) -> str:
+    """Connect as a user; return "in", or the error."""
+    program = (
+        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5);"
+        "print('in')"
+    )
+    done = subprocess.run(
+        as_user(host, uid, program, target, str(port)),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return (done.stdout or done.stderr).strip().rpartition("\n")[2]
+
+
+def as_user(host: Namespace, uid: int, program: str, *arguments: str) -> list[str]:
+    become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    run = ["ip", "netns", "exec", host.name, *become, "/usr/bin/python3", "-c", program]
+    return [*run, *arguments]
