@@ -32,6 +32,11 @@ SERVER_SETTINGS = (
         meaning="URL of the Redis that carries commands and reports",
     ),
     Setting(
+        name="FARM_BROKER_ADMIN_URL",
+        default=None,
+        meaning="the broker with an account that may manage accounts; only for `farm agent`",
+    ),
+    Setting(
         name="FARM_SIGNING_KEY_FILE",
         default=None,
         meaning="file of the key that messages are signed with; needed beyond loopback",
@@ -159,6 +164,7 @@ class Settings:
     noise_policy: NoisePolicy | None  # None: void, but flag for a whole farm on one machine
     log_level: str
     log_format: str
+    broker_admin_url: str | None = field(default=None, repr=False)
     signing_key_file: Path | None = None  # None: messages are not signed
 
 
@@ -177,6 +183,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         # A blank in an environment file must not become the password of a whole farm.
         api_token=(cast(str | None, values["FARM_API_TOKEN"]) or "").strip() or None,
         home=home,
+        broker_admin_url=cast(str | None, values["FARM_BROKER_ADMIN_URL"]),
         signing_key_file=cast(Path | None, values["FARM_SIGNING_KEY_FILE"]),
         data_dir=cast(str | None, values["FARM_DATA_DIR"]),
         prices=Path(prices) if (prices := cast(str | None, values["FARM_PRICES"])) else None,

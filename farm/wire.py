@@ -33,7 +33,7 @@ VISIBILITY_TIMEOUT_S = 60
 # A read of a frozen Redis gives up after this. It must exceed the transport's BRPOP of 1 s.
 SOCKET_TIMEOUT_S = 3
 CONNECT_TIMEOUT_S = 3
-# A dead collector must not fill Redis: beyond this the oldest heartbeats go, which are worthless.
+# A dead collector must not fill Redis: beyond this no heartbeat is added.
 HEARTBEATS_KEPT = 10_000
 _WAKE_TIMEOUT_S = 1.0
 
@@ -152,12 +152,12 @@ def publish_reports(app: Any, envelope: dict[str, object]) -> None:
 
 
 def publish_heartbeat(app: Any, envelope: dict[str, object]) -> None:
-    """Put an already sealed heartbeat into the queue and drop what nobody took for long.
+    """Put an already sealed heartbeat into the queue, unless nobody has taken any for long.
 
     Celery's `expires` is not used: it compares the sender's clock with the receiver's, and an
     agent whose clock is wrong would never be heard. Freshness is judged by `BeatEcho` instead.
     """
-    _publish(app, HEARTBEATS_QUEUE, HEARTBEAT_TASK, envelope, keep=HEARTBEATS_KEPT)
+    _publish(app, HEARTBEATS_QUEUE, HEARTBEAT_TASK, envelope, most=HEARTBEATS_KEPT)
 
 
 def purge_queue(app: Any, queue: str) -> int:
@@ -171,7 +171,7 @@ def purge_queue(app: Any, queue: str) -> int:
 
 
 def _publish(
-    app: Any, queue: str, task: str, envelope: dict[str, object], *, keep: int | None = None
+    app: Any, queue: str, task: str, envelope: dict[str, object], *, most: int | None = None
 ) -> None:
     from kombu.entity import Exchange, Queue
 
@@ -182,12 +182,15 @@ def _publish(
         reported(app.conf.broker_url),
         app.producer_pool.acquire(block=True, timeout=10) as sender,
     ):
+        if most is not None:
+            # It may look at the length, and not shorten the queue: that would remove what others
+            # have sent.
+            with sender.channel.conn_or_acquire() as client:
+                if client.llen(queue) >= most:
+                    return
         app.send_task(
             task, args=(envelope,), queue=target, declare=[], producer=sender, argsrepr="..."
         )
-        if keep is not None:
-            with sender.channel.conn_or_acquire() as client:
-                client.ltrim(queue, 0, keep - 1)
 
 
 class Wake:

@@ -6,15 +6,18 @@ import datetime as dt
 
 import click
 
+from farm.broker_accounts import BrokerAccounts, agent_url
+from farm.broker_url import stays_here
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
-from farm.core.agent_keys import KeyRecord, derive_key, key_text
+from farm.core.agent_keys import KeyRecord, Purpose, derive_key, key_text, secret_text
 from farm.errors import InvalidSpec
 from farm.signing_key import make_signing_key, read_signing_key
 from farm.store.agent_keys import (
     add_agent_key,
+    key_records,
     list_agent_keys,
     remove_agent,
     rotate_agent_key,
@@ -56,7 +59,8 @@ def add(name: str, *, as_json: bool) -> None:
         farm_key = _farm_key(loaded, may_make=is_first)
         with writing(engine) as session:
             record = add_agent_key(session, name, now=now)
-    _print_key(record, farm_key, as_json=as_json)
+    _put_account(loaded, record, farm_key, now=now)
+    _print_key(loaded, record, farm_key, as_json=as_json)
 
 
 @agent.command()
@@ -74,13 +78,16 @@ def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
     """Give the agent called NAME another key, and print what to install on its machine."""
     loaded = settings()
     farm_key = _farm_key(loaded, may_make=False)
-    grace = dt.timedelta(hours=grace_hours)
+    now, grace = dt.datetime.now(dt.UTC), dt.timedelta(hours=grace_hours)
     with store(loaded) as engine, writing(engine) as session:
-        record = rotate_agent_key(session, name, now=dt.datetime.now(dt.UTC), grace=grace)
-    _print_key(record, farm_key, as_json=as_json)
+        record = rotate_agent_key(session, name, now=now, grace=grace)
+    _put_account(loaded, record, farm_key, now=now)
+    if not grace and loaded.broker_admin_url is not None:
+        BrokerAccounts(loaded.broker_admin_url).end_connections(name)
+    _print_key(loaded, record, farm_key, as_json=as_json)
     if not as_json and record.previous_until is not None:
         until = cells.instant(record.previous_until)
-        click.echo(f"the key that it has counts until {until}; then restart it", err=True)
+        click.echo(f"what it has counts until {until}: restart it before then", err=True)
 
 
 @agent.command()
@@ -92,10 +99,39 @@ def remove(name: str, *, as_json: bool) -> None:
     with store(loaded) as engine, writing(engine) as session:
         remove_agent(session, name, now=dt.datetime.now(dt.UTC))
     ring(loaded)
+    if loaded.broker_admin_url is not None:
+        _warn_unless_kept(BrokerAccounts(loaded.broker_admin_url).delete(name))
     if as_json:
         print_json({"agent": name, "is_removed": True})
     else:
         click.echo(f"{name} is removed: nothing that it says counts any more")
+
+
+@agent.command()
+@json_option
+def sync(*, as_json: bool) -> None:
+    """Write the accounts of all agents into the broker again, as FARM_BROKER_ADMIN_URL may.
+
+    For a broker that has lost them; and after a rotation's grace, to end the old password.
+    """
+    loaded = settings()
+    if loaded.broker_admin_url is None:
+        raise InvalidSpec(
+            "FARM_BROKER_ADMIN_URL", None, "the broker's URL with an account that manages others"
+        )
+    farm_key = _farm_key(loaded, may_make=False)
+    now = dt.datetime.now(dt.UTC)
+    with store(loaded) as engine, reading(engine) as session:
+        removed = [row.agent_id for row in list_agent_keys(session) if row.revoked_at is not None]
+        records = key_records(session).values()
+    for record in records:
+        _put_account(loaded, record, farm_key, now=now)
+    for name in removed:
+        BrokerAccounts(loaded.broker_admin_url).delete(name)
+    if as_json:
+        print_json({"account_count": len(records), "removed_count": len(removed)})
+    else:
+        click.echo(f"{len(records)} accounts are as they should be, {len(removed)} are none")
 
 
 @agent.command("list")
@@ -125,13 +161,46 @@ def _farm_key(loaded: Settings, *, may_make: bool) -> bytes:
     return read_signing_key(path)
 
 
-def _print_key(record: KeyRecord, farm_key: bytes, *, as_json: bool) -> None:
+def _put_account(loaded: Settings, record: KeyRecord, farm_key: bytes, *, now: dt.datetime) -> None:
+    """Give the agent its account at the broker, if this farm's agents have accounts."""
+    if loaded.broker_admin_url is None:
+        return
+    passwords = [
+        _password(farm_key, record.agent_id, number) for number in record.accepted(now=now)
+    ]
+    _warn_unless_kept(BrokerAccounts(loaded.broker_admin_url).put(record.agent_id, passwords))
+
+
+def _warn_unless_kept(is_kept: bool) -> None:
+    if not is_kept:
+        click.echo(
+            "the broker forgets its accounts when it restarts: start Redis with an aclfile, or run "
+            "`farm agent sync` after each restart",
+            err=True,
+        )
+
+
+def _password(farm_key: bytes, agent_id: str, number: int) -> str:
+    return secret_text(derive_key(farm_key, agent_id, number, purpose=Purpose.BROKER))
+
+
+def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json: bool) -> None:
     text = key_text(derive_key(farm_key, record.agent_id, record.number))
+    url = None
+    if loaded.broker_admin_url is not None:
+        password = _password(farm_key, record.agent_id, record.number)
+        url = agent_url(loaded.broker_url, record.agent_id, password)
     if as_json:
-        print_json({"agent": record.agent_id, "number": record.number, "key": text})
+        print_json(
+            {"agent": record.agent_id, "number": record.number, "key": text, "broker_url": url}
+        )
         return
     click.echo(f"AGENT_ID={record.agent_id}")
     click.echo(f"AGENT_KEY={text}")
+    if url is not None:
+        click.echo(f"FARM_BROKER_URL={url}")
+        if stays_here(url):
+            click.echo("put the server's address into FARM_BROKER_URL for other machines", err=True)
     # Beside standard output, so that a script can take the lines from there.
     click.echo("put these lines into its environment, such as /etc/benchfarm/agent.env", err=True)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import redis
 import sqlalchemy as sa
 
 from farm.core.agent_keys import derive_key, key_text
 from farm.signing_key import read_signing_key
 from tests.farm_command import FarmCommand
+from tests.redis_server import RedisServer
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def test_the_first_agent_makes_the_farms_key_and_each_prints_what_to_install(
     assert printed == f"AGENT_ID=vm-1\nAGENT_KEY={key}\n"
     other = farm.json("agent", "add", "vm-2")
     assert (other["agent"], other["number"]) == ("vm-2", 1)
+    assert other["broker_url"] is None  # no account may manage accounts
     assert other["key"] not in (key, None)
 
 
@@ -55,7 +58,7 @@ def test_a_rotation_prints_another_key_and_says_how_long_the_old_one_counts(
     result = farm.run("agent", "rotate", "vm-1")
     assert result.exit_code == 0
     assert "AGENT_KEY=bfk_2_" in result.stdout
-    assert "the key that it has counts until" in result.stderr
+    assert "what it has counts until" in result.stderr
     assert first not in result.output
     [listed] = farm.json("agent", "list")
     assert (listed["number"], listed["state"]) == (2, "counts")
@@ -96,3 +99,44 @@ def test_a_removed_agent_is_listed_as_such_and_may_come_back_with_another_key(
     again = farm.json("agent", "add", "vm-1")
     assert again["number"] == 2
     assert again["key"] != first
+
+
+def test_with_an_account_that_manages_others_each_agent_gets_its_own(
+    farm: FarmCommand, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "FARM_BROKER_ADMIN_URL: expected the broker's URL"
+    assert said in farm.refusal("agent", "sync", status=2)
+    broker = RedisServer(tmp_path)
+    broker.start()
+    try:
+        monkeypatch.setenv("FARM_BROKER_ADMIN_URL", broker.url)
+        monkeypatch.setenv("FARM_BROKER_URL", broker.url)
+        added = farm.run("agent", "add", "vm-1")
+        assert added.exit_code == 0
+        assert "start Redis with an aclfile" in added.stderr
+        [line] = [line for line in added.stdout.splitlines() if "FARM_BROKER_URL" in line]
+        url = line.removeprefix("FARM_BROKER_URL=")
+        assert signs_in(url)
+        second = farm.json("agent", "rotate", "vm-1")["broker_url"]
+        assert signs_in(url)
+        assert signs_in(second)
+        third = farm.json("agent", "rotate", "vm-1", "--grace-hours", "0")["broker_url"]
+        assert [signs_in(one) for one in (url, second, third)] == [False, False, True]
+        with broker.client() as admin:
+            admin.acl_deluser("agent.vm-1")
+        assert "1 accounts are as they should be" in farm.text("agent", "sync")
+        assert signs_in(third)
+        farm.run("agent", "remove", "vm-1")
+        assert not signs_in(third)
+    finally:
+        broker.kill()
+    refused = farm.refusal("agent", "sync", status=1)
+    assert "correct FARM_BROKER_ADMIN_URL" in refused
+
+
+def signs_in(url: str) -> bool:
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5) as client:
+            return bool(client.ping())
+    except redis.exceptions.AuthenticationError:
+        return False

@@ -28,6 +28,7 @@ RULES: dict[str, set[str]] = {
         *("celery", "kombu", "redis"),
     },
     "farm.transport": {"kombu"},
+    "farm.broker_accounts": {"farm.broker_url", "farm.core", "farm.errors", "farm.wire", "redis"},
     "farm.broker_url": {"farm.errors"},
     "farm.signing_key": {"farm.broker_url", "farm.config", "farm.core", "farm.errors"},
     "farm.keyring": {"farm.core", "farm.errors", "farm.store", *STORE},

@@ -1,0 +1,52 @@
+"""What an agent's own account at the broker may do there, as rules of a Redis access list.
+
+The queue of its commands and the keys of what it has taken and not yet acknowledged are its own. To
+the queues of reports and heartbeats it may add, and ask for their length; what lies there it can
+neither see nor remove. That takes a selector, and so Redis 7 or Valkey. Names of agents have no
+character that means more than itself in a pattern of keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+from farm.core.agents import check_agent_id
+
+# Without `client|setinfo`, by which redis-py tells its version: Redis 7.0 does not know it.
+# Of every client of redis-py and of Kombu's consumer, in the versions that are installed here; the
+# test that runs jobs under these rules says when they change.
+_COMMANDS = (
+    *("hello", "ping", "select", "client|setname"),
+    *("brpop", "lpush", "rpush", "llen", "del", "sadd", "set", "get"),
+    *("zadd", "zrem", "zrange", "hset", "hget", "hdel"),
+    *("multi", "exec", "discard", "watch", "unwatch", "evalsha", "script|load"),
+)
+
+
+def account_name(agent_id: str) -> str:
+    """Name an agent's account at the broker."""
+    return f"agent.{check_agent_id(agent_id)}"
+
+
+def account_rules(
+    agent_id: str, passwords: Collection[str], *, queue: str, shared_queues: Collection[str]
+) -> list[str]:
+    """Return what `ACL SETUSER` takes behind the name; whatever the account could do before ends.
+
+    `queue`: of its commands. `shared_queues`: to which it may add. The passwords are hashed, as
+    Redis keeps them, so that none stands in a log of commands.
+    """
+    own = (
+        queue,
+        *(f"farm.{kind}.{queue}" for kind in ("unacked", "unacked_index", "unacked_mutex")),
+        *(f"_kombu.{kind}.{queue}" for kind in ("binding", "binding_permanent")),
+    )
+    hashes = [f"#{hashlib.sha256(password.encode()).hexdigest()}" for password in passwords]
+    adding = " ".join(f"%W~{name}" for name in shared_queues)
+    return [
+        *("reset", "on", *hashes),
+        *(f"~{key}" for key in own),
+        *(f"+{command}" for command in _COMMANDS),
+        f"(+lpush +llen {adding})",
+    ]

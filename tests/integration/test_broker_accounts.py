@@ -1,0 +1,164 @@
+"""An agent's account at a real broker: what it may do there, and that it may do nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from farm.broker_accounts import BrokerAccounts, agent_url
+from farm.errors import FarmError
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
+from tests.redis_server import RedisServer
+
+UNACKED = "farm.unacked.agent.vm-1"
+OTHERS = "farm.unacked.agent.vm-2"
+ALLOWED = (
+    ("LPUSH", REPORTS_QUEUE, "x"),
+    ("LPUSH", HEARTBEATS_QUEUE, "x"),
+    ("LLEN", HEARTBEATS_QUEUE),
+    ("LPUSH", "agent.vm-1", "x"),
+    ("BRPOP", "agent.vm-1", "1"),
+    ("HSET", UNACKED, "tag", "x"),
+    ("HDEL", UNACKED, "tag"),
+    ("PING",),
+)
+FORBIDDEN = (
+    # What others have sent, and the server's own keys.
+    ("BRPOP", REPORTS_QUEUE, "1"),
+    ("RPOP", HEARTBEATS_QUEUE),
+    ("LRANGE", REPORTS_QUEUE, "0", "-1"),
+    ("LINDEX", HEARTBEATS_QUEUE, "0"),
+    ("LTRIM", HEARTBEATS_QUEUE, "0", "0"),
+    ("DEL", REPORTS_QUEUE),
+    ("RPUSH", REPORTS_QUEUE, "x"),
+    ("SET", REPORTS_QUEUE, "x"),
+    ("RENAME", REPORTS_QUEUE, "agent.vm-1"),
+    ("LMOVE", REPORTS_QUEUE, "agent.vm-1", "LEFT", "LEFT"),
+    ("COPY", REPORTS_QUEUE, "agent.vm-1"),
+    ("SORT", REPORTS_QUEUE, "STORE", "agent.vm-1"),
+    ("LPUSH", "farm.wake", "1"),
+    ("SET", "farm.alive.collector.host.1", "{}"),
+    ("GET", "farm.alive.collector.host.1"),
+    ("HGET", "farm.unacked.collector", "tag"),
+    # Another agent's.
+    ("BRPOP", "agent.vm-2", "1"),
+    ("LPUSH", "agent.vm-2", "x"),
+    ("LLEN", "agent.vm-2"),
+    ("DEL", "agent.vm-2"),
+    ("HGET", OTHERS, "tag"),
+    ("HSET", OTHERS, "tag", "x"),
+    ("ZADD", "farm.unacked_index.agent.vm-2", "1", "tag"),
+    ("LPUSH", "agent.vm-10", "x"),
+    # The broker itself.
+    ("KEYS", "*"),
+    ("SCAN", "0"),
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("SWAPDB", "0", "1"),
+    ("CONFIG", "GET", "*"),
+    ("CONFIG", "SET", "maxmemory", "1"),
+    ("ACL", "LIST"),
+    ("ACL", "SETUSER", "agent.vm-1", "allkeys"),
+    ("CLIENT", "LIST"),
+    ("CLIENT", "KILL", "USER", "default"),
+    ("MONITOR",),
+    ("INFO",),
+    ("BGREWRITEAOF",),
+    ("SHUTDOWN",),
+    ("SAVE",),
+    ("REPLICAOF", "192.0.2.1", "6379"),
+    ("MODULE", "LIST"),
+    ("SUBSCRIBE", "x"),
+    ("PUBLISH", "x", "y"),
+    ("EVAL", "return 1", "0"),
+    ("SCRIPT", "FLUSH"),
+    ("FUNCTION", "LIST"),
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def agent(broker: RedisServer) -> Iterator[redis.Redis]:
+    BrokerAccounts(broker.url).put("vm-1", ["a/b:c@d"])
+    url = agent_url(broker.url, "vm-1", "a/b:c@d")
+    with redis.Redis.from_url(url, socket_timeout=5) as client:
+        yield client
+
+
+def do(agent: redis.Redis, command: tuple[str, ...]) -> None:
+    agent.execute_command(*command)  # type: ignore[no-untyped-call] # redis has no type for it
+
+
+@pytest.mark.parametrize("command", ALLOWED, ids=" ".join)
+def test_an_agent_may(agent: redis.Redis, command: tuple[str, ...]) -> None:
+    do(agent, command)
+
+
+@pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
+def test_an_agent_may_not(agent: redis.Redis, command: tuple[str, ...]) -> None:
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        do(agent, command)
+
+
+def test_not_even_in_a_script_or_a_transaction(agent: redis.Redis) -> None:
+    sha = agent.script_load(f"return redis.call('LRANGE', '{REPORTS_QUEUE}', 0, -1)")
+    with pytest.raises(redis.exceptions.ResponseError, match=r"can't (run|access)|No permission"):
+        agent.evalsha(sha, 0)
+    pipe = agent.pipeline(transaction=True)
+    pipe.lpush("agent.vm-1", "x")
+    pipe.lrange(REPORTS_QUEUE, 0, -1)
+    with pytest.raises(redis.exceptions.RedisError):
+        pipe.execute()
+
+
+def test_a_new_password_replaces_the_old_and_a_removal_ends_what_is_open(
+    broker: RedisServer, agent: redis.Redis
+) -> None:
+    accounts = BrokerAccounts(broker.url)
+    agent.ping()
+    accounts.put("vm-1", ["new", "a/b:c@d"])
+    for password in ("new", "a/b:c@d"):
+        with redis.Redis.from_url(agent_url(broker.url, "vm-1", password)) as client:
+            client.ping()
+    accounts.put("vm-1", ["new"])
+    with (
+        redis.Redis.from_url(agent_url(broker.url, "vm-1", "a/b:c@d")) as client,
+        pytest.raises(redis.exceptions.AuthenticationError),
+    ):
+        client.ping()
+    with broker.client() as admin:
+
+        def connections() -> list[object]:
+            return [c for c in admin.client_list() if c["user"] == "agent.vm-1"]
+
+        assert connections()
+        accounts.end_connections("vm-1")
+        assert not connections()
+        with redis.Redis.from_url(agent_url(broker.url, "vm-1", "new")) as client:
+            client.ping()
+            assert connections()
+            accounts.delete("vm-1")
+            assert not connections()
+            with pytest.raises(redis.exceptions.RedisError):
+                client.ping()
+    accounts.delete("vm-1")  # that it is gone already is no error
+
+
+def test_who_may_not_manage_accounts_is_told_so_in_one_line(
+    broker: RedisServer, agent: redis.Redis
+) -> None:
+    url = agent_url(broker.url, "vm-1", "a/b:c@d")
+    with pytest.raises(FarmError, match="FARM_BROKER_ADMIN_URL") as refused:
+        BrokerAccounts(url).put("vm-3", ["secret-of-3"])
+    assert "a/b:c@d" not in str(refused.value)
+    assert "secret-of-3" not in str(refused.value)
+    assert "\n" not in str(refused.value)
