@@ -44,7 +44,6 @@ bench: $(VENV)/installed-dev
 
 chaos: $(VENV)/installed-dev
 	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
-	$(BIN)/pytest tests/chaos/trials.py
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade

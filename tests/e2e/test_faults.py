@@ -1,10 +1,19 @@
-"""Whatever dies during a sweep: every job ends in exactly one outcome, and nothing is left."""
+"""Whatever dies during a sweep: every job ends in exactly one outcome, and nothing is left.
+
+At the end random faults strike farms (`tests.chaos`), two of each kind; `make chaos` has thirty.
+FARM_CHAOS_FAULTS, FARM_CHAOS_FARMS and FARM_CHAOS_SEED ask for other numbers here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -14,11 +23,41 @@ from farm.core.lifecycle import AttemptState, JobState
 from farm.core.trainer_lines import FailureKind
 from farm.store.engine import writing
 from farm.store.jobs import request_cancel_sweep
+from tests.chaos.__main__ import at_hand, run, run_beside
+from tests.chaos.farm import LEASE_S
+from tests.chaos.faults import FAULTS
+from tests.chaos.outcome import Outcome
+from tests.chaos.table import table
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
 
 # Long enough that a fault meets the attempt while it runs.
 STEADY = {"FAKE_TRAINER": "steps_s:0.01"}
 LONG = {"steps": 400}
+
+FAULT_COUNT = int(os.environ.get("FARM_CHAOS_FAULTS", "64"))
+FARM_COUNT = int(os.environ.get("FARM_CHAOS_FARMS", "2"))
+SEED = int(os.environ.get("FARM_CHAOS_SEED", "2026"))
+# What strikes real trainers in another way than fakes, and what they outlive.
+TRAINING = (
+    "agent killed",
+    "trainer killed",
+    "template killed",
+    "scheduler killed",
+    "collector killed",
+    "Redis restarted",
+)
+# Each with the fault that brings it to light, and what the checker may say then. What a spool has
+# forgotten is lost, or never stored.
+PLANTED = {
+    "dropped_fencing_check": ("agent stopped, for long", ["was over when the end of its rank"]),
+    "spool_forgets_on_publish": (
+        "messages lost",
+        ["lost: Spooled(", "reports that are not stored"],
+    ),
+    "lease_never_freed": ("trainer killed", ["which is over"]),
+}
+# For so long that an agent at work has something to report: at the latest, that it gave up.
+LOST_FOR_S = 0.75 * LEASE_S
 
 
 @pytest.fixture
@@ -163,3 +202,69 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
+
+
+def told(outcome: Outcome) -> str:
+    return "\n".join([f"seed {SEED}", *map(str, outcome.strikes), *outcome.broken])
+
+
+@pytest.mark.timeout(1200)
+def test_farms_keep_their_promises_whatever_strikes_them(tmp_path: Path) -> None:
+    outcome = run_beside(
+        tmp_path,
+        at_hand(print),
+        farm_count=FARM_COUNT,
+        count=FAULT_COUNT,
+        seed=SEED,
+        say=print,
+    )
+    print("\n".join(table(outcome)))
+    assert outcome.broken == [], told(outcome)
+    assert not outcome.lost_jobs
+    assert not outcome.doubled_jobs
+    at_work = sum(bool(strike.jobs) for strike in outcome.strikes)
+    assert len(outcome.strikes) == FAULT_COUNT
+    assert at_work >= 0.8 * FAULT_COUNT, told(outcome)
+
+
+@pytest.mark.timeout(600)
+def test_a_farm_with_real_trainers_keeps_them_too(tmp_path: Path) -> None:
+    """The lease is longer, since imports and first steps of all share the cores."""
+    command = [sys.executable, "-m", "tests.chaos", "--tensorflow", "--faults", str(len(TRAINING))]
+    command += [f"--only={name}" for name in TRAINING]
+    command += ["--seed", str(SEED), "--keep", str(tmp_path)]
+    environment = {**os.environ, "FARM_CHAOS_LEASE_S": "30"}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert f"| all | {len(TRAINING)} |" in told.stdout, told.stdout + told.stderr
+    assert "broken:" not in told.stdout, told.stdout + told.stderr
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """A short campaign for each planted bug, on a farm that has it; all at once."""
+
+    def strike(number: int, bug: str) -> Outcome:
+        faults = [fault for fault in FAULTS if fault.name == PLANTED[bug][0]]
+        if faults[0].name == "messages lost":
+            faults = [dataclasses.replace(faults[0], lasts_s=(LOST_FOR_S, LOST_FOR_S))]
+        return run(
+            tmp_path_factory.mktemp("planted"),
+            faults,
+            count=4,
+            seed=SEED,
+            say=print,
+            number=FARM_COUNT + number,
+            plant=bug,
+            stuck_s=15.0,
+            drain_limit_s=15.0,
+        )
+
+    with ThreadPoolExecutor(len(PLANTED)) as pool:
+        return dict(zip(PLANTED, pool.map(strike, range(len(PLANTED)), PLANTED), strict=True))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_checker_catches_a_planted_bug(planted: dict[str, Outcome], bug: str) -> None:
+    told_of = [text for text in planted[bug].broken if any(s in text for s in PLANTED[bug][1])]
+    assert told_of, told(planted[bug])
