@@ -30,9 +30,9 @@ SHARING := $(addprefix tests/integration/test_,store_*.py web_*.py scheduler_*.p
     cli_db.py cli_evaluate.py cli_imports.py cli_plan.py cli_recommend.py cli_tokens.py)
 test: $(VENV)/installed-dev
 	$(BIN)/pytest tests/unit tests/property $(wildcard $(SHARING)) -n 2 --dist loadfile \
-	    -m "not root and not browser"
+	    -m "not root and not browser and not campaign"
 	$(BIN)/pytest tests/integration tests/e2e $(SHARING:%=--ignore-glob=%) \
-	    -m "not root and not browser"
+	    -m "not root and not browser and not campaign"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -44,6 +44,7 @@ bench: $(VENV)/installed-dev
 
 chaos: $(VENV)/installed-dev
 	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
+	$(BIN)/pytest tests/e2e/test_faults.py -m campaign
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade

@@ -102,8 +102,9 @@ class AgentProcess:
 class AgentFarm:
     """A Redis, a fake server and some agents; leaving the `with` stops all of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, start_limit_s: float = 20.0) -> None:
         self.folder = folder
+        self.start_limit_s = start_limit_s  # what an agent has to be idle
         self.redis = RedisServer(folder)
         self.agents: list[AgentProcess] = []
 
@@ -124,7 +125,6 @@ class AgentFarm:
         behaviour: str = "",
         *,
         template: str | None = None,
-        within_s: float = 20.0,
         **settings: str,
     ) -> AgentProcess:
         """Start an agent and wait until the server has heard that it is idle."""
@@ -135,7 +135,7 @@ class AgentFarm:
         agent.settings |= settings
         self.agents.append(agent)
         agent.start(behaviour, template=template)
-        self.await_state(agent, AgentState.IDLE, timeout_s=within_s)
+        self.await_state(agent, AgentState.IDLE, timeout_s=self.start_limit_s)
         return agent
 
     def beat(self, agent: AgentProcess) -> Heartbeat | None:

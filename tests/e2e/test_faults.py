@@ -1,6 +1,7 @@
 """Whatever dies during a sweep: every job ends in exactly one outcome, and nothing is left.
 
-At the end random faults strike farms (`tests.chaos`), two of each kind; `make chaos` has thirty.
+At the end random faults strike farms (`tests.chaos`), two of each kind, which `make chaos` runs
+before thirty of each.
 FARM_CHAOS_FAULTS, FARM_CHAOS_FARMS and FARM_CHAOS_SEED ask for other numbers here.
 """
 
@@ -208,6 +209,7 @@ def told(outcome: Outcome) -> str:
     return "\n".join([f"seed {SEED}", *map(str, outcome.strikes), *outcome.broken])
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(1200)
 def test_farms_keep_their_promises_whatever_strikes_them(tmp_path: Path) -> None:
     outcome = run_beside(
@@ -227,6 +229,7 @@ def test_farms_keep_their_promises_whatever_strikes_them(tmp_path: Path) -> None
     assert at_work >= 0.8 * FAULT_COUNT, told(outcome)
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_a_farm_with_real_trainers_keeps_them_too(tmp_path: Path) -> None:
     """The lease is longer, since imports and first steps of all share the cores."""

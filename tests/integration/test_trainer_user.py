@@ -26,6 +26,7 @@ pytestmark = [
 ]
 USER = "nobody"
 UID = pwd.getpwnam(USER).pw_uid
+START_LIMIT_S = 60.0  # it tries first whether the user can run the trainer
 LIMITS = "memory_mib=2048,processes=300,open_files=512,file_mib=1"
 
 
@@ -33,7 +34,6 @@ def agent_of(farm: AgentFarm, behaviour: str = "hang", *, is_warm: bool = False)
     """An agent whose trainers run as USER, in the system's Python: this one's may be private."""
     return farm.agent(
         template="" if is_warm else None,
-        within_s=60.0,  # it tries first whether the user can run the trainer
         AGENT_TRAINER=f"{PYTHON} {TRAINER} {behaviour}",
         AGENT_TRAINER_USER=USER,
         AGENT_TRAINER_LIMITS=LIMITS,
@@ -62,7 +62,7 @@ def as_user(*command: str) -> subprocess.CompletedProcess[str]:
 def test_a_trainer_has_another_user_no_capability_and_limits(
     tmp_path: Path, *, is_warm: bool
 ) -> None:
-    with AgentFarm(tmp_path) as farm:
+    with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
         agent = agent_of(farm, is_warm=is_warm)
         gang = farm.gang(1, agent)
         gang.start()
@@ -86,7 +86,7 @@ def test_a_trainer_has_another_user_no_capability_and_limits(
 def test_the_trainers_user_reads_neither_the_agents_files_nor_its_environment(
     tmp_path: Path,
 ) -> None:
-    with AgentFarm(tmp_path) as farm:
+    with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
         agent = agent_of(farm)
         assert agent.process is not None
         for folder in (tmp_path, *tmp_path.parents):  # pytest's own are private
@@ -101,7 +101,7 @@ def test_the_trainers_user_reads_neither_the_agents_files_nor_its_environment(
 
 
 def test_a_rank_of_another_user_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
-    with AgentFarm(tmp_path) as farm:
+    with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
         agents = (agent_of(farm, "child"), farm.agent())
         gang = farm.gang(1, *agents)
         gang.lead_to_go()
@@ -112,7 +112,7 @@ def test_a_rank_of_another_user_ends_well_and_leaves_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "forked from the template"])
 def test_it_dies_with_its_agent(tmp_path: Path, *, is_warm: bool) -> None:
-    with AgentFarm(tmp_path) as farm:
+    with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
         agent = agent_of(farm, is_warm=is_warm)
         gang = farm.gang(1, agent)
         gang.lead_to_go()
