@@ -213,7 +213,8 @@ AGENT_SETTINGS = (
     Setting(
         name="AGENT_TRAINER_LIMITS",
         default="processes=8192,open_files=65536,file_mib=65536",
-        meaning="the most that a trainer may use; memory_mib is the machine's memory unless given",
+        meaning="the most that a trainer may use; memory_mib is the machine's memory unless given "
+        "or beside a GPU",
         parse=parse_limits,
     ),
     Setting(

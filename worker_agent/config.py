@@ -27,6 +27,9 @@ from worker_agent.nft import find_obstacle
 from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
 
 
+_NVIDIA = Path("/dev/nvidiactl")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Checked values of `AGENT_SETTINGS`, with what this machine fills in."""
@@ -213,9 +216,12 @@ def _trainer_user(
 
 
 def _trainer_limits(values: Mapping[str, object], *, is_alone: bool) -> TrainerLimits:
-    """Return what a trainer may use. Processes are counted by user, so only where he is alone."""
+    """Return what a trainer may use. Processes are counted by user, so only where he is alone.
+
+    Beside a GPU memory is limited only if asked for: what CUDA maps was never measured.
+    """
     limits = cast(TrainerLimits, values["AGENT_TRAINER_LIMITS"])
-    if limits.memory_bytes is None:
+    if limits.memory_bytes is None and not _NVIDIA.exists():
         limits = dataclasses.replace(limits, memory_bytes=psutil.virtual_memory().total)
     return limits if is_alone else dataclasses.replace(limits, process_count=None)
 
