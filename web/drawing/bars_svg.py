@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Mark, ends, ticks
+from web.drawing.plot_frame import framed
 from web.drawing.plotly_figure import literally
 
 _WIDTH = 440.0
@@ -75,14 +76,8 @@ def draw_bars(shown: Bars) -> Markup:
     frame = _frame(shown)
     parts = [_grid(shown, frame), _names(shown, frame)]
     parts += [_bar(one, frame) for one in _placed(shown)]
-    return Markup(
-        '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
-        "{parts}</svg>"
-    ).format(
-        w=_WIDTH,
-        h=frame.floor + _BOTTOM,
-        label=f"{shown.title}: {shown.summary}",
-        parts=Markup("").join(parts),
+    return framed(
+        parts, width=_WIDTH, height=frame.floor + _BOTTOM, title=shown.title, summary=shown.summary
     )
 
 

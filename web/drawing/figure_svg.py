@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from farm.figures.bars import Bars
 from farm.figures.chart import STYLES, Figure, Mark, Series, ends, heights, ticks
 from web.drawing.bars_svg import bars_to_plotly, draw_bars
+from web.drawing.plot_frame import framed
 from web.drawing.plotly_figure import to_plotly
 
 _WIDTH, _HEIGHT = 440.0, 250.0
@@ -56,15 +57,7 @@ def draw(figure: Figure) -> Markup:
     parts = [_grid(figure, place)]
     for number, series in enumerate(figure.series):
         parts.append(_series(series, place, style=_style(series, number)))
-    return Markup(
-        '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
-        "{parts}</svg>"
-    ).format(
-        w=_WIDTH,
-        h=_HEIGHT,
-        label=f"{figure.title}: {figure.summary}",
-        parts=Markup("").join(parts),
-    )
+    return framed(parts, width=_WIDTH, height=_HEIGHT, title=figure.title, summary=figure.summary)
 
 
 def _style(series: Series, number: int) -> int:

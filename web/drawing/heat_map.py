@@ -7,13 +7,13 @@ gets rectangles and texts.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from farm.figures.heat_map import Field, FieldKind, HeatMap
+from web.drawing.plotly_figure import literally
 
 FIELD_WIDTH, FIELD_HEIGHT = 76, 34  # pixels
 
@@ -96,8 +96,8 @@ def to_plotly(shown: HeatMap) -> dict[str, object]:
                 "mode": "text",
                 "x": [i for i, _ in places],
                 "y": [j for _, j in places],
-                "text": [_literally(field.text) for field in fields],
-                "hovertext": [_literally(f"{field.where}: {field.said}") for field in fields],
+                "text": [literally(field.text) for field in fields],
+                "hovertext": [literally(f"{field.where}: {field.said}") for field in fields],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "meta": {"style": 0},
             }
@@ -160,14 +160,10 @@ def _shortened(name: str, width: float) -> str:
 def _axis(title: str, names: Sequence[str], *, is_downward: bool) -> dict[str, object]:
     span = [-0.5, len(names) - 0.5]
     return {
-        "title": {"text": _literally(title)},
+        "title": {"text": literally(title)},
         "type": "linear",
         "tickvals": list(range(len(names))),
-        "ticktext": [_literally(name) for name in names],
+        "ticktext": [literally(name) for name in names],
         "range": span[::-1] if is_downward else span,
         "showgrid": False,
     }
-
-
-def _literally(text: str) -> str:
-    return html.escape(text, quote=False)

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from farm.figures.chart import Axis, ends, ticks
 from farm.figures.display import count, duration
 from farm.figures.histogram import Bin, Histogram
+from web.drawing.plot_frame import framed
 from web.drawing.plotly_figure import in_page, literally
 
 _WIDTH, _HEIGHT = 440.0, 220.0
@@ -66,15 +67,7 @@ def draw(figure: Histogram) -> Markup:
         parts.append(
             Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, floor + 16, name)
         )
-    return Markup(
-        '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
-        "{parts}</svg>"
-    ).format(
-        w=_WIDTH,
-        h=_HEIGHT,
-        label=f"{figure.title}: {figure.summary}",
-        parts=Markup("").join(parts),
-    )
+    return framed(parts, width=_WIDTH, height=_HEIGHT, title=figure.title, summary=figure.summary)
 
 
 def _to_plotly(figure: Histogram) -> dict[str, object]:

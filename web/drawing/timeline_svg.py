@@ -18,6 +18,7 @@ from farm.figures.timelines import (
     second_ticks,
     write_second,
 )
+from web.drawing.plot_frame import framed
 from web.drawing.timeline_json import to_json
 
 _WIDTH, _HEIGHT = 440.0, 220.0
@@ -65,14 +66,8 @@ def draw(timeline: Timeline) -> Markup:
         parts.append(_right_axis(timeline, up_over, right=right))
         parts += [_line(line, across, up_over) for line in timeline.lines if line.is_over]
     parts += [_line(line, across, up) for line in timeline.lines if not line.is_over]
-    return Markup(
-        '<svg class="chart plot" viewBox="0 0 {w:g} {h:g}" role="img" aria-label="{label}">'
-        "{parts}</svg>"
-    ).format(
-        w=_WIDTH,
-        h=_HEIGHT,
-        label=f"{timeline.title}: {timeline.summary}",
-        parts=Markup("").join(parts),
+    return framed(
+        parts, width=_WIDTH, height=_HEIGHT, title=timeline.title, summary=timeline.summary
     )
 
 

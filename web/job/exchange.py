@@ -86,13 +86,8 @@ def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
     sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")
     return RankExchange(
         rank=rank,
-        idle_ratio=own.idle_ratio,
+        **own.columns,
         idle_ratios=profile.idle_ratios if profile else (),
-        push_s=own.push_s,
-        pull_s=own.pull_s,
-        update_count=own.update_count,
-        staleness_mean=own.staleness_mean,
-        staleness_max=own.staleness_max,
         sent_bytes_per_step=sent / steps if sent is not None and steps else None,
         received_bytes_per_step=received / steps if received is not None and steps else None,
     )
