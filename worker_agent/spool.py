@@ -236,14 +236,14 @@ def _read_folder(folder: Path) -> tuple[str, list[_Segment]]:
     if not paths:
         raise InvalidSpec("spool", str(folder), "at least one segment")
     segments: list[_Segment] = []
-    for path in paths:
-        segment = _read_segment(path, is_last=path == paths[-1])
-        if segments and segment.first != segments[-1].next_number:
-            raise InvalidSpec("spool", path.name, f"a segment from {segments[-1].next_number} on")
-        segments.append(segment)
     generation = generation_file.read_bytes().strip().decode("ascii", errors="replace")
     if not _GENERATION.fullmatch(generation):
         raise InvalidSpec("spool", generation, "a generation of 32 hexadecimal digits")
+    for path in paths:
+        if segments and int(path.stem) != segments[-1].next_number:
+            raise InvalidSpec("spool", path.name, f"a segment from {segments[-1].next_number} on")
+        # A torn report is cut off the last one: what is kept aside instead stays as it was found.
+        segments.append(_read_segment(path, is_last=path == paths[-1]))
     return generation, segments
 
 

@@ -86,6 +86,8 @@ files = st.dictionaries(
 @example({FIRST: LINE, "generation": b"\xff\xfe"})
 @example({FIRST: LINE, "generation": b""})
 @example({FIRST: LINE + b"\x00" * 4096, "generation": GENERATION})
+@example({FIRST: LINE + LINE, "generation": b""})
+@example({FIRST: LINE, "000000000003.jsonl": LINE[:-1], "generation": GENERATION})
 @example({"x.jsonl": LINE, "generation": GENERATION})
 @example({"\u0661.jsonl": LINE, "generation": GENERATION})
 @example({"-1.jsonl": LINE, "generation": GENERATION})

@@ -19,6 +19,7 @@ from farm.core.lifecycle import AttemptState, JobState
 from tests import invariants
 from tests.legal_changes import changes_are_legal
 from tests.protocol.agent import HEARTBEAT_S, SimulatedAgent
+from tests.protocol.broker import GIVEN_OUT_KEPT
 from tests.protocol.farm import MOMENT_S, ROUND_EVERY_S, ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
 from tests.protocol.server import LEASE_S, RULES, Server
@@ -102,6 +103,13 @@ class ProtocolStory(RuleBasedStateMachine):
     @rule(agent=_AGENTS, place=_PLACES, is_kept=st.booleans())
     def deliver(self, agent: int, place: int, is_kept: bool) -> None:
         self.farm.agents[agent].deliver(place, is_kept=is_kept)
+
+    @rule(agent=_AGENTS, place=st.integers(0, GIVEN_OUT_KEPT - 1))
+    def deliver_again(self, agent: int, place: int) -> None:
+        """A command that was carried out long ago, as Redis gives out what nobody acknowledged."""
+        chosen = self.farm.agents[agent]
+        self.farm.broker.repeat_command(chosen.agent_id, place)
+        chosen.deliver(0)
 
     @rule(place=_PLACES, is_heard=st.booleans(), is_kept=st.booleans())
     def collect_reports(self, place: int, is_heard: bool, is_kept: bool) -> None:
