@@ -26,7 +26,6 @@ from worker_agent.model_folder import ModelFolder
 from worker_agent.nft import find_obstacle
 from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
 
-
 _NVIDIA = Path("/dev/nvidiactl")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,11 @@ import sqlalchemy as sa
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
 from tests.postgres_server import NoPostgres, PostgresServer
+
+# What a web server does beside its requests. A connection that such a thread holds while the engine
+# is disposed of is closed by nobody.
+SERVERS_THREADS = ("advice", "background", "changes", "kept")
+THREAD_LIMIT_S = 10.0
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +65,9 @@ def empty_engine(database_url: str) -> Iterator[sa.Engine]:
     """A store without a schema."""
     engine = make_engine(database_url)
     yield engine
+    for thread in threading.enumerate():
+        if thread.name in SERVERS_THREADS:
+            thread.join(THREAD_LIMIT_S)
     engine.dispose()
 
 

@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Any
 
-
 GIVEN_OUT_KEPT = 12
 
 
