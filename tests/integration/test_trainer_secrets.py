@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from farm.embedded import leftovers
 from tests.agents import AgentFarm, is_template
+from worker_agent import privilege
 from worker_agent.leftovers import find_marked
 from worker_agent.trainer_environment import PASSED, PASSED_PREFIXES
 
@@ -56,6 +58,10 @@ done = subprocess.run(["grep", "-c", "xxxxx", f"/proc/{os.getpid()}/environ"],
                       capture_output=True, text=True, check=False)
 print(done.stdout, done.stderr)
 """
+
+
+def test_an_embedded_farm_finds_its_agents() -> None:
+    assert privilege.EMBEDDED_MARK == leftovers.MARK
 
 
 @pytest.mark.root
