@@ -153,22 +153,21 @@ def _guarded(
         if stranger is not None:
             _refuse(answer, stranger, life)
             return
-        ids = _sender(envelope)
         try:
             if handle(envelope):
                 life.worked()
         except InvalidSpec as error:
-            refusals.add(str(ids.get("agent_id", "unnamed")), str(error))
+            refusals.add(claimed_agent(envelope) or "unnamed", str(error))
         except IntegrityError as error:
             # Two collectors met on a new row; the agent's next try finds it.
             reason = " ".join(str(error).split())[:200]
-            logger.info("message met another one: %s", reason, extra=ids)
+            logger.info("message met another one: %s", reason, extra=_sender(envelope))
         except (DBAPIError, Unreachable) as error:
             reason = " ".join(str(error).split())[:300]
-            logger.warning("message not stored: %s", reason, extra=ids)
+            logger.warning("message not stored: %s", reason, extra=_sender(envelope))
             life.failed(reason)
         except Exception as error:
-            logger.exception("message not stored", extra=ids)
+            logger.exception("message not stored", extra=_sender(envelope))
             life.failed(repr(error))
 
     return task
@@ -195,7 +194,8 @@ def _refuse(answer: _Answer, stranger: Stranger, life: SignOfLife) -> None:
 def _sender(envelope: object) -> dict[str, object]:
     """Name the sender of a message that may be anything, and the rank, if it is all of one.
 
-    What is signed is read only once its signature holds, and names no rank before.
+    What is signed is read only once its signature holds, and names no rank before. All reports of a
+    batch are looked at, so only where something went wrong.
     """
     agent_id = claimed_agent(envelope)
     ids: dict[str, object] = {} if agent_id is None else {"agent_id": agent_id}
