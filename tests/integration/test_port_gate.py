@@ -14,7 +14,8 @@ import pytest
 
 from tests.integration.test_undo import await_true, effective_capabilities, run_clear_network
 from tests.namespaces import Namespace, needs_root, two_hosts
-from worker_agent import nft, watchdog
+from tests.watchdogs import watchdogs
+from worker_agent import nft
 from worker_agent.applied_note import GATE, NoteFile
 from worker_agent.emulators.site import Site
 from worker_agent.gate_rules import table_of
@@ -70,19 +71,7 @@ def closed(
             yield agent
         finally:
             agent.kill()
-    await_true(lambda: not guards(state_dir), "the watchdog has ended", limit_s=60.0)
-
-
-def guards(state_dir: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if watchdog.__file__.encode() in words and str(state_dir).encode() in words:
-            found.append(int(entry.name))
-    return found
+    await_true(lambda: not watchdogs(state_dir), "the watchdog has ended", limit_s=60.0)
 
 
 def tables(host: Namespace) -> str:
@@ -137,10 +126,10 @@ def test_ports_are_everybodys_again_when_the_gang_has_gone(
     near, far = hosts
     with closed(near, tmp_path) as agent:
         assert not is_let_in(far, "10.99.0.1", PORT, source=STRANGER)
-        [_] = guards(tmp_path)
+        [_] = watchdogs(tmp_path)
         logged = told_to_open(agent)
         assert tables(near) == ""
-        assert guards(tmp_path) == []
+        assert watchdogs(tmp_path) == []
         assert NoteFile(str(tmp_path), GATE).read() is None
         assert "packets of strangers to this rank's ports were refused: 1" in logged
 
@@ -225,7 +214,7 @@ def test_clear_network_opens_what_was_closed(
 
 def kill_both(agent: subprocess.Popen[str], state_dir: Path) -> None:
     """As in a control group that is killed."""
-    for pid in (*guards(state_dir), agent.pid):
+    for pid in (*watchdogs(state_dir), agent.pid):
         os.kill(pid, signal.SIGKILL)
     agent.wait(timeout=LIMIT_S)
 

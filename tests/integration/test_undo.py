@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.namespaces import Namespace, needs_root, two_hosts
+from tests.watchdogs import watchdogs
 from worker_agent import watchdog
 from worker_agent.applied_note import NoteFile
 from worker_agent.emulators.site import Site
@@ -56,18 +57,6 @@ def shaped(
         finally:
             agent.kill()
     await_true(lambda: not watchdogs(state_dir), "the watchdog has ended")
-
-
-def watchdogs(state_dir: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if watchdog.__file__.encode() in words and str(state_dir).encode() in words:
-            found.append(int(entry.name))
-    return found
 
 
 def effective_capabilities(pid: int) -> int:
