@@ -121,6 +121,9 @@ def test_samples_hold_cpu_memory_and_bytes(engine: Engine) -> None:
         with reading(engine) as session:
             for rank in ranks:
                 later = samples_of(session, attempt.id, rank=rank.rank)[1:]
+                # A second may end between the trainers' end and their agent's notice of it.
+                if later[-1].resident_bytes is None:
+                    later.pop()
                 assert all(s.cpu_ratio is not None for s in later)
                 assert all(s.machine_steal_ratio is not None for s in later)
                 assert all(s.net_tx_bytes_per_s is not None for s in later)

@@ -158,7 +158,9 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     step_s = float(behaviour.get("steps_s", 1.0 / (timed_count + job.warmup_step_count)))
     jitter = float(behaviour.get("jitter", 0))
     step_s *= math.exp(random.Random(job.seed).gauss(0, jitter))
-    print("the fake trainer begins", file=sys.stderr, flush=True)
+    # In one piece: `print` writes the end of the line by itself where nothing is buffered, and
+    # what goes to standard output may come between.
+    sys.stderr.write("the fake trainer begins\n")
     if "noise" in behaviour:
         print("a library says hello", flush=True)
     if "flood" in behaviour:
