@@ -85,6 +85,7 @@ SERVER_FAULTS = (
         scope=Scope.FARM,
         lasts_s=(0.5, LEASE_S),
         limit_s=10.0,
+        counts_from_end=True,
         strike=stopped("scheduler"),
         serves=scheduler_serves,
     ),
