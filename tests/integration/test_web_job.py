@@ -285,7 +285,7 @@ def test_a_job_is_compared_with_its_neighbours_and_its_repetitions(
     found = text.replace("×", "x")  # noqa: RUF001 # as it is typeset
     assert "world size 1 machine, single 400 ms 2.00 x 160 0.50 x 1 time" in found
     assert f'href="/jobs/{seeded.single}"' in _part(page, "compared")
-    assert f"job {again} 2 of sweep" in text
+    assert f"job {again} 1 of sweep" in text
     assert "this one" in text
 
 

@@ -103,11 +103,15 @@ def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
 def test_a_planted_bug_is_found(
     planted: Callable[[], AbstractContextManager[None]], found: str
 ) -> None:
-    """In the same stories each time; none is made shorter, since that takes longest."""
+    """Most are found within a hundred stories; none is made shorter, since that takes longest.
+
+    The stories are drawn by a fixed seed and by the constants of whatever modules are loaded, so
+    that they differ with what else this process tests: a bug has room to hide for a while.
+    """
     with planted(), pytest.raises(AssertionError, match=found):
         run(
             ProtocolStory,
-            examples=1500,
+            examples=20_000,
             phases=[Phase.generate],
             database=None,
             derandomize=True,
