@@ -20,7 +20,7 @@ from worker_agent.journal import ServedRank
 from worker_agent.spool import Spool
 
 # What it takes is the disk's affair; pytest ends what hangs.
-FRUGAL = settings(max_examples=60, deadline=None)
+FRUGAL = settings(max_examples=60)
 DEEP = b"[" * 100_000
 LONG_NUMBER = b"9" * 5000
 REPORT = {"number": 1, "token": 1, "rank": 0, "kind": "x", "body": {}}

@@ -88,7 +88,7 @@ def as_csv(rows: list[dict[str, object]], columns: tuple[str, ...] = EXPORT_COLU
     return text.getvalue().encode()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=st.lists(measured(), min_size=1, max_size=5))
 def test_an_export_can_be_imported_and_says_the_same(
     engine: sa.Engine, rows: list[dict[str, Any]]
@@ -106,7 +106,7 @@ def test_an_export_can_be_imported_and_says_the_same(
                 assert found == value, column
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=st.lists(measured(), min_size=1, max_size=6), chance=st.randoms(use_true_random=False))
 def test_a_table_in_another_order_is_the_same_table(
     engine: sa.Engine, rows: list[dict[str, Any]], chance: random.Random

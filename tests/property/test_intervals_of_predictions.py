@@ -88,7 +88,7 @@ def test_as_many_of_exchangeable_errors_as_promised_lie_within_what_the_others_s
     assert aim_ratio - 1e-9 <= sum(within) / len(values) < aim_ratio + 1 / len(values) + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), factor=st.floats(1e-3, 1e3))
 def test_the_unit_of_the_times_does_not_matter(seed: int, factor: float) -> None:
     observations = measure(grid(batches=(64, 256), delays_s=(0.0, 0.02)), seed=seed)
@@ -103,7 +103,7 @@ def test_the_unit_of_the_times_does_not_matter(seed: int, factor: float) -> None
             assert getattr(b, name) == pytest.approx(getattr(a, name) * factor)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     observed=st.lists(
         st.tuples(st.sampled_from(grid()), st.floats(1e-4, 1e3)), min_size=1, max_size=25
@@ -125,7 +125,7 @@ def test_an_interval_is_positive_and_the_80_percent_one_lies_within(
         assert known == sorted(known)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_the_order_of_the_measurements_does_not_matter(seed: int) -> None:
     observations = measure(grid(batches=(64, 256), delays_s=(0.0, 0.02)), log_noise=uneven)

@@ -19,7 +19,7 @@ def candidates(costs: list[float]) -> list[Candidate]:
     return [Candidate(configuration=c, cost=x) for c, x in zip(CELLS, costs, strict=True)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SUBSETS, SUBSETS, COSTS, st.floats(0, 50), st.integers(0, 9))
 def test_a_plan_keeps_to_its_budget_and_away_from_what_is_known(
     known: list[Configuration],
@@ -43,7 +43,7 @@ def test_a_plan_keeps_to_its_budget_and_away_from_what_is_known(
     assert again == chosen
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SUBSETS, COSTS, st.integers(0, 9))
 def test_a_first_proposal_is_expected_to_save_regret(
     known: list[Configuration], costs: list[float], seed: int
@@ -56,7 +56,7 @@ def test_a_first_proposal_is_expected_to_save_regret(
     assert 0 <= first.regret_after_ratio < first.regret_before_ratio
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SUBSETS, st.floats(1e-4, 1e4))
 def test_units_do_not_matter_to_a_belief(known: list[Configuration], factor: float) -> None:
     assume(known)
@@ -67,7 +67,7 @@ def test_units_do_not_matter_to_a_belief(known: list[Configuration], factor: flo
     assert np.allclose(one.covariance, other.covariance, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SUBSETS)
 def test_a_belief_is_sure_of_what_was_measured_and_never_surer_of_the_rest(
     known: list[Configuration],
@@ -84,7 +84,7 @@ def test_a_belief_is_sure_of_what_was_measured_and_never_surer_of_the_rest(
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.sampled_from([c for c in CELLS if c.world_size > 1]),
     st.sampled_from(

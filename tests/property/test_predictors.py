@@ -56,8 +56,8 @@ ASKED = st.builds(
 )
 physical = pytest.mark.parametrize("predictor", [Physical(), Ensemble()], ids=lambda p: p.name)
 AXES = st.sampled_from(["batch", "delay", "bandwidth", "loss", "jitter"])
-fits = settings(max_examples=25, deadline=None)
-fits_twice = settings(max_examples=8, deadline=None)
+fits = settings(max_examples=25)
+fits_twice = settings(max_examples=8)
 
 
 def slower(c: Configuration, axis: str, factor: float) -> Configuration:

@@ -66,7 +66,6 @@ def run(story: type[ProtocolStory], *, examples: int, **others: Any) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=STEPS,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             **others,
         ),

@@ -125,4 +125,4 @@ def _number(line: bytes) -> int:
 
 
 TestSpoolStory = SpoolStory.TestCase
-TestSpoolStory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSpoolStory.settings = settings(max_examples=60, stateful_step_count=30)

@@ -84,7 +84,7 @@ def expanded(data: object) -> tuple[JobSpec, ...]:
     return ()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SWEEPS)
 def test_jobs_and_duplicates_are_the_product_without_the_impossible(sweep: dict[str, Any]) -> None:
     jobs = expanded(sweep)
@@ -100,7 +100,7 @@ def test_jobs_and_duplicates_are_the_product_without_the_impossible(sweep: dict[
     assert len({job.content_hash for job in expansion.jobs}) == len(expansion.jobs)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SWEEPS)
 def test_expansion_is_deterministic_and_jobs_survive_json(sweep: dict[str, Any]) -> None:
     jobs = expanded(sweep)
@@ -111,7 +111,7 @@ def test_expansion_is_deterministic_and_jobs_survive_json(sweep: dict[str, Any])
         assert again.content_hash == job.content_hash
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SWEEPS)
 def test_every_job_of_a_sweep_can_run(sweep: dict[str, Any]) -> None:
     for job in expanded(sweep):
@@ -125,7 +125,7 @@ def test_every_job_of_a_sweep_can_run(sweep: dict[str, Any]) -> None:
         assert max(shares) - min(shares) <= 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SWEEPS)
 def test_a_parsed_sweep_survives_json(sweep: dict[str, Any]) -> None:
     spec = parse_sweep(sweep)
