@@ -23,16 +23,13 @@ help:
 demo: $(VENV)/installed-run
 	@exec $(BIN)/farm demo $(ARGS)
 
-# Tests of the store, the pages, the scheduler and most commands need a database alone, and share
-# the cores with the pure ones. What starts processes and measures time has them to itself.
-SHARING := $(addprefix tests/integration/test_,store_*.py web_*.py scheduler_*.py shown_*.py \
-    recommend_*.py failure_kinds.py precision_shown.py models_submitted.py cli_commands.py \
-    cli_db.py cli_evaluate.py cli_imports.py cli_plan.py cli_recommend.py cli_tokens.py)
+# Most tests wait for processes most of the time, so one more than there are cores run at once. Those
+# that measure time, or have limits of seconds, come afterwards and have the cores to themselves.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+HERE := not root and not browser and not campaign
 test: $(VENV)/installed-dev
-	$(BIN)/pytest tests/unit tests/property $(wildcard $(SHARING)) -n 2 --dist loadfile \
-	    -m "not root and not browser and not campaign"
-	$(BIN)/pytest tests/integration tests/e2e $(SHARING:%=--ignore-glob=%) \
-	    -m "not root and not browser and not campaign"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not alone and $(HERE)"
+	$(BIN)/pytest -m "alone and $(HERE)"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .

@@ -21,6 +21,8 @@ from farm.store.tables import Attempt
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, live_farm, wait_until
 from tests.memory_group import limited_group
 
+pytestmark = pytest.mark.alone
+
 TENSORFLOW_S = 120.0  # for a job on cores that other tests may use as well
 # A rank that TensorFlow keeps busy must not cost its agent the lease.
 PATIENT = {"FARM_LEASE_S": "20", "FARM_PREPARE_TIMEOUT_S": "90", "FARM_START_TIMEOUT_S": "90"}

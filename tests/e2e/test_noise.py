@@ -16,6 +16,8 @@ from farm.core.lifecycle import AttemptState, JobState
 from farm.core.noise import NoiseKind
 from tests.e2e.live_farm import LiveFarm, live_farm
 
+pytestmark = pytest.mark.alone
+
 TRAINER = {"FAKE_TRAINER": "steps_s:0.05"}
 CORE = 0  # of agent-1
 QUIET_TRIES = 4

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
 from farm.store.engine import reading
 from farm.store.repetitions import sweep_cells
 from tests.e2e.live_farm import live_farm
+
+pytestmark = pytest.mark.alone
 
 CALM = {"FAKE_TRAINER": "steps_s:0.002,jitter:0.001", "AGENT_LABELS": "noise=calm"}
 NOISY = {"FAKE_TRAINER": "steps_s:0.002,jitter:0.3", "AGENT_LABELS": "noise=loud"}

@@ -22,6 +22,8 @@ from worker_agent.metrics import throttling
 from worker_agent.metrics.contracts import Watched
 from worker_agent.probe import EchoServer, measure_peers
 
+pytestmark = pytest.mark.alone
+
 _V1 = Path("/sys/fs/cgroup/cpu")
 _V2 = Path("/sys/fs/cgroup")
 _BURN = "while True: pass"

@@ -24,6 +24,8 @@ from worker_agent.emulators.site import Site
 from worker_agent.emulators.tcp_proxy import TcpProxy
 from worker_agent.leftovers import find_marked
 
+pytestmark = pytest.mark.alone
+
 DELAY_S = 0.02
 DELAYED = NetworkProfile(one_way_delay_s=DELAY_S)
 BYTES_PER_S = 2.5e6

@@ -26,6 +26,8 @@ from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.transfer import take_transfers
 from worker_agent.visits import GREETING_BYTES, Visits, greeting
 
+pytestmark = pytest.mark.alone
+
 TOKEN = 7
 RATE = 2.5e6
 LIMITED = NetworkProfile(bandwidth_bytes_per_s=RATE)

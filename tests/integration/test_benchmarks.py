@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.figures import Figure
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -14,6 +14,8 @@ from farm.embedded.redis import free_port
 from farm.studies.runs_file import read_runs
 from tests.e2e.live_farm import FAKE_TRAINER
 
+pytestmark = pytest.mark.alone
+
 SWEEP = """
 name = "a tiny study"
 

@@ -32,16 +32,26 @@ class Up:
         self.home = home
         self.output = home.with_name("output")
         self.settings = {"FARM_WEB_PORT": str(web_port or free_port())}
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
         with self.output.open("wb") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self._command("up", "--agents", "1"),
                 env=self._environ(),
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Leave nothing of it, whatever has failed."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+        end_marked(str(self.home), grace_s=0)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -86,8 +96,9 @@ class Up:
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    yield Up(tmp_path / "home")
-    end_marked(str(tmp_path / "home"), grace_s=0)
+    up = Up(tmp_path / "home")
+    yield up
+    up.end()
 
 
 def _is_listening(url: str) -> bool:
@@ -159,7 +170,8 @@ def test_ctrl_c_while_the_farm_starts_leaves_nothing(up: Up, process_count: int)
 def test_a_killed_farm_leaves_nothing_and_starts_again(up: Up) -> None:
     process = up.start()
     up.wait_until_up()
-    assert len(up.processes()) >= _FEWEST_PROCESSES
+    # An agent starts its own after it has said that it is there.
+    up.wait_until(lambda: len(up.processes()) >= _FEWEST_PROCESSES, "all of the farm's processes")
     process.kill()
     process.wait(timeout=_DEADLINE_S)
     up.wait_until(lambda: not up.processes(), "the end of every child")

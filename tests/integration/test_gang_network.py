@@ -19,6 +19,8 @@ from tests.factories import job_spec
 from worker_agent.emulators.site import Site
 from worker_agent.gang_network import GangNetwork
 
+pytestmark = pytest.mark.alone
+
 DELAYED = NetworkProfile(one_way_delay_s=0.01)
 SLOW_S = 0.02
 

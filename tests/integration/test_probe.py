@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack, closing
 
+import pytest
+
 from worker_agent.probe import EchoServer
+
+pytestmark = pytest.mark.alone
 
 
 def connect(place: tuple[str, int]) -> socket.socket:

@@ -22,6 +22,8 @@ from worker_agent.events import AgentEvent, NetworkMeasured, Purpose, RankCleare
 from worker_agent.ports import PortRange
 from worker_agent.resources import RankResources
 
+pytestmark = pytest.mark.alone
+
 DELAYED = NetworkProfile(one_way_delay_s=0.01)
 COMMAND = StartRank(
     token=7,

@@ -16,7 +16,7 @@ from tests.integration.trainer_process import TrainerProcess, free_ports, result
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tcp_proxy import TcpProxy
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 
 ONE_WAY_DELAY_S = 0.2
 JOB = JobSpec(

@@ -26,7 +26,7 @@ from farm.core.trainer_lines import (
 from farm.trainers.process import EXIT_FAILED
 from tests.integration.trainer_process import TrainerProcess, free_ports, gang, results
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 
 # 1437 = 3 * 381 + 294: every fourth step is partial, and both sizes are uneven over two ranks.
 SINGLE = JobSpec(

@@ -30,6 +30,8 @@ from worker_agent.leftovers import find_marked
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.proxy import ProxiedPeer, ProxyOrder
 
+pytestmark = pytest.mark.alone
+
 DELAY_S = 0.02
 DELAYED = NetworkProfile(one_way_delay_s=DELAY_S)
 

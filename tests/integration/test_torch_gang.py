@@ -33,7 +33,7 @@ from farm.trainers.process import EXIT_FAILED
 from farm.trainers.strategies.torch_ddp import TorchDdp
 from tests.integration.trainer_process import TrainerProcess, free_ports, gang, go, results
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.alone]
 
 PARAMETER_COUNT = 72_842
 # 1437 = 3 * 381 + 294: every fourth step is partial, and both sizes are uneven over two ranks.

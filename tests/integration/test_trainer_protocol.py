@@ -38,6 +38,8 @@ from tests.integration.trainer_process import (
     started,
 )
 
+pytestmark = pytest.mark.alone
+
 # 1437 = 3 * 381 + 294: every fourth step is partial, and both sizes are uneven over two ranks.
 UNEVEN_BATCH = 381
 PARAMETER_COUNT = 72_842

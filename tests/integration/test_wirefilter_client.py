@@ -15,6 +15,8 @@ from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.lab.wirefilter import Direction, Wirefilter
 
+pytestmark = pytest.mark.alone
+
 PROMPT = b"\nVDEwf$ "
 DONE = b"1000 Success\n" + PROMPT
 PROFILE = NetworkProfile(one_way_delay_s=0.02, packet_loss_ratio=0.01)
