@@ -23,7 +23,7 @@ from farm.errors import FarmError
 from farm.store.engine import make_engine, reading, writing
 from farm.store.tables import Agent, Job
 from farm.submission import plan, submit
-from farm.wire import Wake
+from farm.wake import Wake
 
 # The trainer that the tests use: it trains nothing and starts in no time.
 FAKE_TRAINER = (sys.executable, str(root() / "tests" / "fakes" / "trainer.py"))

@@ -10,32 +10,34 @@ matters sends it again until it is answered.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from farm.broker_url import redact, require_redis
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
-from farm.errors import Unreachable
+from farm.errors import NotFound, Unreachable
 
 if TYPE_CHECKING:
     import redis
+
+logger = logging.getLogger(__name__)
 
 REPORTS_QUEUE = "farm.reports"
 HEARTBEATS_QUEUE = "farm.heartbeats"
 REPORTS_TASK = "farm.reports"
 HEARTBEAT_TASK = "farm.heartbeat"
-WAKE_KEY = "farm.wake"
 
 VISIBILITY_TIMEOUT_S = 60
 # A read of a frozen Redis gives up after this. It must exceed the transport's BRPOP of 1 s.
 SOCKET_TIMEOUT_S = 3
 CONNECT_TIMEOUT_S = 3
-# A dead collector must not fill Redis: beyond this no heartbeat is added.
+# A dead collector must not fill Redis: beyond these none is added. What came first stays, since it
+# has waited for longest; an agent whose reports were not added sends them again.
 HEARTBEATS_KEPT = 10_000
-_WAKE_TIMEOUT_S = 1.0
+REPORTS_KEPT = 5_000
 
 
 def agent_queue(agent_id: str) -> str:
@@ -138,17 +140,63 @@ Signer = Callable[[str, str, dict[str, object]], dict[str, object]]
 def send_command(
     app: Any, agent_id: str, command: Command, *, signer: Signer | None = None
 ) -> None:
-    """Put a command into an agent's queue. Raises Unreachable within about 10 s."""
-    task = command_task(COMMAND_NAMES[type(command)])
-    envelope = seal(command)
-    if signer is not None:
-        envelope = signer(agent_id, task, envelope)
-    _publish(app, agent_queue(agent_id), task, envelope)
+    """Put a command into an agent's queue, see `send_commands`."""
+    send_commands(app, [(agent_id, command)], signer=signer)
+
+
+def send_commands(
+    app: Any, commands: Iterable[tuple[str, Command]], *, signer: Signer | None = None
+) -> None:
+    """Put commands into their agents' queues, in order and with one exchange.
+
+    What is meant for an agent without a key that counts is left out; some may be sent twice.
+
+    Raises:
+        Unreachable: within about 10 s; some of them may have been sent.
+    """
+    from kombu.exceptions import BatchPublishError
+
+    ready = list(_addressed(commands, signer=signer))
+    with _sender(app) as sender:
+        try:
+            _send_together(app, sender, ready)
+        except BatchPublishError:
+            # Once more at once, for a connection that Redis closed while it was idle: Celery's own
+            # retry, see `make_app`, does not reach into a batch.
+            _send_together(app, sender, ready)
+
+
+_Addressed = tuple[str, str, dict[str, object]]  # agent, task and envelope
+
+
+def _addressed(
+    commands: Iterable[tuple[str, Command]], *, signer: Signer | None
+) -> Iterator[_Addressed]:
+    for agent_id, command in commands:
+        task = command_task(COMMAND_NAMES[type(command)])
+        envelope = seal(command)
+        if signer is not None:
+            try:
+                envelope = signer(agent_id, task, envelope)
+            except NotFound as error:  # it was removed meanwhile, or never added
+                logger.warning("command not sent: %s", error, extra={"agent_id": agent_id})
+                continue
+        yield agent_id, task, envelope
+
+
+def _send_together(app: Any, sender: Any, ready: Sequence[_Addressed]) -> None:
+    with sender.batch():
+        for agent_id, task, envelope in ready:
+            _send(app, sender, agent_queue(agent_id), task, envelope)
 
 
 def publish_reports(app: Any, envelope: dict[str, object]) -> None:
-    """Put a sealed batch into the collector's queue. Raises Unreachable within about 10 s."""
-    _publish(app, REPORTS_QUEUE, REPORTS_TASK, envelope)
+    """Put a sealed batch into the collector's queue, unless that is as long as it may get.
+
+    Raises:
+        Unreachable: within about 10 s.
+    """
+    _publish(app, REPORTS_QUEUE, REPORTS_TASK, envelope, most=REPORTS_KEPT)
 
 
 def publish_heartbeat(app: Any, envelope: dict[str, object]) -> None:
@@ -170,61 +218,32 @@ def purge_queue(app: Any, queue: str) -> int:
         return int(connection.default_channel.queue_purge(queue) or 0)
 
 
-def _publish(
-    app: Any, queue: str, task: str, envelope: dict[str, object], *, most: int | None = None
-) -> None:
+def _publish(app: Any, queue: str, task: str, envelope: dict[str, object], *, most: int) -> None:
+    with _sender(app) as sender:
+        # An agent may look at the length, and not shorten the queue: that would remove what others
+        # have sent.
+        with sender.channel.conn_or_acquire() as client:
+            if client.llen(queue) >= most:
+                return
+        _send(app, sender, queue, task, envelope)
+
+
+@contextmanager
+def _sender(app: Any) -> Iterator[Any]:
+    with (
+        reported(app.conf.broker_url),
+        app.producer_pool.acquire(block=True, timeout=10) as sender,
+    ):
+        yield sender
+
+
+def _send(app: Any, sender: Any, queue: str, task: str, envelope: dict[str, object]) -> None:
     from kombu.entity import Exchange, Queue
 
     # The anonymous exchange needs no binding, which an emptied Redis would have forgotten.
     exchange = Exchange("", type="direct")  # type: ignore[no-untyped-call] # kombu has no types
     target = Queue(queue, exchange, routing_key=queue)  # type: ignore[no-untyped-call] # kombu
-    with (
-        reported(app.conf.broker_url),
-        app.producer_pool.acquire(block=True, timeout=10) as sender,
-    ):
-        if most is not None:
-            # It may look at the length, and not shorten the queue: that would remove what others
-            # have sent.
-            with sender.channel.conn_or_acquire() as client:
-                if client.llen(queue) >= most:
-                    return
-        app.send_task(
-            task, args=(envelope,), queue=target, declare=[], producer=sender, argsrepr="..."
-        )
-
-
-class Wake:
-    """A bell for the scheduler: who wrote to the store rings, so that nobody has to poll.
-
-    It is a Redis list of at most one element: rings that nobody heard are one ring. A lost ring
-    costs only time, since the scheduler also looks by itself now and then.
-    """
-
-    def __init__(self, broker_url: str) -> None:
-        self._url = broker_url
-
-    def ring(self) -> bool:
-        """Ring, or return False after about a second when the broker does not answer."""
-        try:
-            with open_client(self._url, timeout_s=_WAKE_TIMEOUT_S) as client:
-                pipe = client.pipeline()
-                pipe.lpush(WAKE_KEY, "1")
-                pipe.ltrim(WAKE_KEY, 0, 0)
-                pipe.execute()
-        except broker_errors():
-            return False
-        return True
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a ring; False after `timeout_s`, also while the broker does not answer."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            with open_client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
-                return client.blpop([WAKE_KEY], timeout=timeout_s) is not None
-        except broker_errors():
-            # Without this pause a caller's loop would spin for as long as Redis is away.
-            time.sleep(max(0.0, deadline - time.monotonic()))
-            return False
+    app.send_task(task, args=(envelope,), queue=target, declare=[], producer=sender, argsrepr="...")
 
 
 def check_broker(broker_url: str) -> None:
@@ -258,9 +277,9 @@ def open_client(broker_url: str, *, timeout_s: float) -> redis.Redis:
 def broker_errors() -> tuple[type[Exception], ...]:
     """Return what a broker that is away makes clients raise."""
     import redis
-    from kombu.exceptions import LimitExceeded, OperationalError
+    from kombu.exceptions import BatchPublishError, LimitExceeded, OperationalError
 
-    return (redis.RedisError, OperationalError, LimitExceeded, OSError)
+    return (redis.RedisError, OperationalError, LimitExceeded, BatchPublishError, OSError)
 
 
 @contextmanager
@@ -269,7 +288,9 @@ def reported(broker_url: str) -> Iterator[None]:
     try:
         yield
     except broker_errors() as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        # Kombu says of a batch only that it failed; why is behind it.
+        said = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
+        reason = " ".join(str(said).split()) or type(said).__name__
         raise Unreachable(
             f"broker {redact(broker_url)} does not answer ({reason}): "
             "start Redis there or correct FARM_BROKER_URL"

@@ -24,7 +24,7 @@ from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
-from farm.wire import Wake
+from farm.wake import Wake
 from web.advice.kept_advice import AdviceCache
 from web.background import Background
 from web.data.uploads import Uploads

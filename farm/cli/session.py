@@ -15,7 +15,7 @@ from farm.broker_url import require_redis
 from farm.config import Settings, load_settings, read_file
 from farm.embedded.home import is_held, read_endpoints
 from farm.errors import Unreachable
-from farm.wire import Wake
+from farm.wake import Wake
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -1,9 +1,13 @@
-"""What one message from an agent does: check, store, and say what to answer. No broker here."""
+"""What messages from agents do: check, store, and say what to answer. No broker here.
+
+Several at once are one transaction, since its commit is most of what a small message costs.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
@@ -14,53 +18,94 @@ from farm.core.messages import unseal
 from farm.core.reports import ReportBatch
 from farm.core.storable import storable
 from farm.store.engine import writing
-from farm.store.heartbeats import BeatEffect, record_heartbeat
-from farm.store.reports import Stored, store_batch
+from farm.store.heartbeats import BeatEffect, record_heartbeats
+from farm.store.reports import Stored, store_batches
 
 logger = logging.getLogger(__name__)
 
+TakenReports = tuple[str, Confirm, Stored]
+TakenBeat = tuple[str, BeatConfirmed, BeatEffect]
 
-def take_reports(
-    engine: Engine, envelope: object, *, now: dt.datetime
-) -> tuple[str, Confirm, Stored]:
-    """Store a batch; return its sender, what to confirm to it now, and what it did.
 
-    Raises:
-        InvalidSpec: the message is not a batch of this version; nothing was stored.
-    """
+def read_batch(envelope: object) -> ReportBatch:
+    """Return the reports in a message. Raises InvalidSpec: it is not a batch of this version."""
     batch = unseal(ReportBatch, envelope)
     assert isinstance(batch, ReportBatch)
+    return batch
+
+
+def read_beat(envelope: object) -> Heartbeat:
+    """Return the heartbeat in a message. Raises InvalidSpec: it is none of this version."""
+    beat = unseal(Heartbeat, storable(envelope))
+    assert isinstance(beat, Heartbeat)
+    return beat
+
+
+def take_reports(engine: Engine, envelope: object, *, now: dt.datetime) -> TakenReports:
+    """Store one message, see `take_batches`. Raises InvalidSpec: nothing was stored."""
+    [taken] = take_batches(engine, [read_batch(envelope)], now=now)
+    return taken
+
+
+def take_batches(
+    engine: Engine, batches: Sequence[ReportBatch], *, now: dt.datetime
+) -> list[TakenReports]:
+    """Store batches; return of each its sender, what to confirm to it now, and what it did."""
     with writing(engine) as session:
-        stored = store_batch(session, batch, now=now)
-    for (token, rank), count in stored.late.items():
-        ids = {"job_id": stored.job_ids.get(token), "attempt_id": token, "rank": rank}
-        extra = {"agent_id": batch.agent_id, **ids, "late_count": count}
-        logger.warning("reports came late", extra=extra)
-    confirm = Confirm(generation=batch.generation, number=stored.confirmed)
-    return batch.agent_id, confirm, stored
+        results = store_batches(session, batches, now=now)
+    taken = []
+    for batch, stored in zip(batches, results, strict=True):
+        for (token, rank), count in stored.late.items():
+            ids = {"job_id": stored.job_ids.get(token), "attempt_id": token, "rank": rank}
+            extra = {"agent_id": batch.agent_id, **ids, "late_count": count}
+            logger.warning("reports came late", extra=extra)
+        confirm = Confirm(generation=batch.generation, number=stored.confirmed)
+        taken.append((batch.agent_id, confirm, stored))
+    return taken
 
 
 def take_heartbeat(
     engine: Engine, envelope: object, *, now: dt.datetime, lease: dt.timedelta
-) -> tuple[str, BeatConfirmed, BeatEffect]:
-    """Store a heartbeat; return its sender, the confirmation, and what it did.
+) -> TakenBeat:
+    """Store one message, see `take_beats`. Raises InvalidSpec: nothing was stored."""
+    [taken] = take_beats(engine, [read_beat(envelope)], now=now, lease=lease)
+    return taken
+
+
+def take_beats(
+    engine: Engine, beats: Sequence[Heartbeat], *, now: dt.datetime, lease: dt.timedelta
+) -> list[TakenBeat]:
+    """Store heartbeats; return of each its sender, the confirmation, and what it did.
+
+    Of several beats of one life of an agent only the last counts, and is answered.
 
     Even a beat that proves nothing is confirmed: the confirmation is what lets the next one of
     that boot prove its freshness. But one that has lain in the broker for half a lease is not
     stored: after an outage so many wait that the newest would be as old before their turn came.
-
-    Raises:
-        InvalidSpec: the message is not a heartbeat of this version.
     """
-    beat = unseal(Heartbeat, storable(envelope))
-    assert isinstance(beat, Heartbeat)
-    age_s = beat_age_s(beat.echo, now_s=now.timestamp())
-    if age_s is not None and age_s > lease.total_seconds() / 2:
-        effect = BeatEffect(is_stale=True)
-    else:
+    last: dict[tuple[str, str], Heartbeat] = {}
+    for beat in beats:
+        life = (beat.agent_id, beat.boot_id)
+        known = last.get(life)
+        if known is None or beat.counter >= known.counter:
+            last[life] = beat
+    effects = {life: BeatEffect(is_stale=True) for life in last}
+    young = {life: beat for life, beat in last.items() if not _is_old(beat, now=now, lease=lease)}
+    if young:
         with writing(engine) as session:
-            effect = record_heartbeat(session, beat, now=now, lease=lease)
-    confirmed = BeatConfirmed(
-        boot_id=beat.boot_id, counter=beat.counter, server_time_s=now.timestamp()
-    )
-    return beat.agent_id, confirmed, effect
+            recorded = record_heartbeats(session, list(young.values()), now=now, lease=lease)
+        effects.update(zip(young, recorded, strict=True))
+    server_time_s = now.timestamp()
+    return [
+        (
+            beat.agent_id,
+            BeatConfirmed(boot_id=beat.boot_id, counter=beat.counter, server_time_s=server_time_s),
+            effects[life],
+        )
+        for life, beat in last.items()
+    ]
+
+
+def _is_old(beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> bool:
+    age_s = beat_age_s(beat.echo, now_s=now.timestamp())
+    return age_s is not None and age_s > lease.total_seconds() / 2

@@ -10,39 +10,44 @@ import datetime as dt
 import functools
 import gc
 import logging
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from farm import __version__
-from farm.collector.intake import take_heartbeat, take_reports
+from farm.collector.door import Door
+from farm.collector.gathering import Gathering
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.config import Settings
-from farm.core.commands import BeatConfirmed, Command
-from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
-from farm.core.signing import claimed_agent
-from farm.errors import InvalidSpec, NotFound, Unreachable
+from farm.core.agents import Heartbeat
+from farm.core.commands import Command
+from farm.core.reports import ReportBatch
+from farm.errors import Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife
-from farm.refusals import Refusals
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
+from farm.wake import Wake
 from farm.wire import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
     REPORTS_TASK,
-    Wake,
     make_app,
     run_worker,
-    send_command,
+    send_commands,
 )
 
 logger = logging.getLogger(__name__)
 
+_Message = TypeVar("_Message", ReportBatch, Heartbeat)
+
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# A store that is locked by another makes each message wait for seconds; the rest comes again.
+_PATIENCE_S = 10.0
 
 
 def run(settings: Settings) -> None:
@@ -91,122 +96,116 @@ def register_tasks(
 
     With a `keyring` nothing counts that is not signed. `life`, if given, learns how that goes.
     """
-    life = life or SignOfLife(COLLECTOR, settings.broker_url)
+    sign = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url)
     lease = dt.timedelta(seconds=settings.lease_s)
     answer = functools.partial(_answer, app, keyring)
+    door = Door(keyring=keyring, life=sign, answer=answer)
 
-    def reports(envelope: object) -> bool:
-        agent_id, confirm, stored = take_reports(engine, envelope, now=dt.datetime.now(dt.UTC))
-        if stored.moves_attempts:
+    def reports(batches: Sequence[ReportBatch]) -> bool:
+        taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC))
+        if any(stored.moves_attempts for _, _, stored in taken):
             wake.ring()
-        answer(agent_id, confirm)
-        return stored.admitted_count + stored.late_count > 0
+        # Copies of a batch have one answer.
+        answer(list(dict.fromkeys((agent_id, confirm) for agent_id, confirm, _ in taken)))
+        return any(stored.admitted_count + stored.late_count for _, _, stored in taken)
 
-    def heartbeat(envelope: object) -> bool:
-        now = dt.datetime.now(dt.UTC)
-        agent_id, confirmed, effect = take_heartbeat(engine, envelope, now=now, lease=lease)
-        if effect.is_newly_free:
+    def heartbeats(beats: Sequence[Heartbeat]) -> bool:
+        taken = take_beats(engine, beats, now=dt.datetime.now(dt.UTC), lease=lease)
+        if any(effect.is_newly_free for _, _, effect in taken):
             wake.ring()
-        answer(agent_id, confirmed)
-        return not effect.is_stale
+        answer([(agent_id, confirmed) for agent_id, confirmed, _ in taken])
+        return not all(effect.is_stale for _, _, effect in taken)
 
-    refusals = Refusals()
-    for name, handle in ((REPORTS_TASK, reports), (HEARTBEAT_TASK, heartbeat)):
-        opened = handle if keyring is None else _opening(keyring, name, handle)
-        app.task(name=name, shared=False)(_guarded(opened, answer, life, refusals))
+    def register(
+        task: str,
+        queue: str,
+        read: Callable[[object], _Message],
+        handle: Callable[[Sequence[_Message]], bool],
+    ) -> None:
+        gathering = Gathering(settings.broker_url, queue=queue, task=task)
 
+        def take(envelope: object) -> None:
+            with gathering.around(envelope) as envelopes:
+                _store(door.let_in(task, envelopes, read), handle, sign)
 
-def _opening(
-    keyring: Keyring, task: str, handle: Callable[[object], bool]
-) -> Callable[[object], bool]:
-    """Let `handle` see nothing but what its sender has signed."""
+        app.task(name=task, shared=False)(take)
 
-    def opened(envelope: object) -> bool:
-        return handle(keyring.opened(task, envelope))
-
-    return opened
-
-
-_Answer = Callable[[str, Command], None]
+    register(REPORTS_TASK, REPORTS_QUEUE, read_batch, reports)
+    register(HEARTBEAT_TASK, HEARTBEATS_QUEUE, read_beat, heartbeats)
 
 
-def _answer(app: Any, keyring: Keyring | None, agent_id: str, command: Command) -> None:
+def _answer(app: Any, keyring: Keyring | None, answers: Sequence[tuple[str, Command]]) -> None:
     signer = keyring.signed if keyring is not None else None
     try:
-        send_command(app, agent_id, command, signer=signer)
-    except (NotFound, Unreachable) as error:
-        # The agent sends again what is not confirmed, and the store passes over what it has.
-        logger.warning("confirmation not sent: %s", error, extra={"agent_id": agent_id})
+        send_commands(app, answers, signer=signer)
+    except Unreachable as error:
+        # Agents send again what is not confirmed, and the store passes over what it has.
+        logger.warning("%d confirmations not sent: %s", len(answers), error)
 
 
-def _guarded(
-    handle: Callable[[object], bool], answer: _Answer, life: SignOfLife, refusals: Refusals
-) -> Callable[[object], None]:
-    """Let no message stop the collector. What was not confirmed is sent again by its agent.
+def _store(
+    messages: Sequence[_Message], handle: Callable[[Sequence[_Message]], bool], life: SignOfLife
+) -> None:
+    """Store messages together or, where that cannot be done, one by one.
 
     `handle` says whether it has stored anything: to answer what is stale proves nothing.
     """
-
-    def task(envelope: object) -> None:
-        stranger = stranger_in(envelope)
-        if stranger is not None:
-            _refuse(answer, stranger, life)
-            return
+    if len(messages) > 1:
         try:
-            if handle(envelope):
+            if handle(messages):
                 life.worked()
-        except InvalidSpec as error:
-            refusals.add(claimed_agent(envelope) or "unnamed", str(error))
-        except IntegrityError as error:
-            # Two collectors met on a new row; the agent's next try finds it.
-            reason = " ".join(str(error).split())[:200]
-            logger.info("message met another one: %s", reason, extra=_sender(envelope))
-        except (DBAPIError, Unreachable) as error:
-            reason = " ".join(str(error).split())[:300]
-            logger.warning("message not stored: %s", reason, extra=_sender(envelope))
-            life.failed(reason)
+        except Unreachable as error:
+            # Each of them would wait as long again.
+            _not_stored(error, life, messages)
+            return
         except Exception as error:
-            logger.exception("message not stored", extra=_sender(envelope))
-            life.failed(repr(error))
+            reason = " ".join(str(error).split())[:200]
+            logger.info("%d messages are taken one by one: %s", len(messages), reason)
+        else:
+            return
+    begun_s = time.monotonic()
+    for place, message in enumerate(messages):
+        if time.monotonic() - begun_s > _PATIENCE_S:
+            logger.warning("%d messages left to be sent again", len(messages) - place)
+            break
+        _store_one(message, handle, life)
 
-    return task
+
+def _store_one(
+    message: _Message, handle: Callable[[Sequence[_Message]], bool], life: SignOfLife
+) -> None:
+    """Let no message stop the collector. What was not confirmed is sent again by its agent."""
+    try:
+        if handle([message]):
+            life.worked()
+    except IntegrityError as error:
+        # Two collectors met on a new row; the agent's next try finds it.
+        reason = " ".join(str(error).split())[:200]
+        logger.info("message met another one: %s", reason, extra=_sender(message))
+    except (DBAPIError, Unreachable) as error:
+        _not_stored(error, life, [message])
+    except Exception as error:
+        logger.exception("message not stored", extra=_sender(message))
+        life.failed(repr(error))
 
 
-def _refuse(answer: _Answer, stranger: Stranger, life: SignOfLife) -> None:
-    """Say in our own log that an agent speaks another version, and let it say so in its own.
+def _not_stored(error: Exception, life: SignOfLife, messages: Sequence[object]) -> None:
+    reason = " ".join(str(error).split())[:300]
+    ids = _sender(messages[0]) if len(messages) == 1 else {}
+    logger.warning("%d messages not stored: %s", len(messages), reason, extra=ids)
+    life.failed(reason)
 
-    It cannot read what we answer, and that is what it will log: every version looks at the number
-    first, and names the one that it expected.
+
+def _sender(message: object) -> dict[str, object]:
+    """Name the sender of a message, and the rank, if it is all of one.
+
+    All reports of a batch are looked at, so only where something went wrong.
     """
-    if life.met(stranger):
-        logger.warning(
-            "agent speaks wire version %d, and this server %d: install this server's benchfarm %s "
-            "there; nothing of it is taken until then",
-            stranger.version,
-            WIRE_VERSION,
-            __version__,
-            extra={"agent_id": stranger.agent_id},
-        )
-        answer(stranger.agent_id, BeatConfirmed(boot_id="", counter=0, server_time_s=0.0))
-
-
-def _sender(envelope: object) -> dict[str, object]:
-    """Name the sender of a message that may be anything, and the rank, if it is all of one.
-
-    What is signed is read only once its signature holds, and names no rank before. All reports of a
-    batch are looked at, so only where something went wrong.
-    """
-    agent_id = claimed_agent(envelope)
-    ids: dict[str, object] = {} if agent_id is None else {"agent_id": agent_id}
-    message = envelope.get("message") if isinstance(envelope, dict) else None
-    reports = message.get("reports") if isinstance(message, dict) else None
-    ranks = {
-        (report["token"], report["rank"])
-        for report in (reports if isinstance(reports, list) else [])
-        if isinstance(report, dict)
-        and all(type(report.get(name)) is int for name in ("token", "rank"))
-    }
+    assert isinstance(message, ReportBatch | Heartbeat)
+    ids: dict[str, object] = {"agent_id": message.agent_id}
+    reports = message.reports if isinstance(message, ReportBatch) else ()
+    ranks = {(report.token, report.rank) for report in reports}
     if len(ranks) != 1:
         return ids
     [(token, rank)] = ranks

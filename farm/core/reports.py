@@ -224,3 +224,5 @@ class ReportBatch:
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)
+        if not self.reports:
+            raise InvalidSpec("reports", [], "at least one report")

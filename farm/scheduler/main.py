@@ -19,7 +19,7 @@ from farm.config import Settings
 from farm.core.barriers import Limits
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.retries import RetryPolicy
-from farm.errors import FarmError, NotFound, Unreachable
+from farm.errors import FarmError, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import Housekeeping
@@ -27,7 +27,8 @@ from farm.scheduler.rounds import Outgoing, Rules, run_round
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
-from farm.wire import Signer, Wake, make_app, send_command
+from farm.wake import Wake
+from farm.wire import Signer, make_app, send_commands
 
 logger = logging.getLogger(__name__)
 
@@ -102,12 +103,10 @@ def _round(
 
 def send_all(app: Any, outgoing: Sequence[Outgoing], *, signer: Signer | None = None) -> None:
     """Send what is due, in order. What fails is due again after the resend interval."""
-    for due in outgoing:
-        try:
-            send_command(app, due.agent_id, due.command, signer=signer)
-        except NotFound as error:  # of this agent's key: it was removed meanwhile, or never added
-            logger.warning("command not sent: %s", error, extra={"agent_id": due.agent_id})
-        except FarmError as error:
-            logger.warning("command not sent: %s", error, extra=due.ids)
-            # The broker is away for all of them alike; each would wait for its own time-out.
-            return
+    if not outgoing:
+        return
+    try:
+        send_commands(app, [(due.agent_id, due.command) for due in outgoing], signer=signer)
+    except FarmError as error:
+        behind = len(outgoing) - 1
+        logger.warning("command not sent, and %d behind: %s", behind, error, extra=outgoing[0].ids)

@@ -6,12 +6,12 @@ import dataclasses
 import datetime as dt
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, cast
+from typing import cast
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
@@ -37,8 +37,10 @@ from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.attempts import reached
 from farm.store.logs import insert_log_part
-from farm.store.series import insert_epoch, insert_samples, insert_steps
-from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
+from farm.store.sample_rows import SampleSeries, insert_series
+from farm.store.series import insert_chunks, insert_epoch
+from farm.store.spool_positions import Spool, lock_positions, write_positions
+from farm.store.tables import Attempt, Job, LateReport, Rank
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,14 @@ class _Target:
     leased: LeasedAttempt
 
 
+@dataclass(slots=True)
+class _Series:
+    """What several batches hold of series. `samples`: by token and rank; `steps`: with them."""
+
+    samples: dict[tuple[int, int], list[Sample]] = field(default_factory=dict)
+    steps: list[tuple[int, int, StepTimes]] = field(default_factory=list)
+
+
 _SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
 
 # Report kinds that are kept whole in the rank's row: the phase they prove, and the column.
@@ -79,22 +89,7 @@ _BARRIERS: dict[type, tuple[RankPhase, str]] = {
     RankEnded: (RankPhase.ENDED, "ended"),
 }
 
-# Every message passes through these three, so they are built once, and they work on columns:
-# building them anew, and loading and flushing objects, was a third of the cost of a small message.
-_CONFIRMED = (
-    select(SpoolPosition.confirmed_number)
-    .where(
-        SpoolPosition.agent_id == bindparam("agent"), SpoolPosition.generation == bindparam("spool")
-    )
-    .with_for_update()
-)
-_CONFIRM = (
-    update(SpoolPosition)
-    .where(
-        SpoolPosition.agent_id == bindparam("agent"), SpoolPosition.generation == bindparam("spool")
-    )
-    .values(confirmed_number=bindparam("number"), updated_at=bindparam("now"))
-)
+# Every message passes through it, so it is built once.
 _TARGETS = (
     select(
         Attempt.id,
@@ -114,36 +109,81 @@ _TARGETS = (
 
 
 def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> Stored:
-    """Store what is new in a batch and say how far the agent's spool is stored now.
+    """Store one batch, see `store_batches`."""
+    [stored] = store_batches(session, [batch], now=now)
+    return stored
 
-    The caller owns the transaction, and confirms to the agent only after its commit. Reports are
+
+def store_batches(
+    session: Session, batches: Sequence[ReportBatch], *, now: dt.datetime
+) -> list[Stored]:
+    """Store what is new in batches and say of each how far its agent's spool is stored then.
+
+    The caller owns the transaction, and confirms to the agents only after its commit. Reports are
     numbered without gaps: what was stored before is passed over, and nothing is taken across a
     gap within a batch, so that one number says everything. An agent forgets only what was
     confirmed, so a batch that begins later than expected follows what this store has lost, by a
     restored backup or a loss of power. It goes on from there, or it never would again.
+
+    Whoever stores several at once locks all positions first, and then all attempts, each in the
+    order of their keys, so that two collectors never wait for each other.
     """
-    if not batch.reports:
-        raise InvalidSpec("reports", [], "at least one report")
-    first = batch.reports[0].number
-    confirmed = _confirmed(session, batch, before=first - 1, now=now)
-    if first > confirmed + 1:
+    confirmed = lock_positions(session, batches, now=now)
+    fresh = [_fresh(batch, confirmed) for batch in batches]
+    write_positions(session, confirmed, ((b.agent_id, b.generation) for b in batches), now=now)
+    targets = _targets(session, {report.token for reports in fresh for report in reports})
+    series = _Series()
+    results = [
+        _store_fresh(session, batch, reports, targets=targets, series=series, now=now)
+        for batch, reports in zip(batches, fresh, strict=True)
+    ]
+    insert_series(
+        session,
+        [
+            SampleSeries(day=targets[token].day, token=token, rank=rank, samples=rows)
+            for (token, rank), rows in series.samples.items()
+        ],
+    )
+    insert_chunks(session, series.steps)
+    return [
+        dataclasses.replace(result, confirmed=confirmed[batch.agent_id, batch.generation])
+        for batch, result in zip(batches, results, strict=True)
+    ]
+
+
+def _fresh(batch: ReportBatch, confirmed: dict[Spool, int]) -> list[Report]:
+    """Return the batch's reports that are not stored yet, and count them as confirmed."""
+    spool = (batch.agent_id, batch.generation)
+    first, number = batch.reports[0].number, confirmed[spool]
+    if first > number + 1:
         logger.error(
             "reports that were confirmed once are not in the store any more",
             extra={
                 "agent_id": batch.agent_id,
-                "first_missing": confirmed + 1,
+                "first_missing": number + 1,
                 "last_missing": first - 1,
             },
         )
-        confirmed = first - 1
+        number = first - 1
     fresh = []
     for report in batch.reports:
-        if report.number == confirmed + 1:
+        if report.number == number + 1:
             fresh.append(report)
-            confirmed += 1
-    _confirm(session, batch, confirmed, now=now)
-    targets = _targets(session, {r.token for r in fresh})
-    samples: dict[tuple[int, int], list[Sample]] = {}
+            number += 1
+    confirmed[spool] = number
+    return fresh
+
+
+def _store_fresh(
+    session: Session,
+    batch: ReportBatch,
+    fresh: Sequence[Report],
+    *,
+    targets: Mapping[int, _Target],
+    series: _Series,
+    now: dt.datetime,
+) -> Stored:
+    """Store a batch's reports but for its series, which are added to those of all."""
     late: Counter[tuple[int, int]] = Counter()
     moves = False
     for sent in fresh:
@@ -158,14 +198,14 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
             session.add(_late(batch, report, reason=reason, now=now))
             late[report.token, report.rank] += 1
         elif isinstance(body, Samples):
-            samples.setdefault((report.token, report.rank), []).extend(body.samples)
+            series.samples.setdefault((report.token, report.rank), []).extend(body.samples)
+        elif isinstance(body, StepTimes):
+            series.steps.append((report.token, report.rank, body))
         else:
             _apply(session, report, body, now=now)
             moves = moves or type(body) in _BARRIERS
-    for (token, rank), rows in samples.items():
-        insert_samples(session, day=targets[token].day, token=token, rank=rank, samples=rows)
     return Stored(
-        confirmed=confirmed,
+        confirmed=0,
         admitted_count=len(fresh) - late.total(),
         late_count=late.total(),
         moves_attempts=moves,
@@ -188,35 +228,6 @@ def _storable(report: Report) -> Report:
 def _checked(body: dict[str, object]) -> dict[str, object]:
     free = from_json(dict[str, object], body, where="body")
     return cast(dict[str, object], storable(free))
-
-
-def _confirmed(session: Session, batch: ReportBatch, *, before: int, now: dt.datetime) -> int:
-    """Lock the spool's position, so that an agent's batches are stored one after the other.
-
-    Returns how far the spool is stored; `before` if it is not known here.
-    """
-    confirmed = session.scalar(_CONFIRMED, _spool(batch))
-    if confirmed is not None:
-        return confirmed
-    session.add(
-        SpoolPosition(
-            agent_id=batch.agent_id,
-            generation=batch.generation,
-            confirmed_number=before,
-            updated_at=now,
-        )
-    )
-    # Two collectors may meet here; the second fails on the key, and its message comes again.
-    session.flush()
-    return before
-
-
-def _confirm(session: Session, batch: ReportBatch, number: int, *, now: dt.datetime) -> None:
-    session.connection().execute(_CONFIRM, {**_spool(batch), "number": number, "now": now})
-
-
-def _spool(batch: ReportBatch) -> dict[str, Any]:
-    return {"agent": batch.agent_id, "spool": batch.generation}
 
 
 def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
@@ -244,9 +255,6 @@ def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | Non
 
 
 def _apply(session: Session, report: Report, body: ReportBody, *, now: dt.datetime) -> None:
-    if isinstance(body, StepTimes):
-        insert_steps(session, token=report.token, rank=report.rank, steps=body)
-        return
     if isinstance(body, Epoch):
         insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
         return

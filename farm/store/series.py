@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import functools
-import json
-import operator
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,56 +25,43 @@ from farm.store.base import Table
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.sample_ranges import extent, ranks_there, stored_span
+from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_series
 from farm.store.tables import Attempt
-
-_METRICS = tuple(
-    field.name for field in dataclasses.fields(Sample) if field.name not in ("tick", "extra")
-)
-_WHOLE = frozenset({"memory_used_bytes", "resident_bytes"})
-_VALUES = ("tick", *_METRICS)
-_values_of = operator.attrgetter(*_VALUES)
 
 
 def insert_samples(
     session: Session, *, day: dt.date, token: int, rank: int, samples: Sequence[Sample]
 ) -> None:
-    """Store samples of one rank; `day` is the UTC date at which the attempt was leased.
-
-    Nearly all that is stored are samples, and SQLAlchemy's own way, a dictionary for a row and a
-    processor for a value, costs more than the databases do. So each is given what it takes
-    fastest: SQLite tuples for one prepared statement, PostgreSQL one array for each column.
-    """
-    if not samples:
-        return
-    rows = [_values_of(sample) for sample in samples]
-    extras = [json.dumps(sample.extra) if sample.extra else None for sample in samples]
-    connection = session.connection()
-    if connection.dialect.name == POSTGRESQL:
-        arrays = [_array_text(column) for column in zip(*rows, strict=True)]
-        connection.exec_driver_sql(_insert_of_arrays(), (day, token, rank, *arrays, extras))
-    else:
-        key = (day.isoformat(), token, rank)
-        values = [(*key, *row, extra) for row, extra in zip(rows, extras, strict=True)]
-        connection.exec_driver_sql(_insert_of_rows(), values)
+    """Store samples of one rank; `day` is the UTC date at which the attempt was leased."""
+    insert_series(session, [SampleSeries(day=day, token=token, rank=rank, samples=samples)])
 
 
 def insert_steps(session: Session, *, token: int, rank: int, steps: StepTimes) -> None:
     """Store consecutive step times, compressed; a chunk without a step says nothing."""
-    if not steps.times_s:
-        return
-    ordered = sorted(steps.times_s)
-    row = {
-        "attempt_id": token,
-        "rank": rank,
-        "first_step": steps.first_step,
-        "kind": steps.kind,
-        "begun_s": steps.begun_s,
-        "step_count": len(ordered),
-        "median_s": quantile(ordered, 0.5),
-        "p95_s": quantile(ordered, 0.95),
-        "times": zlib.compress(struct.pack(f"<{len(ordered)}d", *steps.times_s)),
-    }
-    _insert_new(session, StepChunk, [row])
+    insert_chunks(session, [(token, rank, steps)])
+
+
+def insert_chunks(session: Session, chunks: Iterable[tuple[int, int, StepTimes]]) -> None:
+    """Store chunks of step times, each with its token and rank, as `insert_steps` does one."""
+    rows = []
+    for token, rank, steps in chunks:
+        if not steps.times_s:
+            continue
+        ordered = sorted(steps.times_s)
+        rows.append(
+            {
+                "attempt_id": token,
+                "rank": rank,
+                "first_step": steps.first_step,
+                "kind": steps.kind,
+                "begun_s": steps.begun_s,
+                "step_count": len(ordered),
+                "median_s": quantile(ordered, 0.5),
+                "p95_s": quantile(ordered, 0.95),
+                "times": zlib.compress(struct.pack(f"<{len(ordered)}d", *steps.times_s)),
+            }
+        )
+    _insert_new(session, StepChunk, rows)
 
 
 def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:
@@ -195,34 +179,6 @@ def _insert_new(session: Session, table: type[Table], rows: list[dict[str, Any]]
     connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
-@functools.cache
-def _insert_of_rows() -> str:
-    columns = ("day", "attempt_id", "rank", *_VALUES, "extra")
-    marks = ", ".join("?" * len(columns))
-    return (
-        f"INSERT INTO {SampleRow.__tablename__} ({', '.join(columns)}) VALUES ({marks}) "  # noqa: S608 (names of our own)
-        "ON CONFLICT DO NOTHING"
-    )
-
-
-@functools.cache
-def _insert_of_arrays() -> str:
-    kinds = {"tick": "integer", **dict.fromkeys(_WHOLE, "bigint")}
-    arrays = [f"%s::{kinds.get(name, 'double precision')}[]" for name in _VALUES]
-    return (
-        f"INSERT INTO {SampleRow.__tablename__} "  # noqa: S608 (names of our own)
-        f"(day, attempt_id, rank, {', '.join(_VALUES)}, extra) "
-        f"SELECT %s::date, %s, %s, {', '.join(f'r.{name}' for name in _VALUES)}, r.extra::json "
-        f"FROM unnest({', '.join(arrays)}, %s::text[]) AS r ({', '.join(_VALUES)}, extra) "
-        "ON CONFLICT DO NOTHING"
-    )
-
-
-def _array_text(values: Iterable[float | None]) -> str:
-    """Write numbers as PostgreSQL reads an array; psycopg's own way takes three times as long."""
-    return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
-
-
 def _range_width(
     session: Session, attempt: Attempt, rank: int | None, max_points: int
 ) -> tuple[int, int]:
@@ -237,12 +193,12 @@ def _range_width(
 
 def _plain(session: Session, which: Sequence[ColumnElement[bool]]) -> Iterator[tuple[int, Sample]]:
     """Yield (rank, sample) of every row. A finished gang has hundreds of thousands of them."""
-    columns = [getattr(SampleRow, name) for name in (*_VALUES, "extra")]
+    columns = [getattr(SampleRow, name) for name in (*VALUES, "extra")]
     rows = session.execute(
         select(SampleRow.rank, *columns).where(*which).order_by(SampleRow.rank, SampleRow.tick)
     )
     for rank, *values, extra in rows:
-        yield rank, Sample(**dict(zip(_VALUES, values, strict=True)), extra=extra or {})
+        yield rank, Sample(**dict(zip(VALUES, values, strict=True)), extra=extra or {})
 
 
 def _thinned(
@@ -251,7 +207,7 @@ def _thinned(
     begin = (SampleRow.tick - SampleRow.tick % width).label("tick")
     columns: list[ColumnElement[Any]] = [
         begin,
-        *(_mean(name, span=span).label(name) for name in _METRICS),
+        *(_mean(name, span=span).label(name) for name in METRICS),
     ]
     extras = _extras(session, which, width)
     rows = session.execute(
@@ -261,8 +217,8 @@ def _thinned(
         .order_by(SampleRow.rank, begin)
     )
     for rank, tick, *values in rows:
-        metrics = dict(zip(_METRICS, values, strict=True))
-        for name in _WHOLE:
+        metrics = dict(zip(METRICS, values, strict=True))
+        for name in WHOLE:
             metrics[name] = None if metrics[name] is None else round(metrics[name])
         yield rank, Sample(tick=tick, **metrics, extra=extras.get((rank, tick), {}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from sqlalchemy import column, func, select, table
 from sqlalchemy.orm import Session
@@ -19,14 +20,15 @@ _OWN_COUNTER = _COUNTERS.c.name == Attempt.__tablename__
 _LAST_TOKEN = 2**62
 
 
-def follow_tokens(session: Session, highest_token: int) -> None:
-    """Make sure that the next token is higher than one that an agent has seen.
+def follow_tokens(session: Session, seen_tokens: Iterable[int]) -> None:
+    """Make sure that the next token is higher than those that agents have seen.
 
     A store that was created anew, or restored from a backup, would hand out tokens that its
     agents have seen before and therefore refuse, and every job would fail until it caught up.
     """
-    if highest_token < _LAST_TOKEN and raise_latest_token(session, highest_token):
-        logger.warning("tokens go on from %d: an agent has seen it", highest_token)
+    highest = max((token for token in seen_tokens if token < _LAST_TOKEN), default=0)
+    if highest and raise_latest_token(session, highest):
+        logger.warning("tokens go on from %d: an agent has seen it", highest)
 
 
 def latest_token(session: Session) -> int:

@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from farm.collector.gathering import Gathering
 from farm.core.commands import StopAttempt
+from farm.core.messages import seal
 from farm.errors import Unreachable
+from farm.wake import Wake
 from farm.wire import (
     HEARTBEATS_QUEUE,
-    Wake,
+    REPORTS_QUEUE,
+    REPORTS_TASK,
     agent_queue,
+    command_task,
     make_app,
     publish_heartbeat,
+    publish_reports,
     purge_queue,
     send_command,
+    send_commands,
 )
 from tests.redis_server import RedisServer
 
@@ -30,6 +37,13 @@ def broker(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.kill()
+
+
+def taken_with(gathering: Gathering) -> list[object]:
+    """Return what is taken along with a message in hand."""
+    with gathering.around("in hand") as envelopes:
+        assert envelopes[0] == "in hand"
+        return envelopes[1:]
 
 
 def test_a_frozen_broker_is_unreachable_within_ten_seconds(broker: RedisServer) -> None:
@@ -67,6 +81,54 @@ def test_heartbeats_that_nobody_takes_do_not_fill_the_broker(
     with broker.client() as client:
         waiting = client.lrange(HEARTBEATS_QUEUE, 0, -1)
     assert len(waiting) == 3
+    app.close()
+
+
+def test_reports_that_nobody_takes_do_not_fill_the_broker(
+    broker: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came first stays: it has waited for longest, and its agent would only repeat it."""
+    monkeypatch.setattr("farm.wire.REPORTS_KEPT", 3)
+    app = make_app(broker.url, owner="test")
+    for number in range(5):
+        publish_reports(app, {"number": number})
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    assert taken_with(gathering) == [{"number": n} for n in range(3)]
+    app.close()
+
+
+def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: RedisServer) -> None:
+    app = make_app(broker.url, owner="test")
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    with broker.client() as client:
+        publish_reports(app, {"number": 1})
+        client.lpush(REPORTS_QUEUE, "[", '{"headers": {}}')
+        client.lpush(REPORTS_QUEUE, "[" * 100_000)
+        publish_heartbeat(app, {"beat": 1})
+        client.rename(HEARTBEATS_QUEUE, "aside")
+        client.lmove("aside", REPORTS_QUEUE, "RIGHT", "LEFT")
+        publish_reports(app, {"number": 2})
+        taken: list[object] = []
+        while client.exists(REPORTS_QUEUE):
+            taken += taken_with(gathering)
+        assert taken == [{"number": 1}, {"number": 2}]
+    app.close()
+
+
+def test_without_a_broker_the_message_in_hand_is_all(broker: RedisServer) -> None:
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    broker.kill()
+    assert taken_with(gathering) == []
+
+
+def test_commands_for_many_go_out_in_order(broker: RedisServer) -> None:
+    app = make_app(broker.url, owner="test")
+    stops = [StopAttempt(token=token, reason="test") for token in range(3)]
+    send_commands(app, [(agent_id, stop) for stop in stops for agent_id in "ab"])
+    for agent_id in "ab":
+        task = command_task("stop_attempt")
+        gathering = Gathering(broker.url, queue=agent_queue(agent_id), task=task)
+        assert taken_with(gathering) == [seal(stop) for stop in stops]
     app.close()
 
 

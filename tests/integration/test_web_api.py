@@ -17,7 +17,7 @@ from farm.core.reports import Sample
 from farm.store.engine import reading, writing
 from farm.store.series import insert_samples
 from farm.store.tables import Agent, Attempt, Job, Sweep
-from farm.wire import Wake
+from farm.wake import Wake
 from tests import factories
 from tests.redis_server import RedisServer
 from tests.web_client import SWEEP, Seeded, client_of, seed

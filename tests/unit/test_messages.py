@@ -314,8 +314,14 @@ def test_another_kind_of_machine_has_another_fingerprint(change: dict[str, Any])
 def test_what_cannot_name_a_queue_or_a_page_names_no_agent(agent_id: str) -> None:
     with pytest.raises(InvalidSpec, match="agent_id"):
         dataclasses.replace(BEAT, agent_id=agent_id)
+    report = Report(number=1, token=1, rank=0, kind="samples", body={})
     with pytest.raises(InvalidSpec, match="agent_id"):
-        ReportBatch(agent_id=agent_id, generation="g", reports=())
+        ReportBatch(agent_id=agent_id, generation="g", reports=(report,))
+
+
+def test_a_batch_without_reports_is_none() -> None:
+    with pytest.raises(InvalidSpec, match="reports: expected at least one"):
+        ReportBatch(agent_id="a", generation="g", reports=())
 
 
 @pytest.mark.parametrize("change", [{"rank": -1}, {"rank": 2**31}, {"number": 0}])

@@ -10,9 +10,9 @@ import pytest
 from farm.broker_url import redact, require_redis
 from farm.core.commands import COMMANDS
 from farm.errors import InvalidSpec, Unreachable
+from farm.wake import Wake
 from farm.wire import (
     SOCKET_TIMEOUT_S,
-    Wake,
     agent_queue,
     check_broker,
     command_task,

@@ -1,0 +1,85 @@
+"""More messages of a queue, taken along with the one that Celery brought.
+
+Celery hands over one message at a time, with a commit, a sync of the disk and three exchanges with
+Redis for each: a thousand agents send seven hundred a second. What waits behind it is taken here
+as well, straight from the queue, and stored with it.
+
+What is taken so and not stored, since the collector dies, is lost from the queue. Nothing is lost
+for good: an agent sends its reports again until they are confirmed, and beats again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from farm.transport import own_message
+from farm.wire import SOCKET_TIMEOUT_S, broker_errors, open_client
+
+logger = logging.getLogger(__name__)
+
+FEWEST, MOST = 4, 200
+# Long enough to be worth its commit, and short beside what the other queue may be made to wait.
+_AIM_S = 0.2
+
+
+class Portion:
+    """How many messages are stored together, so that it takes about `_AIM_S`. Pure."""
+
+    def __init__(self) -> None:
+        self.count = FEWEST
+
+    def took(self, count: int, time_s: float) -> None:
+        """Learn from a portion; a small one says nothing of a larger one but that it may be."""
+        fitting = int(count * _AIM_S / max(time_s, 1e-6))
+        if time_s > _AIM_S:
+            self.count = max(FEWEST, min(fitting, self.count))
+        elif count >= self.count:
+            self.count = min(MOST, 2 * self.count, max(fitting, FEWEST))
+
+
+class Gathering:
+    """Takes what waits in one queue; it has one client, for one thread."""
+
+    def __init__(self, broker_url: str, *, queue: str, task: str) -> None:
+        self._client: Any = open_client(broker_url, timeout_s=SOCKET_TIMEOUT_S)
+        self._queue = queue
+        self._task = task
+        self._portion = Portion()
+
+    @contextmanager
+    def around(self, envelope: object) -> Iterator[list[object]]:
+        """Give the message in hand and, in order, those that should be stored with it.
+
+        How long the block takes decides how many come next time.
+        """
+        envelopes = [envelope, *self._more(self._portion.count - 1)]
+        begun_s = time.perf_counter()
+        yield envelopes
+        self._portion.took(len(envelopes), time.perf_counter() - begun_s)
+
+    def _more(self, count: int) -> list[object]:
+        try:
+            texts = self._client.rpop(self._queue, count) or []
+        except broker_errors() as error:
+            # Celery notices as well, and waits for the broker, unless only the right to this is
+            # missing: then each message is stored by itself.
+            logger.warning("nothing was taken along from %s: %s", self._queue, error)
+            return []
+        envelopes = []
+        for text in texts:
+            try:
+                own = own_message(json.loads(text), queue=self._queue)
+            except (ValueError, RecursionError):
+                own = None
+            if own is None or own["headers"]["task"] != self._task:  # type: ignore[index] # a table
+                logger.warning(
+                    "a message from somebody else was dropped", extra={"queue": self._queue}
+                )
+                continue
+            envelopes.append(own.args[0])
+        return envelopes

@@ -1,0 +1,44 @@
+"""A bell that wakes the scheduler, in the broker."""
+
+from __future__ import annotations
+
+import time
+
+from farm.wire import SOCKET_TIMEOUT_S, broker_errors, open_client
+
+WAKE_KEY = "farm.wake"
+_RING_TIMEOUT_S = 1.0
+
+
+class Wake:
+    """A bell for the scheduler: who wrote to the store rings, so that nobody has to poll.
+
+    It is a Redis list of at most one element: rings that nobody heard are one ring. A lost ring
+    costs only time, since the scheduler also looks by itself now and then.
+    """
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+
+    def ring(self) -> bool:
+        """Ring, or return False after about a second when the broker does not answer."""
+        try:
+            with open_client(self._url, timeout_s=_RING_TIMEOUT_S) as client:
+                pipe = client.pipeline()
+                pipe.lpush(WAKE_KEY, "1")
+                pipe.ltrim(WAKE_KEY, 0, 0)
+                pipe.execute()
+        except broker_errors():
+            return False
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring; False after `timeout_s`, also while the broker does not answer."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            with open_client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
+                return client.blpop([WAKE_KEY], timeout=timeout_s) is not None
+        except broker_errors():
+            # Without this pause a caller's loop would spin for as long as Redis is away.
+            time.sleep(max(0.0, deadline - time.monotonic()))
+            return False
