@@ -34,6 +34,7 @@ BENCHMARKS = (
     "placement",
     "memory",
     "signing",
+    "messages",
     "ingest",
     "recommend",
     "pages",

@@ -1,0 +1,1 @@
+"""Simulated agents, hundreds in a process: real messages, no machine behind them."""
