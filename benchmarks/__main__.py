@@ -32,6 +32,7 @@ from benchmarks.machine import describe_machine
 # In the order in which they run, the quick ones first.
 BENCHMARKS = (
     "placement",
+    "schedule_sim",
     "memory",
     "signing",
     "messages",

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from farm import __version__
-from farm.core.agent_pool import SHARES_CORES
+from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import CLOSES_PORTS, AgentFacts, Hardware
 from farm.core.model_files import MODEL_CAPABILITY
 from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farm.core.agent_pool import suits
+from farm.core.agent_index import suits
 from farm.core.catalogue import DatasetFacts
 from farm.core.model_size import FLOAT_BYTES, ModelSize
 from farm.core.spec import PYTORCH_NAMES, JobSpec, TrainingPass

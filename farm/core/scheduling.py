@@ -1,16 +1,20 @@
 """Choose which waiting jobs get a gang now, and say why the others wait.
 
-Pure: no clock, no I/O, no logging. Every job is looked at once, in order of precedence.
+Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `Turns`. How long
+jobs take is not known here: whoever has an idea of it hands it in with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from farm.core.agent_pool import AgentPool, Wish, suits, wish_of
+from farm.core.agent_index import Wish, suits, wish_of
+from farm.core.agent_pool import AgentPool
+from farm.core.outlook import Outlook
 from farm.core.spec import TORCH, TORCH_VERSION
-from farm.core.views import LiveAgent, WaitingJob
+from farm.core.turns import Turns
+from farm.core.views import GangAtWork, LiveAgent, WaitingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,55 +24,102 @@ class Placement:
 
 
 def place(
-    jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+    jobs: Collection[WaitingJob],
+    agents: Collection[LiveAgent],
+    *,
+    reserve_after_s: float,
+    gangs: Collection[GangAtWork] = (),
+    since_start_s: Mapping[int, float] | None = None,
 ) -> list[Placement]:
-    """Give whole gangs to waiting jobs: higher priority first, then longer wait, then lower id.
+    """Give whole gangs to waiting jobs, in the order of their `Turns`.
 
     Agents that work at the same time never share a core of a machine, and those of a gang have
     the same version of the framework. Among agents that suit a job equally well, those that have
     measured its cell least are taken, so that repetitions are spread over machines.
 
-    A job that does not fit yet is passed over, so narrow jobs behind it still run (backfill). Once
-    it has waited `reserve_after_s`, the idle agents it could use are held for it, or narrow jobs
-    would starve it for ever. A job that the farm could not serve even if all its agents were idle
-    holds nothing: it can wait for more agents without stopping everyone else.
+    A job that does not fit yet is passed over, so jobs behind it still run (backfill). Where the
+    ends of the `gangs` at work can be told, the agents that it will get first are reserved for it:
+    only jobs that are expected to have done with them by then may have them. Expectations may be
+    wrong, so they are not relied on for ever (`_is_overdue`): then the idle agents it could use
+    are held for it, or others would starve it. A job that the farm could not serve even if all
+    its agents were idle holds nothing: it can wait for more agents without stopping everyone else.
 
     Where cores overlap, agents that block fewest others go first. That is greedy: an unusual
     overlap may leave a gang unplaced that a search would have found.
     """
-    pool = AgentPool(agents)
-    placements = []
+    pool = AgentPool(agents, Outlook(gangs))
+    placements: list[Placement] = []
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
-    for job in sorted(jobs, key=_precedence) if pool.free_count else ():
+    if not pool.free_count:
+        return placements
+    turns = Turns(jobs, gangs, agent_count=pool.index.serving_count, since_start_s=since_start_s)
+    for job in turns:
         gang = pool.find_gang(job)
         if gang is None:
-            pool.hold_if_overdue(job, reserve_after_s=reserve_after_s)
+            _keep_agents(job, pool, turns, reserve_after_s=reserve_after_s)
         else:
-            pool.take(gang)
+            pool.take(gang, expected_s=job.expected_s)
+            turns.started(job)
             placements.append(Placement(job.job_id, tuple(agent.agent_id for agent in gang)))
         if not pool.free_count:
             break
     return placements
 
 
+def _keep_agents(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> None:
+    """Keep agents for a job that does not fit yet, from those after it."""
+    is_due = job.waited_s >= reserve_after_s
+    is_overdue = is_due and _is_overdue(job, pool, turns, reserve_after_s=reserve_after_s)
+    if not is_overdue and (pool.is_awaited(job) or not pool.has_any(job)):
+        return
+    reservation = None if is_overdue else pool.reservation(job)
+    if reservation is not None:
+        pool.reserve(job, reservation)
+    elif is_due:
+        pool.hold(job)
+
+
+def _is_overdue(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> bool:
+    """Whether expectations have kept the job's sweep from starting anything for too long.
+
+    Were they right, the first in line would have its gang as soon as the longest that was at work
+    has ended, and those before it in line are of sweeps that have waited longer. Twice as long as
+    that is enough.
+    """
+    longest_s = pool.outlook.longest_s
+    if longest_s is None:
+        return True
+    if turns.is_at_work(job):
+        return False
+    patience_s = reserve_after_s + 2 * turns.older_count(job) * longest_s
+    return turns.unserved_s(job) >= patience_s
+
+
 def explain(
-    jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+    jobs: Collection[WaitingJob],
+    agents: Collection[LiveAgent],
+    *,
+    reserve_after_s: float,
+    gangs: Collection[GangAtWork] = (),
+    since_start_s: Mapping[int, float] | None = None,
 ) -> dict[int, str]:
     """Say for each job that `place` would leave waiting why it waits."""
-    pool = AgentPool(agents)
+    pool = AgentPool(agents, Outlook(gangs))
+    turns = Turns(jobs, gangs, agent_count=pool.index.serving_count, since_start_s=since_start_s)
     reasons: dict[int, str] = {}
     known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
-    for job in sorted(jobs, key=_precedence):
+    for job in turns:
         gang = pool.find_gang(job)
         if gang is not None:
-            pool.take(gang)
+            pool.take(gang, expected_s=job.expected_s)
+            turns.started(job)
             continue
         # Jobs that ask for the same while nothing changes wait for the same.
         question = (wish_of(job), job.avoid, job.rank_count, pool.change_count)
         if question not in known:
             known[question] = _reason(job, pool)
         reasons[job.job_id] = known[question]
-        pool.hold_if_overdue(job, reserve_after_s=reserve_after_s)
+        _keep_agents(job, pool, turns, reserve_after_s=reserve_after_s)
     return reasons
 
 
@@ -87,25 +138,21 @@ def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dic
 
 
 def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
-    able = [agent for agent in pool.agents if suits(agent, wish_of(job))]
+    able = [agent for agent in pool.index.agents if suits(agent, wish_of(job))]
     if not able:
-        return _nobody_suits(job, pool.agents)
-    if any(pool.capacity(wish) >= job.rank_count for wish in pool.wishes(job)):
+        return _nobody_suits(job, pool.index.agents)
+    if any(pool.index.capacity(wish) >= job.rank_count for wish in pool.index.wishes(job)):
         return None
     return _too_narrow(job, pool, able)
 
 
-def _precedence(job: WaitingJob) -> tuple[int, float, int]:
-    return -job.priority, -job.waited_s, job.job_id
-
-
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
     """Say why `find_gang` has none for the job, as the pool is now."""
-    able = [agent for agent in pool.agents if suits(agent, wish_of(job))]
+    able = [agent for agent in pool.index.agents if suits(agent, wish_of(job))]
     if not able:
-        return _nobody_suits(job, pool.agents)
+        return _nobody_suits(job, pool.index.agents)
     needed = job.rank_count
-    wishes = [wish for wish in pool.wishes(job) if pool.capacity(wish) >= needed]
+    wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
     if not wishes:
         return _too_narrow(job, pool, able)
     ready = [agent for agent in able if _is_at_hand(agent, pool)]
@@ -114,17 +161,13 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     ]
     idle = max(at_hand, key=len)
     usable = [a for a in idle if pool.is_unblocked(a)]
-    limit = pool.ranks_on_a_core(job, wishes[at_hand.index(idle)])
-    usable_count = sum(1 for _ in pool.disjoint(usable, limit))
-    held = [pool.holders[a.agent_id] for a in usable if a.agent_id in pool.holders]
+    limit = pool.index.ranks_on_a_core(job, wishes[at_hand.index(idle)])
+    usable_count = sum(1 for _ in pool.index.disjoint(usable, limit))
+    held = [a.agent_id for a in usable if a.agent_id in pool.holders]
     if pool.others_than_avoided(job) and usable_count >= needed:
         return f"waits for others than {', '.join(sorted(job.avoid))}, where it failed before"
     if held and usable_count >= needed:
-        holder = min(held, key=_precedence)
-        return (
-            f"held agents are kept for job {holder.job_id}, "
-            f"which has waited {holder.waited_s:.0f} s"
-        )
+        return _kept_for(held[0], pool)
     if len(idle) >= needed:
         return (
             "the cores of its idle agents are taken by other agents of the same machine "
@@ -136,16 +179,26 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     )
 
 
+def _kept_for(agent_id: str, pool: AgentPool) -> str:
+    holder = pool.holders[agent_id]
+    at_s = pool.reserved_until_s.get(agent_id)
+    until = "" if at_s is None else f" and is expected to start in {at_s:.0f} s"
+    return (
+        f"held agents are kept for job {holder.job_id}, "
+        f"which has waited {holder.waited_s:.0f} s{until}"
+    )
+
+
 def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
     return agent.is_idle and not agent.is_occupying and agent.agent_id not in pool.taken
 
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
     needed = f"needs {_agents(job.rank_count)}{_with(job)}"
-    capacity = pool.capacity(wish_of(job))
+    capacity = pool.index.capacity(wish_of(job))
     if capacity < job.rank_count:
         return f"{needed}; the farm has {_shortage(able, capacity)}"
-    counts = [(pool.capacity(wish), wish) for wish in pool.wishes(job)]
+    counts = [(pool.index.capacity(wish), wish) for wish in pool.index.wishes(job)]
     parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
     framework = "PyTorch" if TORCH in job.requires else "TensorFlow"
     return f"{needed} of one {framework} version; the farm has {' and '.join(parts)}"

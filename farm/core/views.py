@@ -19,9 +19,11 @@ class WaitingJob:
 
     `measured_by`: agent to number of ranks that it served in repetitions of the same cell;
     `measured_on`: the fingerprints of their hardware. Both only choose among equals.
+    `expected_s`: how long its gang will be at work, if anything is known; may be wrong.
     """
 
     job_id: int
+    sweep_id: int = 0
     rank_count: int  # agents that its gang needs
     requires: frozenset[str] = frozenset()  # capabilities, such as "network"
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -30,6 +32,29 @@ class WaitingJob:
     measured_on: frozenset[str] = frozenset()
     priority: int = 0  # larger goes first
     waited_s: float = 0.0
+    expected_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangAtWork:
+    """A gang that is leased: since `age_s`, and `expected_s` long in all, if anything is known."""
+
+    sweep_id: int
+    agent_ids: tuple[str, ...]
+    age_s: float
+    expected_s: float | None = None
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Return how much longer it is expected to take; None: not known.
+
+        Whoever has passed the expectation is expected to take as long again, as is so where
+        lengths have a heavy tail: the longer it has taken, the longer it will.
+        """
+        if self.expected_s is None:
+            return None
+        left_s = self.expected_s - self.age_s
+        return left_s if left_s > 0 else self.age_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from farm.core.agent_pool import SHARES_CORES
+from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.lifecycle import AttemptState, JobState, RankPhase, move
 from farm.core.scheduling import Placement

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.agent_pool import SHARES_CORES
+from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agent_pool import SHARES_CORES
+from farm.core.agent_index import SHARES_CORES
 from farm.core.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
 from farm.store.result_tables import EpochRow

@@ -2,9 +2,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
-from farm.core.agent_pool import SHARES_CORES
+from farm.core.agent_index import SHARES_CORES
 from farm.core.scheduling import Placement, explain, place
-from farm.core.views import LiveAgent, WaitingJob
+from farm.core.views import GangAtWork, LiveAgent, WaitingJob
 
 RESERVE_AFTER_S = 60.0
 
@@ -420,3 +420,78 @@ def test_nobody_waits_for_an_agent_that_has_not_measured_its_cell() -> None:
 def test_an_agent_with_rare_capabilities_is_spared_even_if_it_measured_less() -> None:
     agents = [agent("a", can=["gpu"]), agent("b")]
     assert placed([job(1, measured_by={"b": 3})], agents) == [Placement(1, ("b",))]
+
+
+def expecting(
+    job_id: int, world_size: int, expected_s: float, *, sweep: int = 0, waited_s: float = 0.0
+) -> WaitingJob:
+    return WaitingJob(
+        job_id=job_id,
+        sweep_id=sweep,
+        rank_count=world_size,
+        expected_s=expected_s,
+        waited_s=waited_s,
+    )
+
+
+def test_within_a_sweep_what_decides_the_end_goes_first_and_of_equals_the_widest() -> None:
+    jobs = [expecting(1, 1, 10), expecting(2, 1, 100), expecting(3, 2, 100)]
+    assert placed_ids(jobs, [agent(name) for name in "abcd"]) == [3, 2, 1]
+
+
+def test_a_longer_job_that_decides_nothing_waits_for_the_first_repetitions() -> None:
+    """It would be a tenth of what is left, on one agent as on any number."""
+    jobs = [expecting(i, 1, 10) for i in range(8)] + [expecting(8, 1, 12)]
+    assert placed_ids(jobs, [agent("a")]) == [0]
+
+
+def test_sweeps_take_turns() -> None:
+    jobs = [expecting(i, 1, 100, sweep=1) for i in range(20)]
+    jobs += [expecting(i, 1, 1, sweep=2) for i in range(20, 40)]
+    agents = [agent(name) for name in "abcd"]
+    assert sorted(placed_ids(jobs, agents)) == [0, 1, 20, 21]
+
+
+def test_jobs_as_long_as_all_that_is_left_go_first_once_each_sweep_has_something() -> None:
+    jobs = [expecting(i, 1, 100, sweep=1) for i in range(4)]
+    jobs += [expecting(i, 1, 1, sweep=2) for i in range(4, 8)]
+    agents = [agent(name) for name in "abcd"]
+    assert sorted(placed_ids(jobs, agents)) == [0, 1, 2, 4]
+
+
+def test_a_sweep_that_has_agents_lets_the_others_go_first() -> None:
+    agents = [agent("a"), agent("b", busy=True)]
+    gangs = [GangAtWork(sweep_id=1, agent_ids=("b",), age_s=5.0, expected_s=9.0)]
+    jobs = [expecting(1, 1, 99, sweep=1, waited_s=50), expecting(2, 1, 1, sweep=2)]
+    placements = place(jobs, agents, reserve_after_s=RESERVE_AFTER_S, gangs=gangs)
+    assert placements[0] == Placement(2, ("a",))
+
+
+def reserved(*, brief_s: float, waited_s: float = 0.0) -> tuple[list[int], dict[int, str]]:
+    """A wide job, a brief one behind it, one idle agent, and one at work for ten more seconds."""
+    agents = [agent("a"), agent("b", busy=True)]
+    gangs = [GangAtWork(sweep_id=7, agent_ids=("b",), age_s=5.0, expected_s=15.0)]
+    jobs = [expecting(1, 2, 60, waited_s=waited_s), expecting(2, 1, brief_s, waited_s=waited_s)]
+    placements = place(jobs, agents, reserve_after_s=RESERVE_AFTER_S, gangs=gangs)
+    reasons = explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S, gangs=gangs)
+    return [placement.job_id for placement in placements], reasons
+
+
+def test_a_reserved_agent_goes_to_a_job_that_is_done_in_time_and_to_no_other() -> None:
+    assert reserved(brief_s=9)[0] == [2]
+    ids, reasons = reserved(brief_s=11)
+    assert ids == []
+    assert reasons[2] == (
+        "held agents are kept for job 1, which has waited 0 s and is expected to start in 10 s"
+    )
+
+
+def test_expectations_are_not_relied_on_for_ever() -> None:
+    """Twice the longest gang at work, for one sweep in line, and `reserve_after_s`."""
+    assert reserved(brief_s=9, waited_s=60 + 2 * 15 - 1)[0] == [2]
+    assert reserved(brief_s=9, waited_s=60 + 2 * 15)[0] == []
+
+
+def test_a_gang_that_has_passed_its_expectation_is_expected_to_take_as_long_again() -> None:
+    late = GangAtWork(sweep_id=1, agent_ids=("a",), age_s=40.0, expected_s=30.0)
+    assert late.remaining_s == 40.0

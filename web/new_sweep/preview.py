@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.core.agent_index import AgentIndex
 from farm.core.agent_pool import AgentPool
 from farm.core.expansion import Impossible
 from farm.core.scheduling import explain
@@ -119,7 +120,7 @@ def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[Unserved]:
 
 def widest_gang(agents: Collection[LiveAgent]) -> int:
     """Return how many ranks of one gang these agents could serve if all of them were idle."""
-    return AgentPool(_at_rest(agents)).capacity((frozenset(), frozenset(), frozenset()))
+    return AgentIndex(_at_rest(agents)).capacity((frozenset(), frozenset(), frozenset()))
 
 
 def _left_out(impossible: Sequence[Impossible]) -> list[LeftOut]:

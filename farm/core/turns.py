@@ -1,0 +1,143 @@
+"""In which order waiting jobs are offered the agents that are idle.
+
+A higher priority goes first. Within one, sweeps share the farm: it is the turn of the sweep that
+has the fewest agents at work, and among equals of the one that was given nothing for longest. So of
+two sweeps that both have jobs enough, neither has more agents than the other for longer than a gang
+lasts, and one that has nothing at work goes before all that have.
+
+Within a sweep the longest wait goes first, and of jobs that came together the lower id: a sweep has
+all first repetitions before the second ones, each round in an order of its own, so that who stops
+early has every cell, and a machine that slowly gets warmer does not make some cells look slower.
+
+Both have one exception. Where jobs are so long that they, in as many waves as the agents allow,
+take at least half as long as all that is left, spread evenly over the agents, they decide when
+everybody is done. They go before the others of their sweep, the longest first (Graham 1969); of
+those about as long it is the widest, which finds room while there is some. Once each sweep has
+something at work, it is also the turn of those sweeps that have such a job. As a queue gets shorter
+its jobs become critical one after another, so that no long one is left over at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from farm.core.views import GangAtWork, WaitingJob
+
+# Lengths of one class differ by 9 % at most, which is no better known.
+_CLASSES_AN_OCTAVE = 8
+# Critical is what takes so much of what is left: before it come drains and those of other sweeps.
+_CRITICAL_RATIO = 0.5
+_MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
+_Key = tuple[int, int]
+
+
+class Turns:
+    """Goes once over all jobs; whoever is given agents says so before asking for the next.
+
+    `since_start_s`: by sweep, for how long it has been given nothing, where that is known.
+    """
+
+    def __init__(
+        self,
+        jobs: Collection[WaitingJob],
+        gangs: Collection[GangAtWork] = (),
+        *,
+        agent_count: int = 0,
+        since_start_s: Mapping[int, float] | None = None,
+    ) -> None:
+        self._gangs = gangs
+        self._agent_count = agent_count
+        self._at_work: Counter[int] = Counter()
+        self._unserved_s = dict(since_start_s or {})
+        for gang in gangs:
+            self._at_work[gang.sweep_id] += len(gang.agent_ids)
+            since_s = self._unserved_s.get(gang.sweep_id, math.inf)
+            self._unserved_s[gang.sweep_id] = min(since_s, gang.age_s)
+        self._levels: dict[int, dict[int, list[WaitingJob]]] = {}
+        for job in jobs:
+            self._levels.setdefault(job.priority, {}).setdefault(job.sweep_id, []).append(job)
+        self._waits_s: dict[int, float] = {}  # the longest of each sweep of this level
+
+    def __iter__(self) -> Iterator[WaitingJob]:
+        for priority in sorted(self._levels, reverse=True):
+            yield from self._level(self._levels[priority])
+
+    def _level(self, sweeps: Mapping[int, list[WaitingJob]]) -> Iterator[WaitingJob]:
+        self._waits_s = {i: max(job.waited_s for job in own) for i, own in sweeps.items()}
+        critical_s = self._critical_s([job for own in sweeps.values() for job in own])
+        for own in sweeps.values():
+            # The first is popped from the end.
+            own.sort(key=lambda job: within_sweep(job, critical_s=critical_s), reverse=True)
+        queues = [
+            (self._key(i, own, critical_s), -self._unserved(i), i, own) for i, own in sweeps.items()
+        ]
+        heapq.heapify(queues)
+        while queues:
+            key, unserved_s, sweep_id, own = queues[0]
+            while own and self._key(sweep_id, own, critical_s) == key:
+                yield own.pop()
+            if own:
+                key = self._key(sweep_id, own, critical_s)
+                heapq.heapreplace(queues, (key, unserved_s, sweep_id, own))
+            else:
+                heapq.heappop(queues)
+
+    def _key(self, sweep_id: int, own: list[WaitingJob], critical_s: float) -> _Key:
+        count = self._at_work[sweep_id]
+        if count == 0:
+            return 0, 0
+        expected_s = own[-1].expected_s
+        return (2 if expected_s is None or expected_s < critical_s else 1), count
+
+    def _critical_s(self, jobs: Collection[WaitingJob]) -> float:
+        """Return from which length on jobs are critical; inf: none is.
+
+        The jobs of at least that length need W agents in all: that is W / agents waves, rounded up.
+        """
+        known = [(job.expected_s, job.rank_count) for job in jobs if job.expected_s is not None]
+        if not known or not self._agent_count:
+            return math.inf
+        # What is not known is taken to be as it is with the others.
+        work_s = sum(length_s * count for length_s, count in known) * len(jobs) / len(known)
+        work_s += sum(len(gang.agent_ids) * (gang.remaining_s or 0.0) for gang in self._gangs)
+        left_s = work_s / self._agent_count
+        critical_s, needed = math.inf, 0
+        for length_s, count in sorted(
+            (pair for pair in known if pair[0] >= left_s / _MOST_WAVES), reverse=True
+        ):
+            needed += count
+            if math.ceil(needed / self._agent_count) * length_s >= _CRITICAL_RATIO * left_s:
+                critical_s = length_s
+        return critical_s
+
+    def started(self, job: WaitingJob) -> None:
+        """Note that the job has its agents."""
+        self._at_work[job.sweep_id] += job.rank_count
+        self._unserved_s[job.sweep_id] = 0.0
+
+    def unserved_s(self, job: WaitingJob) -> float:
+        """Return for how long the job's sweep has waited and been given nothing."""
+        return self._unserved(job.sweep_id)
+
+    def _unserved(self, sweep_id: int) -> float:
+        return min(self._waits_s[sweep_id], self._unserved_s.get(sweep_id, math.inf))
+
+    def is_at_work(self, job: WaitingJob) -> bool:
+        """Whether the job's sweep has a gang."""
+        return self._at_work[job.sweep_id] > 0
+
+    def older_count(self, job: WaitingJob) -> int:
+        """Return how many sweeps of the job's priority have waited at least as long as its own."""
+        waited_s = self._waits_s[job.sweep_id]
+        return sum(1 for other_s in self._waits_s.values() if other_s >= waited_s)
+
+
+def within_sweep(job: WaitingJob, *, critical_s: float = math.inf) -> tuple[float, ...]:
+    """Return by what jobs of one sweep and priority are sorted, the first being the least."""
+    if job.expected_s is None or job.expected_s < critical_s:
+        return 1, 0, 0, 0.0, -job.waited_s, job.job_id
+    length = round(math.log2(max(job.expected_s, 1e-3)) * _CLASSES_AN_OCTAVE)
+    return 0, -length, -job.rank_count, -job.expected_s, -job.waited_s, job.job_id
