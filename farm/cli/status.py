@@ -29,6 +29,7 @@ from farm.recommend.prices import load_prices
 from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
+from farm.store.gangs import gangs_at_work
 from farm.store.jobs import list_jobs, waiting_jobs
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
@@ -182,7 +183,8 @@ def _waiting(
     now = dt.datetime.now(dt.UTC)
     jobs = waiting_jobs(session, now=now)
     agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
-    reasons = explain(jobs, agents, reserve_after_s=loaded.reserve_after_s)
+    gangs = gangs_at_work(session, now=now)
+    reasons = explain(jobs, agents, reserve_after_s=loaded.reserve_after_s, gangs=gangs)
     position = {job.job_id: place for place, job in enumerate(jobs)}
     if sweep_id is not None:
         own = {job.id for job in list_jobs(session, sweep_id=sweep_id, limit=_MAX_JOBS)}

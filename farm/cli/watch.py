@@ -19,6 +19,7 @@ from farm.core.scheduling import explain
 from farm.errors import FarmError
 from farm.store.agents import live_agents
 from farm.store.engine import reading
+from farm.store.gangs import gangs_at_work
 from farm.store.jobs import list_jobs, waiting_jobs
 from farm.store.sweep_loads import paces
 from farm.store.sweeps import SweepStatus, SweepSummary, sweep_summary
@@ -75,6 +76,7 @@ class SweepWatch:
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
             waiting = waiting_jobs(session, now=now) if not active else []
+            gangs = gangs_at_work(session, now=now) if waiting else []
         clock = time.monotonic()
         unfinished = [
             UnfinishedJob(
@@ -88,7 +90,8 @@ class SweepWatch:
             for job in jobs
             if job.state not in FINAL_JOB_STATES
         ]
-        reasons = explain(waiting, agents, reserve_after_s=self._settings.reserve_after_s)
+        reserve_after_s = self._settings.reserve_after_s
+        reasons = explain(waiting, agents, reserve_after_s=reserve_after_s, gangs=gangs)
         own = [reasons[job.id] for job in jobs if job.id in reasons]
         return Snapshot(
             summary=summary,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -42,6 +42,27 @@ def expected(
         overhead_s=_overhead_s(last_training_runs(session, limit=_RUNS_LOOKED_AT)),
         prices_usd_per_hour=prices.usd_per_hour,
     )
+
+
+def predicted_lengths_s(
+    session: Session, cells: Mapping[str, JobSpec], *, memory: Memory
+) -> dict[str, float]:
+    """Predict by cell hash how long a job holds its agents; without those that nothing is known of.
+
+    Does not wait for a model that has to be fitted first.
+    """
+    runs = last_training_runs(session, limit=_RUNS_LOOKED_AT)
+    if not runs:
+        return {}
+    queries = [_query(spec) for spec in cells.values()]
+    answers = predict_queries(session, queries, origin=ORIGIN, memory=memory, may_wait=False)
+    overhead_s = _overhead_s(runs) or 0.0
+    found = {}
+    for (cell_hash, spec), answer in zip(cells.items(), answers, strict=True):
+        steps, step_s = step_count(spec, _examples_count(spec)), answer.prediction.step_time_s
+        if steps is not None and step_s is not None:
+            found[cell_hash] = overhead_s + steps * step_s
+    return found
 
 
 def _query(spec: JobSpec) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from farm.errors import FarmError, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import Housekeeping
-from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.scheduler.lengths import JobLengths
+from farm.scheduler.rounds import Outgoing, Recollection, Rules, run_round
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
@@ -71,24 +72,36 @@ def run(settings: Settings) -> None:
     signer = None if farm_key is None else Keyring(engine, farm_key).signed
     housekeeping = Housekeeping(engine)
     housekeeping.start()
+    lengths = JobLengths(engine, home=settings.home)
+    lengths.start()
+    last_starts: dict[int, dt.datetime] = {}
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     logger.info("scheduler started")
     while not stopping.is_set():
-        _round(engine, app, rules, signer=signer, life=life)
+        known = Recollection(lengths.expected_s, last_starts)
+        _round(engine, app, rules, known, signer=signer, life=life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
     life.stop()
+    lengths.stop()
     housekeeping.stop()
     engine.dispose()
     logger.info("scheduler stopped")
 
 
 def _round(
-    engine: Engine, app: Any, rules: Rules, *, signer: Signer | None, life: SignOfLife
+    engine: Engine,
+    app: Any,
+    rules: Rules,
+    known: Recollection,
+    *,
+    signer: Signer | None,
+    life: SignOfLife,
 ) -> None:
     try:
-        outgoing = run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules)
+        now = dt.datetime.now(dt.UTC)
+        outgoing = run_round(engine, now=now, rules=rules, recollection=known)
         send_all(app, outgoing, signer=signer)
         life.worked()
     except (DBAPIError, Unreachable) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
@@ -37,6 +37,7 @@ from farm.store.attempts import (
 )
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
+from farm.store.gangs import gangs_at_work
 from farm.store.jobs import waiting_jobs
 from farm.store.leases import lease_gang
 from farm.store.outcomes import gather_evidence, record_outcome
@@ -74,7 +75,21 @@ class Outgoing:
         return {"agent_id": self.agent_id} | ({} if token is None else {"attempt_id": token})
 
 
-def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What one scheduler keeps from round to round; without it only the order is less good.
+
+    `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
+    agents; written by the rounds.
+    """
+
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    last_starts: dict[int, dt.datetime] = field(default_factory=dict)
+
+
+def run_round(
+    engine: Engine, *, now: dt.datetime, rules: Rules, recollection: Recollection | None = None
+) -> list[Outgoing]:
     """Advance every attempt, place what can be placed, and return the commands to send."""
     with reading(engine) as session:
         tokens = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
@@ -85,7 +100,8 @@ def run_round(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoin
         Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
         for agent_id, token in stops
     ]
-    return outgoing + _place_jobs(engine, now=now, rules=rules)
+    known = recollection or Recollection()
+    return outgoing + _place_jobs(engine, now=now, rules=rules, known=known)
 
 
 def _lead_attempts(
@@ -214,14 +230,24 @@ def _start_commands(
         return []
 
 
-def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+def _place_jobs(
+    engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
+) -> list[Outgoing]:
     with reading(engine) as session:
         agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
         if not any(agent.is_idle for agent in agents):
             return []
-        jobs = waiting_jobs(session, now=now)
+        jobs = waiting_jobs(session, now=now, expected_s=known.expected_s)
+        gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
+    sweep_ids = {job.job_id: job.sweep_id for job in jobs}
     outgoing: list[Outgoing] = []
-    for placement in place(jobs, agents, reserve_after_s=rules.reserve_after_s):
+    for placement in place(
+        jobs,
+        agents,
+        reserve_after_s=rules.reserve_after_s,
+        gangs=gangs,
+        since_start_s=_since_start_s(known, set(sweep_ids.values()), now=now),
+    ):
         try:
             with writing(engine) as session:
                 token = lease_gang(session, placement, now=now, lease=rules.lease)
@@ -232,8 +258,18 @@ def _place_jobs(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgo
             # Somebody else was quicker; the next round sees what is left.
             logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
             continue
+        known.last_starts[sweep_ids[placement.job_id]] = now
         logger.info(
             "gang leased",
             extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
         )
     return outgoing
+
+
+def _since_start_s(
+    known: Recollection, sweep_ids: Collection[int], *, now: dt.datetime
+) -> dict[int, float]:
+    """Return for how long sweeps that wait have been given nothing; forget those that do not."""
+    for sweep_id in known.last_starts.keys() - sweep_ids:
+        del known.last_starts[sweep_id]
+    return {i: (now - at).total_seconds() for i, at in known.last_starts.items()}

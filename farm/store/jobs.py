@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
@@ -91,12 +91,18 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
 
 
 def waiting_jobs(
-    session: Session, *, now: dt.datetime, limit: int = 10_000, is_spread: bool = True
+    session: Session,
+    *,
+    now: dt.datetime,
+    limit: int = 10_000,
+    is_spread: bool = True,
+    expected_s: Mapping[str, float] | None = None,
 ) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
     A job in the pause before its next attempt is not among them, nor is one of a paused sweep.
     `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
+    `expected_s`: by cell hash, how long jobs take, if that is known.
     """
     rows = session.execute(
         select(
@@ -120,9 +126,11 @@ def waiting_jobs(
     again = [(row.sweep_id, row.cell_hash) for row in first if row.repetition > 0]
     servers = cell_servers(session, again)
     nobody = CellServers()
+    lengths_s = expected_s or {}
     return [
         WaitingJob(
             job_id=row.id,
+            sweep_id=row.sweep_id,
             rank_count=row.rank_count,
             requires=frozenset(row.requires),
             labels=frozenset((row.labels or {}).items()),
@@ -131,6 +139,7 @@ def waiting_jobs(
             measured_on=frozenset(servers.get((row.sweep_id, row.cell_hash), nobody).fingerprints),
             priority=row.priority,
             waited_s=(now - row.due_at).total_seconds(),
+            expected_s=lengths_s.get(row.cell_hash),
         )
         for row in rows
     ]

@@ -15,6 +15,7 @@ from farm.core.scheduling import explain
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.engine import reading
+from farm.store.gangs import gangs_at_work
 from farm.store.jobs import waiting_jobs, waiting_place
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
@@ -82,12 +83,13 @@ def waiting_reasons(
 ) -> Mapping[int, str]:
     """Say why the first jobs of the queue wait, in the order in which they would be placed.
 
-    A job that the scheduler would place right now is there too: it is about to be. What is said
-    of one rests on those before it alone, so `limit` changes nothing of what is said.
+    A job that the scheduler would place right now is there too: it is about to be. Of what is said
+    of one, `limit` leaves out what those of other sweeps that came later than all of these take.
     """
     # Who has measured a cell before decides which of equal agents is taken, and not whether any.
     jobs = waiting_jobs(session, now=now, limit=limit, is_spread=False)
-    reasons = explain(jobs, agents, reserve_after_s=settings.reserve_after_s)
+    gangs = gangs_at_work(session, now=now)
+    reasons = explain(jobs, agents, reserve_after_s=settings.reserve_after_s, gangs=gangs)
     return {job.job_id: reasons.get(job.job_id, "about to start") for job in jobs}
 
 
@@ -101,12 +103,12 @@ def waiting_reason(
         return "its sweep is paused"
     if job.due_at > now:
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
-    # What is said of it rests on those before it alone: of a long queue there is nothing to read.
-    place = waiting_place(session, job, now=now)
-    if place >= _EXPLAINED_COUNT:
+    # Of a long queue there is nothing to read. Those that came later may be of a sweep whose turn
+    # it is, so what is said of it rests on them as well.
+    if waiting_place(session, job, now=now) >= _EXPLAINED_COUNT:
         return _BEHIND_OTHERS
     agents = live_agents(session, now=now, live_within_s=settings.lease_s)
-    reasons = waiting_reasons(session, settings, agents, now=now, limit=place + 1)
+    reasons = waiting_reasons(session, settings, agents, now=now, limit=_EXPLAINED_COUNT)
     return reasons.get(job.id, _BEHIND_OTHERS)
 
 

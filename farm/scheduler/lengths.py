@@ -1,0 +1,106 @@
+"""How long jobs are expected to take, found out beside the rounds, which only look it up.
+
+A thread of its own reads the store every few seconds: the cells of unfinished jobs, how long gangs
+were at work lately, and what the recommender predicts, whose fits are made in another process. What
+fails there leaves the rounds with what was known before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from farm.core.job_lengths import MeasuredLength, expected_lengths_s
+from farm.core.spec import JobSpec
+from farm.errors import FarmError
+from farm.store.engine import reading
+from farm.store.gangs import cell_specs, last_lengths, unfinished_cells
+
+logger = logging.getLogger(__name__)
+
+_EVERY_S = 5.0
+_JOBS_LOOKED_AT = 10_000  # as many as a round places
+_LENGTHS_LOOKED_AT = 1000
+_CELLS_PREDICTED = 500  # of those of which nothing was measured
+
+
+class JobLengths:
+    """By cell hash, in seconds. Written by its thread alone, which replaces the whole."""
+
+    def __init__(self, engine: Engine, *, home: Path | None = None) -> None:
+        self._engine = engine
+        self._home = home
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="job lengths", daemon=True)
+        self._predictor: _Predictor | None = None
+        # By cell hash. Reading them anew would take longer than all the rest.
+        self._specs: dict[str, JobSpec] = {}
+        self.expected_s: Mapping[str, float] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait for what is under way, for some seconds at most."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._stopping.wait(wait_s):
+            wait_s = _EVERY_S
+            try:
+                self.refresh()
+            except (DBAPIError, FarmError) as error:
+                logger.warning("job lengths not read: %s", " ".join(str(error).split())[:300])
+            except Exception:
+                logger.exception("job lengths not read")
+
+    def refresh(self) -> None:
+        """Read the store once."""
+        with reading(self._engine) as session:
+            ids = unfinished_cells(session, limit=_JOBS_LOOKED_AT)
+            lasted = last_lengths(session, limit=_LENGTHS_LOOKED_AT) if ids else []
+            wanted = {one.cell_hash: one.job_id for one in lasted} | ids
+            new = cell_specs(session, [i for key, i in wanted.items() if key not in self._specs])
+        specs = self._specs | new
+        self._specs = {key: specs[key] for key in wanted if key in specs}
+        cells = {key: self._specs[key] for key in ids if key in self._specs}
+        measured = [
+            MeasuredLength(
+                cell_hash=one.cell_hash, spec=self._specs[one.cell_hash], length_s=one.length_s
+            )
+            for one in lasted
+            if one.cell_hash in self._specs
+        ]
+        known = {one.cell_hash for one in measured}
+        unknown = {key: spec for key, spec in cells.items() if key not in known}
+        predicted_s = self._predict(dict(list(unknown.items())[:_CELLS_PREDICTED]))
+        self.expected_s = expected_lengths_s(cells, measured=measured, predicted_s=predicted_s)
+
+    def _predict(self, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
+        if not cells or self._home is None:
+            return {}
+        if self._predictor is None:
+            self._predictor = _Predictor(self._home)
+        return self._predictor.lengths_s(self._engine, cells)
+
+
+class _Predictor:
+    """The recommender, imported only once there is something to ask it."""
+
+    def __init__(self, home: Path) -> None:
+        from farm.recommend.kept.memory import Memory
+
+        self._memory = Memory.of_server(home)
+
+    def lengths_s(self, engine: Engine, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
+        from farm.recommend.expected import predicted_lengths_s
+
+        with reading(engine) as session:
+            return predicted_lengths_s(session, cells, memory=self._memory)

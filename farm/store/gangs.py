@@ -1,0 +1,108 @@
+"""The gangs at work, as the scheduler sees them, and how long such gangs were at work before."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.core.codec import from_json
+from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
+from farm.core.spec import JobSpec
+from farm.core.views import GangAtWork
+from farm.store.tables import Agent, Attempt, Job
+
+_CELLS_A_QUERY = 500  # databases limit the parameters of one statement
+
+
+def gangs_at_work(
+    session: Session, *, now: dt.datetime, expected_s: Mapping[str, float] | None = None
+) -> list[GangAtWork]:
+    """Return every gang that is leased; `expected_s`: by cell hash, how long they take."""
+    rows = session.execute(
+        select(Agent.id, Attempt.id, Attempt.leased_at, Job.sweep_id, Job.cell_hash)
+        .join(Attempt, Attempt.id == Agent.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .order_by(Attempt.id, Agent.id)
+    )
+    gangs: dict[int, GangAtWork] = {}
+    members: dict[int, list[str]] = {}
+    for agent_id, token, leased_at, sweep_id, cell_hash in rows:
+        members.setdefault(token, []).append(agent_id)
+        if token not in gangs:
+            gangs[token] = GangAtWork(
+                sweep_id=sweep_id,
+                agent_ids=(),
+                age_s=max(0.0, (now - leased_at).total_seconds()),
+                expected_s=(expected_s or {}).get(cell_hash),
+            )
+    return [
+        GangAtWork(
+            sweep_id=gang.sweep_id,
+            agent_ids=tuple(members[token]),
+            age_s=gang.age_s,
+            expected_s=gang.expected_s,
+        )
+        for token, gang in gangs.items()
+    ]
+
+
+def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
+    """Return the cells of jobs that wait or are at work, with the id of one job each.
+
+    Those of the highest priority and the longest wait are among the first `limit`.
+    """
+    states = (JobState.WAITING, *ACTIVE_JOB_STATES)
+    rows = session.execute(
+        select(Job.cell_hash, Job.id)
+        .where(Job.state.in_(states))
+        .order_by(Job.priority.desc(), Job.due_at, Job.id)
+        .limit(limit)
+    )
+    first: dict[str, int] = {}
+    for cell_hash, job_id in rows:
+        first.setdefault(cell_hash, job_id)
+    return first
+
+
+def cell_specs(session: Session, job_ids: Collection[int]) -> dict[str, JobSpec]:
+    """Return by cell hash what these jobs are, of which each is another cell's."""
+    found: dict[str, JobSpec] = {}
+    ids = list(job_ids)
+    for begin in range(0, len(ids), _CELLS_A_QUERY):
+        some = ids[begin : begin + _CELLS_A_QUERY]
+        specs = session.execute(select(Job.cell_hash, Job.spec).where(Job.id.in_(some)))
+        found.update({cell_hash: from_json(JobSpec, spec) for cell_hash, spec in specs})
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastLength:
+    """For how long a gang that succeeded was leased."""
+
+    cell_hash: str
+    job_id: int
+    length_s: float
+
+
+def last_lengths(session: Session, *, limit: int) -> list[LastLength]:
+    """Return how long the last gangs that succeeded took, the newest first."""
+    rows = session.execute(
+        select(Job.cell_hash, Job.id, Attempt.leased_at, Attempt.ended_at)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(Attempt.state == AttemptState.SUCCEEDED, Attempt.ended_at.is_not(None))
+        .order_by(Attempt.id.desc())
+        .limit(limit)
+    )
+    return [
+        LastLength(
+            cell_hash=cell_hash,
+            job_id=job_id,
+            length_s=(ended_at - leased_at).total_seconds(),
+        )
+        for cell_hash, job_id, leased_at, ended_at in rows
+        if ended_at is not None
+    ]
