@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,8 +75,16 @@ class _Met:
 class SignOfLife:
     """Shows that this process lives, from a thread of its own: what it does may take long."""
 
-    def __init__(self, process: str, broker_url: str) -> None:
+    def __init__(
+        self,
+        process: str,
+        broker_url: str,
+        *,
+        shown: Callable[[bool], None] = lambda is_seen: None,
+    ) -> None:
+        """`shown`: is called after each try, with whether the broker took the sign."""
         self._process = process
+        self._shown = shown
         self._url = broker_url
         self._begun_s = time.monotonic()
         self._worked_s: float | None = None
@@ -120,12 +129,15 @@ class SignOfLife:
 
     def _run(self) -> None:
         while True:
+            is_seen = False
             try:
                 self._show()
+                is_seen = True
             except broker_errors():
                 pass  # everybody else will say so
             except Exception:
                 logger.exception("sign of life was not shown")
+            self._shown(is_seen)
             if self._stopping.wait(EVERY_S):
                 break
         try:

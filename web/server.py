@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import os
 import socket
 import struct
 import sys
@@ -16,10 +17,12 @@ from typing import Any
 import sqlalchemy as sa
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it has none
+from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 
 from farm.config import Settings
 from farm.errors import InvalidSpec
 from farm.recommend.prices import load_prices
+from farm.service_manager import ServiceManager
 from farm.store.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
 from farm.store.schema import check_schema
@@ -48,6 +51,7 @@ def run(settings: Settings) -> None:
             or FARM_PRICES is no price table.
         Unreachable: the database does not answer, or its schema is not this version's.
     """
+    manager = ServiceManager(os.environ)
     load_prices(settings.prices)  # a table that does not fit is said here and not by a worker
     engine = make_engine(settings.database_url)
     try:
@@ -57,7 +61,7 @@ def run(settings: Settings) -> None:
         # The worker is forked from here and must not inherit a connection.
         engine.dispose()
     try:
-        _Server(settings, _listen(settings)).run()
+        _Server(settings, _listen(settings), manager).run()
     except SystemExit as end:
         # Gunicorn ends every stop this way, the ordered one too.
         if end.code:
@@ -81,9 +85,12 @@ def _require_token(settings: Settings, engine: sa.Engine) -> None:
 class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """Gunicorn, configured here and not by its command line or environment."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(
+        self, settings: Settings, listener: socket.socket, manager: ServiceManager
+    ) -> None:
         self._settings = settings
         self._listener = listener
+        self._manager = manager
         super().__init__()
 
     def load_config(self) -> None:
@@ -105,6 +112,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         for name, value in options.items():
             self.cfg.set(name, value)
 
+    def run(self) -> None:
+        """Serve; what gunicorn itself tells systemd has no watchdog."""
+        _Watched(self, self._manager).run()
+
     def load(self) -> Flask:
         """Build the application in the worker, whose interpreter is told to answer quickly."""
         app = create_app(self._settings)
@@ -113,6 +124,19 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         gc.freeze()  # what is imported stays for good
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
         return app
+
+
+class _Watched(Arbiter):  # type: ignore[misc] # gunicorn has no types
+    """The process above the worker, which it replaces if it hangs; systemd watches this one."""
+
+    def __init__(self, server: _Server, manager: ServiceManager) -> None:
+        self._manager = manager
+        super().__init__(server)
+
+    def murder_workers(self) -> None:
+        """Do what each turn of the loop does, once a second."""
+        super().murder_workers()
+        self._manager.turned()
 
 
 def address(settings: Settings) -> str:

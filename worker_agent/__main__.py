@@ -15,6 +15,7 @@ from pathlib import Path
 from farm.core.codec import to_json
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
+from farm.service_manager import ServiceManager
 from worker_agent import privilege
 from worker_agent.agent_settings import AGENT_SETTINGS
 from worker_agent.applied_note import open_lock
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 left as told, 1 failed, 2 wrong usage or settings."""
     options = _parser().parse_args(arguments)
+    manager = ServiceManager(os.environ)
     try:
         if options.clear_network:
             clear_network(load_state_dir(os.environ, file=options.config))
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _only_agent(config.state_dir):
             from worker_agent.supervisor import Supervisor
 
-            Supervisor(config, facts).run()
+            Supervisor(config, facts).run(manager)
     except InvalidSpec as error:
         print(f"farm-agent: {error}", file=sys.stderr)
         return 2

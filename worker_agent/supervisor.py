@@ -27,6 +27,7 @@ from farm.core.messages import seal, unseal
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import InvalidSpec
 from farm.log import stand_for
+from farm.service_manager import ServiceManager
 from worker_agent.child import become_reaper, reap_orphans
 from worker_agent.condition import Condition
 from worker_agent.config import AgentConfig
@@ -87,7 +88,7 @@ class Supervisor:
         sources = (self._pulse, self._delivery, self._departure, self._remains, self._journal)
         self._condition = Condition(config, facts, *sources)
 
-    def run(self) -> None:
+    def run(self, manager: ServiceManager) -> None:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
         post_stop_signals(self._events.put)
         try:
@@ -98,6 +99,7 @@ class Supervisor:
             clean_up(self._config, self._served, self._journal)
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
+                manager.turned()
                 self._step()
         finally:
             self._keeper.stop()

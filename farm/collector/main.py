@@ -10,6 +10,7 @@ import datetime as dt
 import functools
 import gc
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from farm.collector.door import Door
 from farm.collector.gathering import Gathering
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.turns import Turns
 from farm.config import Settings
 from farm.core.agents import Heartbeat
 from farm.core.commands import Command
@@ -27,6 +29,7 @@ from farm.core.reports import ReportBatch
 from farm.errors import Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife
+from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
@@ -58,12 +61,15 @@ def run(settings: Settings) -> None:
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
+    manager = ServiceManager(os.environ)
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
     _spare_the_garbage_collector()
-    life = SignOfLife(COLLECTOR, settings.broker_url)
+    turns = Turns(manager)
+    turns.watch(app)
+    life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown)
     keyring = None if farm_key is None else Keyring(engine, farm_key)
     register_tasks(app, engine, settings, keyring=keyring, life=life)
     life.start()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import Housekeeping
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.rounds import Outgoing, Recollection, Rules, run_round
+from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
@@ -60,6 +62,7 @@ def run(settings: Settings) -> None:
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
+    manager = ServiceManager(os.environ)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -79,6 +82,7 @@ def run(settings: Settings) -> None:
     life.start()
     logger.info("scheduler started")
     while not stopping.is_set():
+        manager.turned()
         known = Recollection(lengths.expected_s, last_starts)
         _round(engine, app, rules, known, signer=signer, life=life)
         if not stopping.is_set():

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from farm.log import configure
+from farm.service_manager import ServiceManager
 from worker_agent.config import load_config
 from worker_agent.hardware import read_facts
 from worker_agent.supervisor import Supervisor
@@ -24,7 +25,7 @@ def main() -> None:
     config = dataclasses.replace(config, template=(python, str(TEMPLATE), *sys.argv[1:]))
     configure(config.log_level)
     config.state_dir.mkdir(parents=True, exist_ok=True)
-    Supervisor(config, read_facts(config)).run()
+    Supervisor(config, read_facts(config)).run(ServiceManager({}))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ RULES: dict[str, set[str]] = {
     "farm.signing_key": {"farm.broker_url", "farm.config", "farm.core", "farm.errors"},
     "farm.keyring": {"farm.core", "farm.errors", "farm.store", *STORE},
     "farm.refusals": set(),
+    "farm.service_manager": set(),
     "farm.config": {"farm.core", "farm.errors"},
     "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
     "farm.life_signs": {"farm", "farm.core", "farm.errors", "farm.wire"},
@@ -90,6 +91,7 @@ RULES: dict[str, set[str]] = {
         *(
             "farm.broker_url",
             "farm.refusals",
+            "farm.service_manager",
             "farm.lab.wirefilter",
             "celery",
             "kombu",
@@ -115,6 +117,7 @@ RULES: dict[str, set[str]] = {
             "farm.wake",
             "farm.life_signs",
             "farm.broker_state",
+            "farm.service_manager",
         ),
         *("apiflask", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),

@@ -1,0 +1,65 @@
+"""Tell systemd that this process is ready, and that it still turns (sd_notify(3)).
+
+A process that nobody has asked to tell, such as one of `farm up`, tells nobody.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+
+logger = logging.getLogger(__name__)
+
+_MICROSECONDS = 1e6
+# systemd ends who is silent for its whole interval; a lost or late word must not be enough.
+_WORDS_IN_INTERVAL = 4
+_STDERR = 2
+
+
+class ServiceManager:
+    """Whoever has started this process as a service, if anybody."""
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        """Read where to tell, and take it out of `environ`: no child may speak for this process.
+
+        A process that is watched writes what each of its threads does when systemd ends it with
+        SIGABRT, so that the journal shows where it hung.
+        """
+        address = environ.pop("NOTIFY_SOCKET", "")
+        interval_us = environ.pop("WATCHDOG_USEC", "")
+        watched_pid = environ.pop("WATCHDOG_PID", str(os.getpid()))
+        # An abstract name begins with a null byte, which no variable can hold.
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._every_s: float | None = None
+        self._told_s: float | None = None
+        if address and interval_us.isdigit() and watched_pid == str(os.getpid()):
+            self._every_s = int(interval_us) / _MICROSECONDS / _WORDS_IN_INTERVAL
+            faulthandler.enable(file=_STDERR)
+
+    def turned(self) -> None:
+        """Say that the process is up, the first time, and later that it still turns.
+
+        For each turn of a loop: only few words go out.
+        """
+        now = time.monotonic()
+        if self._told_s is None:
+            self._tell("READY=1")
+        elif self._every_s is None or now - self._told_s < self._every_s:
+            return
+        else:
+            self._tell("WATCHDOG=1")
+        self._told_s = now
+
+    def _tell(self, words: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+                teller.settimeout(1.0)
+                teller.sendto(words.encode(), self._address)
+        except OSError as error:
+            logger.warning("service manager was not told %s: %s", words, error)
