@@ -18,16 +18,21 @@ from farm.config import SERVER_SETTINGS, load_settings
 from farm.core.settings import Setting
 from tests.command_line import accepts
 from worker_agent.agent_settings import AGENT_SETTINGS, parse_cpus
+from worker_agent.privilege import _FOR_ANOTHER
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = ROOT / "docker-compose.yml"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SERVICES = [unit for unit in UNITS if unit.stem != "farm-prune"]
 DOCKERFILE = DEPLOY / "Dockerfile"
 INSTALLED = "/opt/benchfarm/bin/"
 
 SERVER_NAMES = {setting.name for setting in SERVER_SETTINGS}
 AGENT_NAMES = {setting.name for setting in AGENT_SETTINGS}
+needs_systemd_analyze = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
 ENV_EXAMPLES = {
     "server.env.example": SERVER_SETTINGS,
     "agent.env.example": AGENT_SETTINGS,
@@ -103,7 +108,7 @@ def test_the_agents_unit_survives_a_trainer_that_ran_out_of_memory() -> None:
     assert unit_values(DEPLOY / "systemd" / "farm-agent.service", "OOMPolicy") == ["continue"]
 
 
-def test_the_agents_unit_leaves_no_shaped_network_and_may_shape_one_but_do_nothing_else() -> None:
+def test_the_agents_unit_leaves_no_shaped_network_and_may_only_do_what_an_agent_needs() -> None:
     unit = DEPLOY / "systemd" / "farm-agent.service"
     (line,) = unit_values(unit, "ExecStopPost")
     program, *arguments = shlex.split(line)
@@ -111,13 +116,61 @@ def test_the_agents_unit_leaves_no_shaped_network_and_may_shape_one_but_do_nothi
     assert arguments == ["--clear-network"]
     assert accepts([program.removeprefix(INSTALLED), *arguments])
     for key in ("AmbientCapabilities", "CapabilityBoundingSet"):
-        assert unit_values(unit, key) == ["CAP_NET_ADMIN"]
+        [granted] = unit_values(unit, key)
+        assert set(granted.split()) == {"CAP_NET_ADMIN", *_FOR_ANOTHER}
 
 
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.stem)
+def test_a_service_says_when_it_is_up_and_is_started_again_when_it_hangs(unit: Path) -> None:
+    assert unit_values(unit, "Type") == ["notify"]
+    assert 30 <= int(*unit_values(unit, "WatchdogSec")) <= 120
+    assert unit_values(unit, "Restart") == ["on-failure"]
+
+
+def test_the_servers_units_are_all_held_in_the_same_way() -> None:
+    def sandbox(unit: Path) -> list[str]:
+        text = unit.read_text().partition("[Install]")[0].partition("\nNoNewPrivileges=")[2]
+        return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+    server, *others = (sandbox(unit) for unit in UNITS if unit.stem != "farm-agent")
+    assert server
+    assert all(other == server for other in others)
+
+
+@needs_systemd_analyze
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-@pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
-)
+def test_a_unit_leaves_an_attacker_little(unit: Path) -> None:
+    """Of 10, which is a service that is held in nothing."""
+    analyzed = subprocess.run(
+        [
+            *("systemd-analyze", "security", "--offline=true", "--no-pager"),
+            *("--threshold", "40" if unit.stem == "farm-agent" else "25", str(unit)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "Overall exposure level" in analyzed.stdout, analyzed.stderr
+    assert analyzed.returncode == 0, analyzed.stdout[-200:]
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_no_fault_in_the_installer() -> None:
+    checked = subprocess.run(
+        ["shellcheck", str(DEPLOY / "install.sh")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+@needs_systemd_analyze
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_finds_no_fault_in_a_unit(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     # The programs are not installed where the unit expects them.

@@ -1,0 +1,499 @@
+#!/usr/bin/env bash
+# Installs, upgrades or removes a server or an agent of a farm, on Debian 12 or newer and Ubuntu
+# 24.04 or newer, with systemd. Run as root; what is there already is kept, so run it again to
+# upgrade or to change a setting. `install.sh --help` says how.
+set -euo pipefail
+umask 022
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SOURCE=$(dirname "$HERE")
+CURRENT=/opt/benchfarm # a link to one of:
+RELEASES=/opt/benchfarm-releases
+CONFIG=/etc/benchfarm
+UNITS=/etc/systemd/system
+REDIS_CONF=/etc/redis/benchfarm.conf
+REDIS_ACL=/var/lib/redis/benchfarm.acl
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+
+say() { printf 'install.sh: %s\n' "$*"; }
+fail() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+wrong() {
+    printf 'install.sh: %s (see install.sh --help)\n' "$*" >&2
+    exit 2
+}
+
+usage() {
+    cat <<'END'
+install.sh server [--address ADDRESS] [--database URL] [--broker URL] [options]
+    Scheduler, collector and web server. Without URLs also Redis, which listens on loopback and on
+    ADDRESS, where agents reach it, and PostgreSQL, both of the distribution.
+install.sh agent --broker URL --id NAME (--key KEY | --key-file FILE) [options]
+install.sh agent --settings FILE [options]
+    An agent. FILE has the lines that `farm agent add NAME` prints on the server, and keeps
+    them off the command line, where every user of the machine can read them.
+install.sh wheels FOLDER [server] [agent]
+    Gather in FOLDER what --wheels needs, on a machine with the same Python 3.x and an index.
+install.sh remove (server | agent) [--purge]
+    Stop and remove the services. Settings and data stay, unless --purge; a database always does.
+
+options:
+    --wheels FOLDER      install Python packages from there alone, without an index
+    --requirements FILE  what to install in the place of deploy/requirements-ROLE.txt, such as a
+                         list with TensorFlow for GPUs
+    --set NAME=VALUE     a setting of docs/settings.md; may be repeated
+    --settings FILE      the same, a line each
+END
+}
+
+# --- settings -----------------------------------------------------------------------------------
+
+# Put a line NAME=VALUE into a file in the place of the one that sets NAME. The value comes on
+# standard input or from a builtin, never by a command line that others can read.
+set_value() {
+    local file=$1 name=$2 value=$3 line found=""
+    local new="$WORK/settings"
+    (
+        umask 077
+        while IFS= read -r line || [ -n "$line" ]; do
+            if [ "${line%%=*}" = "$name" ]; then
+                [ -n "$found" ] || printf '%s=%s\n' "$name" "$value"
+                found=yes
+            else
+                printf '%s\n' "$line"
+            fi
+        done <"$file" >"$new"
+        [ -n "$found" ] || printf '%s=%s\n' "$name" "$value" >>"$new"
+        # Written in place: owner and mode stay as they are.
+        cat "$new" >"$file"
+    )
+}
+
+value_of() {
+    local line
+    while IFS= read -r line; do
+        if [ "${line%%=*}" = "$2" ]; then
+            printf '%s\n' "${line#*=}"
+            return
+        fi
+    done <"$1"
+}
+
+# Make the file from its example, if there is none, and put into it what was asked for.
+write_settings() {
+    local file=$CONFIG/$ROLE.env setting
+    install -d -m 0755 "$CONFIG"
+    if [ ! -e "$file" ]; then
+        install -m 0600 -o root -g root "$HERE/env/$ROLE.env.example" "$file"
+        "first_settings_of_$ROLE" "$file"
+    fi
+    chmod 0600 "$file"
+    for setting in "${SETTINGS[@]}"; do
+        set_value "$file" "${setting%%=*}" "${setting#*=}"
+    done
+    if grep -q 'CHANGE-ME' "$file"; then
+        fail "$file: expected a value in the place of CHANGE-ME: $(grep -m1 'CHANGE-ME' "$file" | cut -d= -f1)"
+    fi
+}
+
+read_settings_file() {
+    local line
+    [ -r "$1" ] || wrong "--settings: expected a readable file, got $1"
+    while IFS= read -r line || [ -n "$line" ]; do
+        case $line in
+        '' | '#'*) ;;
+        [A-Z]*=*) SETTINGS+=("$line") ;;
+        *) wrong "--settings: expected lines NAME=VALUE, got ${line%%=*}" ;;
+        esac
+    done <"$1"
+}
+
+random_word() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# --- packages -----------------------------------------------------------------------------------
+
+apt_install() {
+    local package missing=()
+    for package in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update || true
+    apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+find_python() {
+    local python
+    for python in python3 python3.13 python3.12 python3.11; do
+        if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+            command -v "$python"
+            return
+        fi
+    done
+    fail "Python: expected 3.11, 3.12 or 3.13, got $(python3 --version 2>&1): install one of them"
+}
+
+# What a release is made of, in one line; the same again makes no new one.
+fingerprint() {
+    {
+        "$PYTHON" --version
+        printf '%s\n' "${ROLES[@]}"
+        cat "${REQUIREMENTS[@]}"
+        if [ -n "$WHEELS" ] && compgen -G "$WHEELS/benchfarm-*.whl" >/dev/null; then
+            cat "$WHEELS"/benchfarm-*.whl
+        else
+            cd "$SOURCE"
+            find pyproject.toml farm worker_agent web -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
+        fi
+    } | sha256sum | cut -c1-12
+}
+
+# Beside the one that runs, which goes on with its own files until it is started anew.
+make_release() {
+    local pip release file options=(--quiet --disable-pip-version-check --no-input)
+    release=$RELEASES/$(fingerprint)
+    if [ ! -e "$release/complete" ]; then
+        say "installing into $release"
+        rm -rf "$release"
+        install -d -m 0755 "$RELEASES"
+        "$PYTHON" -m venv "$release" || fail "could not make a virtual environment: apt install python3-venv"
+        pip=("$release/bin/python" -m pip install "${options[@]}")
+        [ -z "$WHEELS" ] || pip+=(--no-index --find-links "$WHEELS")
+        # pip refuses a package without a hash as soon as one of them has some.
+        for file in "${REQUIREMENTS[@]}"; do
+            "${pip[@]}" -r "$file"
+        done
+        if [ -n "$WHEELS" ] && compgen -G "$WHEELS/benchfarm-*.whl" >/dev/null; then
+            "${pip[@]}" --no-deps "$WHEELS"/benchfarm-*.whl
+        else
+            "${pip[@]}" -r "$HERE/requirements-build.txt"
+            "${pip[@]}" --no-deps --no-build-isolation "$SOURCE"
+        fi
+        touch "$release/complete"
+    fi
+    RELEASE=$release
+}
+
+point_to() {
+    ln -sfn "$1" "$WORK/link"
+    mv -T "$WORK/link" "$CURRENT" 2>/dev/null || {
+        # A folder, from before releases were links.
+        [ -L "$CURRENT" ] || mv "$CURRENT" "$RELEASES/before-$(date +%s)"
+        ln -sfn "$1" "$CURRENT"
+    }
+}
+
+# Keep the one before, to go back to by hand.
+forget_old_releases() {
+    local release
+    for release in "$RELEASES"/*; do
+        case $release in "$RELEASE" | "$FORMER") ;; *) rm -rf "$release" ;; esac
+    done
+}
+
+gather_wheels() {
+    local role
+    # Debian's own Python has no pip.
+    "$PYTHON" -m venv "$WORK/venv" || fail "could not make a virtual environment: apt install python3-venv"
+    install -d "$1"
+    for role in "${@:2}"; do
+        # Debian 12 has Python 3.11.2, and needs what 3.11.3 no longer does.
+        sed "s/ ; python_full_version < '3\.11\.[0-9]*'//" "$HERE/requirements-$role.txt" >"$WORK/requirements"
+        "$WORK/venv/bin/pip" download --quiet --dest "$1" --only-binary :all: -r "$WORK/requirements"
+    done
+    rm -f "$1"/benchfarm-*.whl
+    "$WORK/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$1" "$SOURCE"
+    say "$1 has what --wheels needs for: ${*:2}"
+}
+
+# --- services -----------------------------------------------------------------------------------
+
+services_of() {
+    case $1 in
+    server) echo farm-scheduler farm-collector farm-web ;;
+    agent) echo farm-agent ;;
+    esac
+}
+
+add_user() {
+    id -u "$1" >/dev/null 2>&1 ||
+        useradd --system --user-group --home-dir "$2" --no-create-home --shell /usr/sbin/nologin "$1"
+}
+
+install_units() {
+    local service version
+    version=$(systemctl --version | awk 'NR == 1 { print int($2) }')
+    for service in $(services_of "$ROLE"); do
+        install -m 0644 "$HERE/systemd/$service.service" "$UNITS/"
+        if [ "$version" -ge 254 ]; then
+            install -D -m 0644 "$HERE/systemd/back-off.conf" "$UNITS/$service.service.d/back-off.conf"
+        fi
+    done
+    if [ "$ROLE" = server ]; then
+        install -m 0644 "$HERE"/systemd/farm-prune.{service,timer} "$UNITS/"
+    fi
+    systemctl daemon-reload
+}
+
+# A service that says when it is up is waited for.
+start_services() {
+    local service
+    for service in $(services_of "$ROLE"); do
+        systemctl enable --quiet "$service"
+        systemctl restart "$service" || {
+            journalctl --no-pager -n 5 -u "$service" >&2 || true
+            fail "$service did not start: journalctl -u $service"
+        }
+    done
+}
+
+# The command for people: as the farm's user, with the server's settings.
+write_command() {
+    cat >"$WORK/farm" <<'END'
+#!/bin/sh
+# The farm's command with the server's settings. Needs root; its files must be readable for benchfarm.
+while IFS= read -r line; do
+    case $line in '' | '#'*) ;; *=*) export "$line" ;; esac
+done </etc/benchfarm/server.env || exit 1
+exec setpriv --reuid=benchfarm --regid=benchfarm --init-groups --no-new-privs /opt/benchfarm/bin/farm "$@"
+END
+    install -m 0755 "$WORK/farm" /usr/local/bin/farm
+}
+
+# --- the server ---------------------------------------------------------------------------------
+
+first_settings_of_server() {
+    set_value "$1" FARM_API_TOKEN "$(random_word)"
+    [ -n "$BROKER" ] || own_broker "$1"
+    [ -n "$DATABASE" ] || set_value "$1" FARM_DATABASE_URL "postgresql+psycopg:///benchfarm?host=/var/run/postgresql"
+}
+
+# Redis with an account for the server, one that makes agents' accounts, and none for anybody else.
+own_broker() {
+    local server admin
+    apt_install redis-server
+    server=$(random_word)
+    admin=$(random_word)
+    (
+        umask 077
+        sed -e "s/CHANGE-ME-SERVER/$server/" -e "s/CHANGE-ME-ADMIN/$admin/" "$HERE/redis/users.acl.example" >"$WORK/acl"
+    )
+    install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
+    # Evicting a key would drop commands and reports; a full Redis refuses instead.
+    cat >"$WORK/redis" <<END
+bind 127.0.0.1 -::1 $ADDRESS
+protected-mode no
+aclfile $REDIS_ACL
+appendonly yes
+appendfsync everysec
+maxmemory-policy noeviction
+END
+    install -m 0640 -o root -g redis "$WORK/redis" "$REDIS_CONF"
+    grep -qx "include $REDIS_CONF" /etc/redis/redis.conf || printf '\ninclude %s\n' "$REDIS_CONF" >>/etc/redis/redis.conf
+    install -d "$UNITS/redis-server.service.d"
+    printf '[Unit]\nWants=network-online.target\nAfter=network-online.target\n' >"$UNITS/redis-server.service.d/benchfarm.conf"
+    systemctl daemon-reload
+    systemctl enable --quiet redis-server
+    systemctl restart redis-server
+    set_value "$1" FARM_BROKER_URL "redis://server:$server@${ADDRESS:-127.0.0.1}:6379/0"
+    set_value "$1" FARM_BROKER_ADMIN_URL "redis://admin:$admin@127.0.0.1:6379/0"
+}
+
+# PostgreSQL knows the farm's user by the socket: there is no password to keep.
+own_database() {
+    apt_install postgresql
+    # Debian's own unit leaves a server down that was killed, as when memory ran out.
+    install -d "$UNITS/postgresql@.service.d"
+    printf '[Service]\nRestart=on-failure\nRestartSec=5\n' >"$UNITS/postgresql@.service.d/benchfarm.conf"
+    systemctl daemon-reload
+    systemctl enable --quiet --now postgresql
+    as_postgres() { setpriv --reuid=postgres --regid=postgres --init-groups --reset-env "$@"; }
+    cd /
+    as_postgres psql -qAtc "SELECT 1 FROM pg_roles WHERE rolname = 'benchfarm'" | grep -qx 1 ||
+        as_postgres createuser benchfarm
+    as_postgres psql -qAtc "SELECT 1 FROM pg_database WHERE datname = 'benchfarm'" | grep -qx 1 ||
+        as_postgres createdb --owner benchfarm benchfarm
+}
+
+# Without it nothing starts that talks to other machines. A second one is never made, since no key
+# of an agent would count with it.
+make_signing_key() {
+    local file
+    file=$(value_of "$CONFIG/server.env" FARM_SIGNING_KEY_FILE)
+    if [ -n "$file" ] && [ ! -e "$file" ] && [ "$(farm agent list --json | tr -d '[:space:]')" = "[]" ]; then
+        setpriv --reuid=benchfarm --regid=benchfarm --init-groups "$CURRENT/bin/python" -c '
+import pathlib, sys
+from farm.signing_key import make_signing_key
+make_signing_key(pathlib.Path(sys.argv[1]))
+' "$file"
+    fi
+}
+
+install_server() {
+    add_user benchfarm /var/lib/benchfarm
+    write_settings
+    case $(value_of "$CONFIG/server.env" FARM_DATABASE_URL) in
+    *host=/var/run/postgresql*) own_database ;;
+    esac
+    make_release
+    install -d -m 0750 -o benchfarm -g benchfarm /var/lib/benchfarm
+    install_units
+    # Agents keep their reports on disk meanwhile.
+    # shellcheck disable=SC2046 # names of services, a word each
+    systemctl stop $(services_of server)
+    point_to "$RELEASE"
+    write_command
+    if ! farm db upgrade; then
+        if [ -n "$FORMER" ]; then
+            point_to "$FORMER"
+            start_services
+            fail "the store was not upgraded: $FORMER runs on"
+        fi
+        fail "the store could not be made: correct FARM_DATABASE_URL in $CONFIG/server.env, and run this again"
+    fi
+    make_signing_key
+    start_services
+    systemctl enable --quiet --now farm-prune.timer
+    say "the server runs; its dashboard's token is FARM_API_TOKEN in $CONFIG/server.env"
+    say "for each agent: farm agent add NAME > NAME.env, and there: install.sh agent --settings NAME.env"
+    farm doctor || say "what the doctor calls wrong is left to you; that no agent has reported yet is no fault"
+}
+
+# --- the agent ----------------------------------------------------------------------------------
+
+first_settings_of_agent() { :; }
+
+install_agent() {
+    apt_install nftables || say "nftables is not installed: whoever reaches this machine reaches its gangs' ports"
+    add_user benchfarm /var/lib/benchfarm
+    add_user benchfarm-trainer /var/lib/benchfarm-data
+    install -d -m 0755 -o benchfarm-trainer -g benchfarm-trainer /var/lib/benchfarm-data
+    write_settings
+    make_release
+    point_to "$RELEASE"
+    install_units
+    start_services
+    # The password is in the environment, where others cannot read it.
+    FARM_BROKER_URL=$(value_of "$CONFIG/agent.env" FARM_BROKER_URL) "$CURRENT/bin/python" -c '
+import os, sys
+from farm.errors import FarmError
+from farm.wire import check_broker
+try:
+    check_broker(os.environ["FARM_BROKER_URL"])
+except FarmError as error:
+    sys.exit(f"install.sh: the agent runs, and waits: {error}")
+'
+    say "the agent runs and reaches its broker; on the server: farm agents, farm doctor"
+}
+
+# --- removal ------------------------------------------------------------------------------------
+
+remove_role() {
+    local service
+    for service in $(services_of "$ROLE") $([ "$ROLE" = agent ] || echo farm-prune.timer farm-prune); do
+        systemctl disable --quiet --now "$service" 2>/dev/null || true
+        rm -rf "${UNITS:?}/$service" "$UNITS/$service.service" "$UNITS/$service.service.d"
+    done
+    systemctl daemon-reload
+    [ "$ROLE" = agent ] || rm -f /usr/local/bin/farm
+    if ! compgen -G "$UNITS/farm-*.service" >/dev/null; then
+        rm -rf "$CURRENT" "$RELEASES"
+    fi
+    if [ -n "$PURGE" ]; then
+        rm -f "$CONFIG/$ROLE.env"
+        if [ "$ROLE" = server ]; then
+            rm -rf /var/lib/benchfarm /var/log/benchfarm
+            say "its database stays, if it is on this machine: dropdb benchfarm as postgres"
+        else
+            rm -rf /var/lib/benchfarm-agent /var/lib/benchfarm-data /var/log/benchfarm-agent
+            userdel benchfarm-trainer 2>/dev/null || true
+        fi
+        rmdir "$CONFIG" 2>/dev/null && userdel benchfarm 2>/dev/null
+    fi
+    say "$ROLE is removed"
+}
+
+# --- the command line ---------------------------------------------------------------------------
+
+SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" BROKER="" DATABASE="" PURGE=""
+ACTION=${1:-}
+[ "$#" -eq 0 ] || shift
+case $ACTION in
+-h | --help)
+    usage
+    exit 0
+    ;;
+wheels)
+    [ "$#" -ge 1 ] || wrong "wheels: expected a folder"
+    PYTHON=$(find_python)
+    folder=$1
+    shift
+    [ "$#" -ge 1 ] || set -- server agent
+    gather_wheels "$folder" "$@"
+    exit 0
+    ;;
+remove)
+    ROLE=${1:-}
+    [ "$#" -eq 0 ] || shift
+    ;;
+server | agent) ROLE=$ACTION ;;
+*) wrong "expected server, agent, wheels or remove, got '$ACTION'" ;;
+esac
+case $ROLE in server | agent) ;; *) wrong "remove: expected server or agent, got '$ROLE'" ;; esac
+
+while [ "$#" -gt 0 ]; do
+    option=$1
+    shift
+    if [ "$option" = --purge ]; then
+        PURGE=yes
+        continue
+    fi
+    [ "$#" -gt 0 ] || wrong "$option: expected a value"
+    case $option in
+    --broker) BROKER=$1 SETTINGS+=("FARM_BROKER_URL=$1") ;;
+    --database) DATABASE=$1 SETTINGS+=("FARM_DATABASE_URL=$1") ;;
+    --address) ADDRESS=$1 ;;
+    --id) SETTINGS+=("AGENT_ID=$1") ;;
+    --key | --token) SETTINGS+=("AGENT_KEY=$1") ;;
+    --key-file) SETTINGS+=("AGENT_KEY=$(cat "$1")") ;;
+    --settings) read_settings_file "$1" ;;
+    --set)
+        case $1 in [A-Z]*=*) SETTINGS+=("$1") ;; *) wrong "--set: expected NAME=VALUE, got $1" ;; esac
+        ;;
+    --wheels) WHEELS=$(cd "$1" && pwd) || wrong "--wheels: expected a folder, got $1" ;;
+    --requirements) OWN_REQUIREMENTS=$1 ;;
+    *) wrong "unknown option $option" ;;
+    esac
+    shift
+done
+
+[ "$(id -u)" -eq 0 ] || fail "expected to be run as root"
+command -v systemctl >/dev/null || fail "expected a system with systemd"
+if [ "$ACTION" = remove ]; then
+    remove_role
+    exit 0
+fi
+command -v apt-get >/dev/null || fail "expected Debian or Ubuntu, whose packages it installs"
+# Python's own module is split off by Debian.
+apt_install python3 python3-venv || fail "expected Python with its venv module: apt install python3-venv"
+PYTHON=$(find_python)
+FORMER=$(readlink "$CURRENT" || true)
+# A machine may have both: one release serves them.
+ROLES=()
+for role in server agent; do
+    if [ "$role" = "$ROLE" ] || [ -e "$UNITS/$(services_of "$role" | cut -d' ' -f1).service" ]; then
+        ROLES+=("$role")
+    fi
+done
+REQUIREMENTS=()
+for role in "${ROLES[@]}"; do
+    REQUIREMENTS+=("$HERE/requirements-$role.txt")
+done
+[ -z "$OWN_REQUIREMENTS" ] || REQUIREMENTS=("$OWN_REQUIREMENTS")
+"install_$ROLE"
+forget_old_releases
