@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from farm.broker_url import redact
+from farm.broker_url import redact, without_credentials
 from farm.core.broker_rules import account_name, account_rules
 from farm.errors import FarmError, Unreachable
 from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, agent_queue, broker_errors, open_client
@@ -78,11 +78,10 @@ class BrokerAccounts:
 
 
 def agent_url(broker_url: str, agent_id: str, password: str) -> str:
-    """Return the broker's URL as an agent signs in there."""
-    parts = urlsplit(broker_url)
-    place = parts.netloc.rpartition("@")[2]
+    """Return the broker's URL as an agent signs in there, with nothing of who the server is."""
+    parts = urlsplit(without_credentials(broker_url))
     user = f"{quote(account_name(agent_id), safe='')}:{quote(password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{user}@{place}"))
+    return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))
 
 
 def _save(client: Any) -> bool:

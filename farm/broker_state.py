@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from farm.broker_url import redact, require_redis
+from farm.broker_url import redact, require_redis, without_credentials
 from farm.diagnosis.broker import BrokerState
 from farm.errors import NotPermitted, Unreachable
 from farm.wire import (
@@ -23,8 +23,6 @@ from farm.wire import (
 
 _PINGS = 5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-# What a URL's query may prove an identity with, beside the part before its host.
-_CREDENTIALS = ("username", "password", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _COMMAND = re.compile(r"to run the '([a-z|]+)' command")
 
 T = TypeVar("T")
@@ -147,7 +145,7 @@ def _refuses_strangers(broker_url: str, *, timeout_s: float) -> bool | None:
     from redis.exceptions import NoPermissionError
 
     try:
-        with open_client(_without_credentials(broker_url), timeout_s=timeout_s) as client:
+        with open_client(without_credentials(broker_url), timeout_s=timeout_s) as client:
             client.llen(REPORTS_QUEUE)
     except (AuthenticationError, NoPermissionError):
         return True
@@ -157,13 +155,6 @@ def _refuses_strangers(broker_url: str, *, timeout_s: float) -> bool | None:
         # Asked for a certificate, the broker ends a handshake that it took part in just now.
         return True if _is_of_tls(error) else None
     return False
-
-
-def _without_credentials(broker_url: str) -> str:
-    parts = urlsplit(broker_url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    kept = urlencode([(key, value) for key, value in query if key not in _CREDENTIALS])
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=kept))
 
 
 def _is_of_tls(error: BaseException | None) -> bool:

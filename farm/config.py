@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from farm.broker_url import check_broker_url
+from farm.core import plaintext
 from farm.core.noise import NoisePolicy
+from farm.core.plaintext import Plaintext, parse_plaintext
 from farm.core.settings import Setting, one_of, read_settings, seconds, whole_number
+from farm.database_url import check_database_url
 from farm.errors import InvalidSpec
 
 
@@ -43,6 +47,13 @@ SERVER_SETTINGS = (
         parse=Path,
     ),
     Setting(
+        name=plaintext.NAME,
+        default=None,
+        meaning="what may go without TLS beyond this machine, since the network there is private: "
+        "any of broker,database,web",
+        parse=parse_plaintext,
+    ),
+    Setting(
         name="FARM_API_TOKEN",
         default=None,
         meaning="a token with every scope, beside those of `farm token`",
@@ -70,6 +81,18 @@ SERVER_SETTINGS = (
         default="8080",
         meaning="its port",
         parse=whole_number(1, 65535),
+    ),
+    Setting(
+        name="FARM_WEB_CERTIFICATE_FILE",
+        default=None,
+        meaning="the web server's certificate, with those between it and its authority",
+        parse=Path,
+    ),
+    Setting(
+        name="FARM_WEB_KEY_FILE",
+        default=None,
+        meaning="the key of that certificate; only its owner and group may open it",
+        parse=Path,
     ),
     Setting(
         name="FARM_OPEN_READING",
@@ -166,16 +189,21 @@ class Settings:
     log_format: str
     broker_admin_url: str | None = field(default=None, repr=False)
     signing_key_file: Path | None = None  # None: messages are not signed
+    plaintext: Plaintext = field(default_factory=Plaintext)
+    web_certificate_file: Path | None = None  # None: the web server speaks HTTP alone
+    web_key_file: Path | None = None
 
 
 def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Settings:
     """Read the settings from the environment and, below it, a TOML file of the same names.
 
     Raises:
-        InvalidSpec: the file is not TOML, or a value does not fit.
+        InvalidSpec: the file is not TOML, a value does not fit, or what it names is beyond this
+            machine, without TLS, and not said to be in a private network.
     """
     values = read_settings(SERVER_SETTINGS, environ, file=read_file(file) if file else {})
     home = _home(cast(str, values["FARM_HOME"]))
+    _check_urls(values)
     # The table above pairs each name with its parser, which the type checker cannot follow.
     return Settings(
         database_url=cast(str | None, values["FARM_DATABASE_URL"]) or f"sqlite:///{home}/farm.db",
@@ -200,7 +228,19 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         noise_policy=cast(NoisePolicy | None, values["FARM_NOISE_POLICY"]),
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
         log_format=cast(str, values["FARM_LOG_FORMAT"]),
+        plaintext=cast(Plaintext | None, values[plaintext.NAME]) or Plaintext(),
+        web_certificate_file=cast(Path | None, values["FARM_WEB_CERTIFICATE_FILE"]),
+        web_key_file=cast(Path | None, values["FARM_WEB_KEY_FILE"]),
     )
+
+
+def _check_urls(values: Mapping[str, object]) -> None:
+    allowed = cast(Plaintext | None, values[plaintext.NAME]) or Plaintext()
+    for name in ("FARM_BROKER_URL", "FARM_BROKER_ADMIN_URL"):
+        if (url := cast(str | None, values[name])) is not None:
+            check_broker_url(url, name=name, may_be_plain=allowed.broker)
+    if (url := cast(str | None, values["FARM_DATABASE_URL"])) is not None:
+        check_database_url(url, may_be_plain=allowed.database)
 
 
 def _home(text: str) -> Path:

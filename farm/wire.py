@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from farm.broker_url import redact, require_redis
+from farm.broker_url import redact, verified
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
 from farm.errors import NotFound, Unreachable
@@ -57,9 +57,9 @@ def make_app(broker_url: str, *, owner: str) -> Any:
     and one for the server, so that no agent can see or restore another's messages.
 
     Raises:
-        InvalidSpec: not a Redis URL.
+        InvalidSpec: not a Redis URL, or one that checks no certificate.
     """
-    require_redis(broker_url)
+    broker_url = verified(broker_url)
     from celery import Celery
 
     from farm.transport import register
@@ -250,22 +250,22 @@ def check_broker(broker_url: str) -> None:
     """Ask the broker for a sign of life.
 
     Raises:
-        InvalidSpec: not a Redis URL.
+        InvalidSpec: not a Redis URL, or one that checks no certificate.
         Unreachable: it does not answer, or refuses the password.
     """
-    require_redis(broker_url)
+    broker_url = verified(broker_url)
     with reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
         client.ping()
 
 
 def open_client(broker_url: str, *, timeout_s: float) -> redis.Redis:
-    """Return a client that tries once, for that long; the caller closes it."""
+    """Return a client that tries once, for that long; the caller closes it. Raises InvalidSpec."""
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
     client: redis.Redis = redis.Redis.from_url(
-        broker_url,
+        verified(broker_url),
         socket_timeout=timeout_s,
         socket_connect_timeout=min(timeout_s, CONNECT_TIMEOUT_S),
         # Left alone, redis-py tries three times more and triples every limit.

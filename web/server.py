@@ -26,6 +26,7 @@ from farm.service_manager import ServiceManager
 from farm.store.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
 from farm.store.schema import check_schema
+from farm.web_listening import check_web_listening, web_url
 from web.access.callers import is_beyond_loopback
 from web.app import create_app
 
@@ -47,8 +48,8 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; print one line with the address as soon as it listens.
 
     Raises:
-        InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token;
-            or FARM_PRICES is no price table.
+        InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token or
+            without TLS; or FARM_PRICES is no price table.
         Unreachable: the database does not answer, or its schema is not this version's.
     """
     manager = ServiceManager(os.environ)
@@ -60,6 +61,7 @@ def run(settings: Settings) -> None:
     finally:
         # The worker is forked from here and must not inherit a connection.
         engine.dispose()
+    check_web_listening(settings)
     try:
         _Server(settings, _listen(settings), manager).run()
     except SystemExit as end:
@@ -107,8 +109,11 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "forwarded_allow_ips": "",
             "proc_name": "farm-web",
             "control_socket_disable": True,
-            "when_ready": lambda _: print(f"dashboard at {address(self._settings)}", flush=True),
+            "when_ready": lambda _: print(f"dashboard at {web_url(self._settings)}", flush=True),
         }
+        if self._settings.web_certificate_file is not None:
+            options["certfile"] = str(self._settings.web_certificate_file)
+            options["keyfile"] = str(self._settings.web_key_file)
         for name, value in options.items():
             self.cfg.set(name, value)
 
@@ -137,12 +142,6 @@ class _Watched(Arbiter):  # type: ignore[misc] # gunicorn has no types
         """Do what each turn of the loop does, once a second."""
         super().murder_workers()
         self._manager.turned()
-
-
-def address(settings: Settings) -> str:
-    """Return the URL under which people open the dashboard."""
-    host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
-    return f"http://{host}:{settings.web_port}/"
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 
+from farm.core import plaintext
 from farm.core.agents import check_agent_id
 from farm.core.model_files import ANY, is_file_name
+from farm.core.plaintext import parse_plaintext
 from farm.core.settings import Setting, one_of, seconds, whole_number
 from farm.core.spec import NETWORK_NAME
 from farm.core.trainer_lines import TrainerLimits
@@ -253,6 +255,12 @@ AGENT_SETTINGS = (
         name="FARM_BROKER_URL",
         default="redis://127.0.0.1:6379/0",
         meaning="URL of the Redis that carries commands and reports",
+    ),
+    Setting(
+        name=plaintext.NAME,
+        default=None,
+        meaning="as on the server; of an agent only its broker goes anywhere",
+        parse=parse_plaintext,
     ),
     Setting(
         name="FARM_DATA_DIR",

@@ -24,14 +24,18 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
     password need not be typed: PostgreSQL's PGPASSWORD and ~/.pgpass work too. --json prints the
     tables with row_count and checksum.
     """
+    from farm.database_url import check_database_url
     from farm.store.copy import copy_store
     from farm.store.engine import make_engine, redacted
 
+    loaded = settings()
     if source_url is None:
-        source_url = settings().database_url
+        source_url = loaded.database_url
         require_file(source_url)
     else:
         require_file(source_url, origin="--from")
+        check_database_url(source_url, may_be_plain=loaded.plaintext.database, name="--from")
+    check_database_url(target_url, may_be_plain=loaded.plaintext.database, name="--to")
     source = make_engine(source_url, name="--from")
     target = make_engine(target_url, name="--to")
     try:

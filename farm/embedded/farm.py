@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from farm.broker_url import stays_here
 from farm.config import SERVER_SETTINGS, Settings
 from farm.core.noise import NoisePolicy
 from farm.embedded.cores import share_cores
@@ -28,6 +29,7 @@ from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite, local_site
 from farm.errors import FarmError, InvalidSpec
+from farm.web_listening import check_web_listening, web_url
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -91,9 +93,8 @@ class EmbeddedFarm:
 
     @property
     def dashboard_url(self) -> str:
-        host = self.settings.web_host
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (nothing is bound here)
-        return f"http://{shown}:{self.settings.web_port}/"
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.settings.web_host)  # noqa: S104 (nothing is bound here)
+        return web_url(self.settings, host=shown)
 
     def __enter__(self) -> EmbeddedFarm:
         with ExitStack() as stack:
@@ -125,6 +126,7 @@ class EmbeddedFarm:
 
     def _start(self, stack: ExitStack) -> None:
         home = self.settings.home
+        check_web_listening(self.settings)
         stack.enter_context(locked(home))
         if count := end_marked(str(home), grace_s=_LEFTOVERS_GRACE_S):
             self._report(f"ended {count} processes that an earlier farm had left in {home}")
@@ -182,6 +184,9 @@ class EmbeddedFarm:
         self._nursery.adopt(redis.child)
         self._redis_port = redis.port
         self.settings = with_signing_key(dataclasses.replace(self.settings, broker_url=redis.url))
+        if not stays_here(redis.url):  # a lab's network, which is this machine's own
+            allowed = dataclasses.replace(self.settings.plaintext, broker=True)
+            self.settings = dataclasses.replace(self.settings, plaintext=allowed)
 
     def _server_programs(self) -> list[Program]:
         environ = self._environ()

@@ -73,6 +73,7 @@ def test_beyond_loopback_no_server_starts_without_the_farms_key(
     farm: FarmCommand, monkeypatch: pytest.MonkeyPatch, process: str
 ) -> None:
     monkeypatch.setenv("FARM_BROKER_URL", "redis://:secret@192.0.2.1:6379/0")
+    monkeypatch.setenv("FARM_PLAINTEXT", "broker")
     said = farm.refusal("run", process, status=2)
     assert said.startswith("farm: FARM_SIGNING_KEY_FILE: expected the file")
     assert "`farm agent add NAME` makes it" in said

@@ -305,6 +305,7 @@ def test_commands_find_the_broker_of_the_farm_that_runs_in_their_home(
         with locked(tmp_path):
             assert settings().broker_url == own
             monkeypatch.setenv("FARM_BROKER_URL", "redis://elsewhere:1/0")
+            monkeypatch.setenv("FARM_PLAINTEXT", "broker")
             assert settings().broker_url == "redis://elsewhere:1/0"
 
 

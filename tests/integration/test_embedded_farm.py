@@ -148,6 +148,7 @@ def test_a_web_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
 def test_a_web_address_of_another_machine_is_named(
     up: Up,
 ) -> None:
+    up.settings["FARM_PLAINTEXT"] = "web"
     up.settings["FARM_WEB_HOST"] = "192.0.2.1"  # kept for documents; no machine has it
     refused = up.run("up")
     assert refused.returncode == 2

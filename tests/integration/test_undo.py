@@ -184,6 +184,7 @@ def run_clear_network(host: Namespace, state_dir: Path) -> subprocess.CompletedP
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "AGENT_STATE_DIR": str(state_dir),
         "FARM_BROKER_URL": "redis://192.0.2.1:1/0",
+        "FARM_PLAINTEXT": "broker",
     }
     return subprocess.run(
         host.command("worker_agent", "--clear-network"),

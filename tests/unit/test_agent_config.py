@@ -71,8 +71,9 @@ def test_a_bad_value_is_named_with_what_was_expected(name: str, value: str, expe
 
 def test_a_broker_that_cannot_be_reached_yet_is_no_wrong_setting() -> None:
     """The unit restarts on exit status 1, not on 2: at boot the network may come up late."""
+    url = "redis://no-such-host.invalid"
     with pytest.raises(Unreachable, match="set AGENT_ADVERTISE_ADDRESS"):
-        load_config({"AGENT_ID": "vm-1", "FARM_BROKER_URL": "redis://no-such-host.invalid"})
+        load_config({"AGENT_ID": "vm-1", "FARM_BROKER_URL": url, "FARM_PLAINTEXT": "broker"})
 
 
 def test_a_key_that_is_no_setting_is_refused(tmp_path: Path) -> None:
@@ -121,7 +122,11 @@ def test_a_network_needs_a_name_and_an_address_that_is_there() -> None:
         load_config({"AGENT_ID": "vm-1", "AGENT_NETWORKS": "fast=203.0.113.9"})
 
 
-ELSEWHERE = {"AGENT_ID": "vm-1", "FARM_BROKER_URL": "redis://:secret@192.0.2.1:6379/0"}
+ELSEWHERE = {
+    "AGENT_ID": "vm-1",
+    "FARM_BROKER_URL": "redis://:secret@192.0.2.1:6379/0",
+    "FARM_PLAINTEXT": "broker",
+}
 
 
 def test_beyond_loopback_an_agent_does_not_start_without_its_key(tmp_path: Path) -> None:

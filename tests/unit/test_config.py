@@ -17,7 +17,7 @@ def test_without_any_setting_everything_has_a_value_for_one_machine() -> None:
 
 def test_the_store_lies_in_the_home_of_the_farm_unless_told_otherwise() -> None:
     assert load_settings({"FARM_HOME": "/srv/f"}).database_url == "sqlite:////srv/f/farm.db"
-    url = "postgresql+psycopg://u@h/d"
+    url = "postgresql+psycopg://u@localhost/d"
     assert load_settings({"FARM_DATABASE_URL": url}).database_url == url
 
 
@@ -93,6 +93,7 @@ def test_settings_shown_for_whatever_reason_hold_no_secret() -> None:
         "FARM_API_TOKEN": "secret-1",
         "FARM_DATABASE_URL": "postgresql://u:secret-2@h/d",
         "FARM_BROKER_URL": "redis://:secret-3@h/0",
+        "FARM_PLAINTEXT": "broker,database",
     }
     settings = load_settings(secrets)
     assert settings.api_token == "secret-1"

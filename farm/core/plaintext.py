@@ -1,0 +1,29 @@
+"""What may go without TLS beyond this machine, since somebody says that the network is private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+NAME = "FARM_PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plaintext:
+    """What may be read, and changed, by whoever has the network between: nothing unless said."""
+
+    broker: bool = False
+    database: bool = False
+    web: bool = False
+
+    def __str__(self) -> str:
+        """Return the text that `parse_plaintext` reads; "" for nothing, as if it was not given."""
+        return ",".join(field.name for field in fields(self) if getattr(self, field.name))
+
+
+def parse_plaintext(text: str) -> Plaintext:
+    """Read a list such as "broker,database". Raises ValueError."""
+    known = [field.name for field in fields(Plaintext)]
+    given = [word.strip().lower() for word in text.split(",")]
+    if not set(given) <= set(known):
+        raise ValueError(f"any of {','.join(known)}, with commas between them")
+    return Plaintext(**dict.fromkeys(given, True))
