@@ -10,7 +10,7 @@ import psutil
 
 from farm import __version__
 from farm.core.agent_index import SHARES_CORES
-from farm.core.agents import CLOSES_PORTS, AgentFacts, Hardware
+from farm.core.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.core.model_files import MODEL_CAPABILITY
 from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION
 from worker_agent.config import AgentConfig
@@ -38,6 +38,7 @@ def read_facts(config: AgentConfig) -> AgentFacts:
             *capabilities(config.site),
             *(("gpu",) if accelerators else ()),
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
+            *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.shares_cores else ()),
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.networks),
             *_torch_capabilities(),

@@ -18,11 +18,13 @@ from sqlalchemy.orm import Session
 
 from farm import __version__
 from farm.broker_state import asked, queue_lengths, read_state
+from farm.broker_url import stays_here
 from farm.cli.session import store
 from farm.config import Settings
 from farm.core.messages import WIRE_VERSION
 from farm.core.scheduling import hopeless
 from farm.diagnosis import agents as of_agents
+from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
@@ -39,6 +41,7 @@ from farm.diagnosis.queue import judge_queue
 from farm.errors import Unreachable
 from farm.figures.display import byte_count
 from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs
+from farm.store.agent_keys import key_records
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
@@ -214,6 +217,12 @@ def _look_at_ports(settings: Settings) -> list[Finding]:
         return judge_ports(found)
 
 
+def _look_at_access(settings: Settings) -> list[Finding]:
+    is_beyond = not stays_here(settings.broker_url) or settings.signing_key_file is not None
+    with _agents(settings) as (session, found):
+        return judge_access(found, keyed=key_records(session), is_beyond=is_beyond)
+
+
 def _look_at_reports(settings: Settings) -> list[Finding]:
     with _agents(settings) as (_, found):
         return of_agents.judge_spools(found)
@@ -270,6 +279,7 @@ EXAMINATIONS = (
     Examination("clocks", _look_at_clocks, needs="database"),
     Examination("capabilities", _look_at_capabilities, needs="database"),
     Examination("ports", _look_at_ports, needs="database"),
+    Examination("access", _look_at_access, needs="database"),
     Examination("reports", _look_at_reports, needs="database"),
     Examination("leases", _look_at_leases, needs="database"),
     Examination("disks", _look_at_disks),

@@ -12,6 +12,8 @@ from farm.errors import InvalidSpec
 
 # A capability: this agent lets only a gang's peers reach the gang's ports.
 CLOSES_PORTS = "closes_ports"
+# Another one: its trainers run as a user of their own.
+TRAINER_USER = "trainer_user"
 _GIB = 2**30
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

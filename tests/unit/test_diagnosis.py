@@ -12,6 +12,7 @@ from farm.core.agents import AgentState
 from farm.core.scheduling import hopeless
 from farm.core.views import LiveAgent, WaitingJob
 from farm.diagnosis import agents as of_agents
+from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import BrokerState, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
@@ -56,7 +57,7 @@ AGENT = AgentCondition(
     clock_offset_s=0.02,
     benchfarm_version=VERSION,
     tensorflow_version="2.21.0",
-    capabilities=("network", "torch", "closes_ports"),
+    capabilities=("network", "torch", "closes_ports", "trainer_user"),
     backlog_count=0,
     backlog_bytes=0,
     disk_free_bytes=50_000_000_000,
@@ -100,6 +101,7 @@ def all_judgements() -> list[list[Finding]]:
         of_agents.judge_clocks(agents),
         of_agents.judge_capabilities(agents),
         judge_ports(agents),
+        judge_access(agents, keyed={"a1", "a2"}, is_beyond=True),
         of_agents.judge_spools(agents),
         of_agents.judge_leases(agents, NO_LOSSES),
         of_agents.judge_agent_disks(agents),
@@ -137,6 +139,20 @@ def test_a_farm_in_order_is_well_in_every_part() -> None:
     for found in all_judgements():
         assert worst(found) is Level.WELL, found
         assert all(finding.remedy is None for finding in found)
+
+
+def test_who_has_no_key_and_whose_trainers_are_the_agent_is_named_beyond_loopback() -> None:
+    plain = agent("a2", capabilities=("network",))
+    assert_one(
+        judge_access([agent(), agent("a3")], keyed={"a1"}, is_beyond=True),
+        Level.WRONG,
+        "without a key that counts: a3",
+    )
+    found = judge_access([agent(), plain], keyed={"a1", "a2"}, is_beyond=True)
+    assert_one(found, Level.DOUBT, "the agent's own user, and may read what it may: a2")
+    assert worst(judge_access([plain], keyed=(), is_beyond=False)) is Level.WELL
+    silent = dataclasses.replace(plain, is_live=False)
+    assert worst(judge_access([silent], keyed={"a2"}, is_beyond=True)) is Level.WELL
 
 
 def test_who_leaves_its_ports_open_is_named() -> None:
