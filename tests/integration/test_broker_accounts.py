@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from farm.broker_accounts import BrokerAccounts, agent_url
-from farm.errors import FarmError
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
+from farm.errors import FarmError, Unreachable
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, check_broker
 from tests.redis_server import RedisServer
 
 UNACKED = "farm.unacked.agent.vm-1"
@@ -151,6 +151,14 @@ def test_a_new_password_replaces_the_old_and_a_removal_ends_what_is_open(
             with pytest.raises(redis.exceptions.RedisError):
                 client.ping()
     accounts.delete("vm-1")  # that it is gone already is no error
+
+
+@pytest.mark.parametrize("account", ["agent.vm-1:wrong", "nobody:secret"])
+def test_a_wrong_password_is_called_that(broker: RedisServer, account: str) -> None:
+    with pytest.raises(Unreachable, match="refused the account or its password") as refused:
+        check_broker(broker.url.replace("//", f"//{account}@"))
+    assert "check FARM_BROKER_URL" in str(refused.value)
+    assert account not in str(refused.value)
 
 
 def test_who_may_not_manage_accounts_is_told_so_in_one_line(

@@ -402,7 +402,8 @@ def test_a_broker_with_a_password_asks_for_it(
     with broker.client() as client:
         client.config_set("requirepass", "hush")
     words = doctor.words("broker")
-    assert "does not answer" in words
+    assert "refused the account or its password" in words
+    assert "check FARM_BROKER_URL" in words
     monkeypatch.setenv("FARM_BROKER_URL", broker.url.replace("//", "//:hush@"))
     words = doctor.words("broker")
     assert "Redis" in words
