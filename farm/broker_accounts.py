@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from farm.broker_errors import broker_errors
 from farm.broker_url import redact, without_credentials
 from farm.core.broker_rules import account_name, account_rules
 from farm.errors import FarmError, Unreachable
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, agent_queue, broker_errors, open_client
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, agent_queue, open_client
 
 logger = logging.getLogger(__name__)
 

@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from farm.broker_errors import broker_errors, reported
 from farm.broker_url import redact, require_redis, without_credentials
 from farm.diagnosis.broker import BrokerState
 from farm.errors import NotPermitted, Unreachable
 from farm.wire import (
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
-    broker_errors,
     open_client,
-    reported,
 )
 
 _PINGS = 5

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farm import __version__
+from farm.broker_errors import broker_errors
 from farm.core.codec import canonical_json, from_json
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.storable import storable
 from farm.errors import InvalidSpec
-from farm.wire import broker_errors, open_client
+from farm.wire import open_client
 
 logger = logging.getLogger(__name__)
 

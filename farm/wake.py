@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from farm.wire import SOCKET_TIMEOUT_S, broker_errors, open_client
+from farm.broker_errors import broker_errors
+from farm.wire import SOCKET_TIMEOUT_S, open_client
 
 WAKE_KEY = "farm.wake"
 _RING_TIMEOUT_S = 1.0

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from farm.broker_url import redact, verified
+from farm.broker_errors import reported
+from farm.broker_url import verified
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
-from farm.errors import NotFound, Unreachable
+from farm.errors import NotFound
 
 if TYPE_CHECKING:
     import redis
@@ -272,40 +273,3 @@ def open_client(broker_url: str, *, timeout_s: float) -> redis.Redis:
         retry=Retry(NoBackoff(), 0),
     )
     return client
-
-
-def broker_errors() -> tuple[type[Exception], ...]:
-    """Return what a broker that is away makes clients raise."""
-    import redis
-    from kombu.exceptions import BatchPublishError, LimitExceeded, OperationalError
-
-    return (redis.RedisError, OperationalError, LimitExceeded, BatchPublishError, OSError)
-
-
-@contextmanager
-def reported(broker_url: str) -> Iterator[None]:
-    """Raise Unreachable, in plain words, in the place of what a broker's client raises."""
-    try:
-        yield
-    except broker_errors() as error:
-        # Kombu says of a batch only that it failed; why is behind it.
-        said = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
-        reason = " ".join(str(said).split()) or type(said).__name__
-        if _is_of_password(said):
-            raise Unreachable(
-                f"broker {redact(broker_url)} refused the account or its password ({reason}): "
-                "check FARM_BROKER_URL"
-            ) from error
-        raise Unreachable(
-            f"broker {redact(broker_url)} does not answer ({reason}): "
-            "start Redis there or correct FARM_BROKER_URL"
-        ) from error
-
-
-def _is_of_password(error: BaseException | None) -> bool:
-    """Whether a broker answered, and knows nobody of that name and password. Kombu wraps that."""
-    import redis
-
-    while error is not None and not isinstance(error, redis.AuthenticationError):
-        error = error.__cause__
-    return error is not None

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm import __version__
+from farm.broker_errors import broker_errors
 from farm.broker_state import asked, queue_lengths, read_state
 from farm.broker_url import stays_here
 from farm.cli.session import store
@@ -56,7 +57,7 @@ from farm.store.jobs import waiting_jobs
 from farm.store.partitions import missing_days
 from farm.store.schema import revisions
 from farm.store.tables import Agent
-from farm.wire import broker_errors, open_client
+from farm.wire import open_client
 
 _BROKER_TIMEOUT_S = 3.0
 _SECOND_LOOK_S = EVERY_S + 1.0

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from farm.broker_errors import broker_errors
 from farm.transport import own_message
-from farm.wire import SOCKET_TIMEOUT_S, broker_errors, open_client
+from farm.wire import SOCKET_TIMEOUT_S, open_client
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from farm.store.series import epochs_of, samples_of, steps_of
 from farm.store.tables import Attempt, Job, LateReport, Rank
 from tests.e2e.live_farm import wait_until
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 
 FARM = [sys.executable, "-m", "farm.cli.main"]
 

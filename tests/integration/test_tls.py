@@ -19,8 +19,8 @@ from farm.core.commands import StopAttempt
 from farm.embedded.redis import free_port
 from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading
+from farm.wake import Wake
 from farm.wire import (
-    Wake,
     agent_queue,
     check_broker,
     make_app,

@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from farm import __version__
+from farm.broker_errors import broker_errors
 from farm.broker_state import queue_lengths
 from farm.core.lifecycle import JobState
 from farm.core.trainer_lines import FailureKind
@@ -22,7 +23,7 @@ from farm.store.agents import list_agents
 from farm.store.dashboard import job_counts, late_report_count
 from farm.store.health import failure_counts
 from farm.store.tables import Agent
-from farm.wire import broker_errors, open_client
+from farm.wire import open_client
 from web.farm.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
