@@ -28,9 +28,10 @@ wrong() {
 
 usage() {
     cat <<'END'
-install.sh server [--address ADDRESS] [--database URL] [--broker URL] [options]
+install.sh server [--address ADDRESS --plaintext] [--database URL] [--broker URL] [options]
     Scheduler, collector and web server. Without URLs also Redis, which listens on loopback and on
-    ADDRESS, where agents reach it, and PostgreSQL, both of the distribution.
+    ADDRESS, where agents reach it, and PostgreSQL, both of the distribution. This Redis speaks no
+    TLS: --plaintext says that the network up to the agents is private. For TLS give the --broker.
 install.sh agent --broker URL --id NAME (--key KEY | --key-file FILE) [options]
 install.sh agent --settings FILE [options]
     An agent. FILE has the lines that `farm agent add NAME` prints on the server, and keeps
@@ -301,6 +302,7 @@ END
     systemctl enable --quiet redis-server
     systemctl restart redis-server
     set_value "$1" FARM_BROKER_URL "redis://server:$server@${ADDRESS:-127.0.0.1}:6379/0"
+    [ -z "$ADDRESS" ] || set_value "$1" FARM_PLAINTEXT broker
     set_value "$1" FARM_BROKER_ADMIN_URL "redis://admin:$admin@127.0.0.1:6379/0"
 }
 
@@ -420,7 +422,7 @@ remove_role() {
 
 # --- the command line ---------------------------------------------------------------------------
 
-SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" BROKER="" DATABASE="" PURGE=""
+SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" PLAINTEXT="" BROKER="" DATABASE="" PURGE=""
 ACTION=${1:-}
 [ "$#" -eq 0 ] || shift
 case $ACTION in
@@ -449,10 +451,11 @@ case $ROLE in server | agent) ;; *) wrong "remove: expected server or agent, got
 while [ "$#" -gt 0 ]; do
     option=$1
     shift
-    if [ "$option" = --purge ]; then
-        PURGE=yes
-        continue
-    fi
+    case $option in
+    --purge) PURGE=yes ;;
+    --plaintext) PLAINTEXT=yes ;;
+    *) false ;;
+    esac && continue
     [ "$#" -gt 0 ] || wrong "$option: expected a value"
     case $option in
     --broker) BROKER=$1 SETTINGS+=("FARM_BROKER_URL=$1") ;;
@@ -472,6 +475,9 @@ while [ "$#" -gt 0 ]; do
     shift
 done
 
+if [ -n "$ADDRESS" ] && [ -z "$PLAINTEXT$BROKER" ]; then
+    wrong "--address: expected --plaintext as well, if the network up to the agents is private, or else --broker with rediss://"
+fi
 [ "$(id -u)" -eq 0 ] || fail "expected to be run as root"
 command -v systemctl >/dev/null || fail "expected a system with systemd"
 if [ "$ACTION" = remove ]; then

@@ -12,6 +12,7 @@ from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
+from farm.core import plaintext
 from farm.core.agent_keys import KeyRecord, Purpose, derive_key, key_text, secret_text
 from farm.errors import InvalidSpec
 from farm.signing_key import make_signing_key, read_signing_key
@@ -199,6 +200,8 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
     click.echo(f"AGENT_KEY={text}")
     if url is not None:
         click.echo(f"FARM_BROKER_URL={url}")
+        if loaded.plaintext.broker:
+            click.echo(f"{plaintext.NAME}=broker")
         if stays_here(url):
             click.echo("put the server's address into FARM_BROKER_URL for other machines", err=True)
     # Beside standard output, so that a script can take the lines from there.

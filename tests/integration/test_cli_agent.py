@@ -118,11 +118,16 @@ def test_with_an_account_that_manages_others_each_agent_gets_its_own(
         [line] = [line for line in added.stdout.splitlines() if "FARM_BROKER_URL" in line]
         url = line.removeprefix("FARM_BROKER_URL=")
         assert signs_in(url)
+        assert "FARM_PLAINTEXT" not in added.stdout
         second = farm.json("agent", "rotate", "vm-1")["broker_url"]
         assert signs_in(url)
         assert signs_in(second)
         third = farm.json("agent", "rotate", "vm-1", "--grace-hours", "0")["broker_url"]
         assert [signs_in(one) for one in (url, second, third)] == [False, False, True]
+        # What the server may leave plain its agents need to, too.
+        monkeypatch.setenv("FARM_PLAINTEXT", "broker,web")
+        assert "FARM_PLAINTEXT=broker\n" in farm.run("agent", "add", "vm-2").stdout
+        farm.run("agent", "remove", "vm-2")
         with broker.client() as admin:
             admin.acl_deluser("agent.vm-1")
         assert "1 accounts are as they should be" in farm.text("agent", "sync")
