@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection
 from contextlib import suppress
+from typing import Any
 from unittest.mock import patch
 
 import sqlalchemy as sa
@@ -65,9 +66,9 @@ class StoreServer:
         overtaking: list[Outgoing] = []
 
         def overtaken(
-            jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, reserve_after_s: float
+            jobs: Collection[WaitingJob], agents: Collection[LiveAgent], **others: Any
         ) -> list[Placement]:
-            placements = place(jobs, agents, reserve_after_s=reserve_after_s)
+            placements = place(jobs, agents, **others)
             if is_overtaken:
                 overtaking.extend(self.round(now=now, is_overtaken=False).outgoing)
             return placements
