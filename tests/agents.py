@@ -68,7 +68,7 @@ class AgentProcess:
         assert self.process
         self.process.send_signal(number)
 
-    def wait(self, timeout_s: float = 15.0) -> int:
+    def wait(self, timeout_s: float = 60.0) -> int:
         assert self.process
         return self.process.wait(timeout=timeout_s)
 
@@ -102,7 +102,7 @@ class AgentProcess:
 class AgentFarm:
     """A Redis, a fake server and some agents; leaving the `with` stops all of them."""
 
-    def __init__(self, folder: Path, *, start_limit_s: float = 20.0) -> None:
+    def __init__(self, folder: Path, *, start_limit_s: float = 60.0) -> None:
         self.folder = folder
         self.start_limit_s = start_limit_s  # what an agent has to be idle
         self.redis = RedisServer(folder)
@@ -143,7 +143,7 @@ class AgentFarm:
         return beats[-1] if beats else None
 
     def await_state(
-        self, agent: AgentProcess, state: AgentState, *, timeout_s: float = 20.0
+        self, agent: AgentProcess, state: AgentState, *, timeout_s: float = 60.0
     ) -> Heartbeat:
         return self.await_beat(
             agent, lambda beat: beat.state is state, what=state.value, timeout_s=timeout_s
@@ -155,7 +155,7 @@ class AgentFarm:
         is_meant: Callable[[Heartbeat], bool],
         *,
         what: str,
-        timeout_s: float = 20.0,
+        timeout_s: float = 60.0,
     ) -> Heartbeat:
         """Wait until the last heartbeat that has arrived is the one meant; return it."""
 

@@ -93,14 +93,14 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
     send_command(app, "vm-1", StopAttempt(token=7, reason="of an earlier life"))
     courier = CourierProcess(1, config=config, purge=True, post=events.put)
     try:
-        assert events.get(timeout=20) == CourierReady(courier=1)
+        assert events.get(timeout=60) == CourierReady(courier=1)
         send_command(app, "vm-1", STOP)
-        arrived = events.get(timeout=20)
+        arrived = events.get(timeout=60)
         assert isinstance(arrived, CommandArrived)
         assert (arrived.name, arrived.envelope) == ("stop_attempt", seal(STOP))
         courier.acknowledge(arrived.line)
         order = courier.publish("reports", {"any": "thing"})
-        assert events.get(timeout=20) == OrderDone(courier=1, order=order, error=None)
+        assert events.get(timeout=60) == OrderDone(courier=1, order=order, error=None)
         with broker.client() as client:
             assert client.llen(REPORTS_QUEUE) == 1
             assert client.llen(agent_queue("vm-1")) == 0
@@ -112,17 +112,17 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
 def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(
     broker: RedisServer, courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    assert events.get(timeout=20) == CourierReady(courier=1)
+    assert events.get(timeout=60) == CourierReady(courier=1)
     broker.kill()
     order = courier.publish("heartbeats", {})
-    done = events.get(timeout=20)
+    done = events.get(timeout=60)
     assert isinstance(done, OrderDone)
     assert done.order == order
     assert done.error is not None
     assert "does not answer" in done.error
     broker.start()
     courier.publish("heartbeats", {})
-    done = events.get(timeout=20)
+    done = events.get(timeout=60)
     assert isinstance(done, OrderDone)
     assert done.error is None
 
@@ -130,7 +130,7 @@ def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(
 def test_a_courier_that_does_not_read_is_given_up(
     courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    assert events.get(timeout=20) == CourierReady(courier=1)
+    assert events.get(timeout=60) == CourierReady(courier=1)
     psutil.Process(courier.pid).suspend()
     begun = time.monotonic()
     courier.publish("reports", {"long": "x" * 4_000_000})
@@ -181,12 +181,12 @@ def test_garbage_in_its_queue_does_not_end_the_courier(
     events: queue.SimpleQueue[AgentEvent],
     garbage: str,
 ) -> None:
-    assert events.get(timeout=20) == CourierReady(courier=1)
+    assert events.get(timeout=60) == CourierReady(courier=1)
     with broker.client() as client:
         client.lpush(agent_queue("vm-1"), garbage)
     app = make_app(broker.url, owner="test")
     send_command(app, "vm-1", STOP)
     app.close()
-    arrived = events.get(timeout=20)
+    arrived = events.get(timeout=60)
     assert isinstance(arrived, CommandArrived), arrived
     courier.acknowledge(arrived.line)

@@ -100,7 +100,7 @@ def resources(
 
 
 def await_event(events: Events, kind: type[E]) -> E:
-    while not isinstance(event := events.get(timeout=20), kind):
+    while not isinstance(event := events.get(timeout=60), kind):
         pass
     return event
 

@@ -61,7 +61,7 @@ def keep(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Iterator
 
 
 def next_event(events: queue.SimpleQueue[AgentEvent], kind: type[TemplateEvent]) -> TemplateEvent:
-    while not isinstance(event := events.get(timeout=20), kind):
+    while not isinstance(event := events.get(timeout=60), kind):
         pass
     return event
 
@@ -93,7 +93,7 @@ def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
     monkeypatch.setattr(template_module, "_ANSWER_LIMIT_S", 0.1)
     next_event(events, TemplateReady)
     trainer = Trainer(tmp_path, warmth.template("single"))
-    assert trainer.ends.get(timeout=20) == 0
+    assert trainer.ends.get(timeout=60) == 0
     trainer.process.close()
     assert trainer.events == [Progress(step_count=1)]
     gone = next_event(events, TemplateGone)
@@ -108,7 +108,7 @@ def test_a_trainer_killed_before_it_was_forked_is_not_started_at_all(
     trainer = Trainer(tmp_path, warmth.template("single"))
     trainer.process.kill()
     trainer.process.close()
-    assert trainer.ends.get(timeout=20) == -signal.SIGKILL
+    assert trainer.ends.get(timeout=60) == -signal.SIGKILL
     assert trainer.ends.empty()
     assert trainer.events == []
 
@@ -124,7 +124,7 @@ def test_a_template_that_does_not_get_ready_is_killed_even_while_a_rank_waits_fo
     assert template.is_alive
     warmth.tick(now=template.started_s + IMPORT_LIMIT_S + 1, is_idle=False)
     next_event(events, TemplateGone)
-    assert trainer.ends.get(timeout=20) == 0
+    assert trainer.ends.get(timeout=60) == 0
     trainer.process.close()
     assert trainer.events == [Progress(step_count=1)]
 

@@ -48,7 +48,7 @@ def test_a_part_that_cannot_let_go_does_not_keep_the_agent_busy(
     address = resources.prepare()
     monkeypatch.setattr(EchoServer, "close", refuse)
     resources.clear()
-    while not isinstance(event := events.get(timeout=20), RankCleared):
+    while not isinstance(event := events.get(timeout=60), RankCleared):
         pass
     assert event.token == COMMAND.token
     # What comes after the part that failed was let go of all the same.
