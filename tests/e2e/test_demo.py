@@ -9,7 +9,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,9 @@ from farm.store.series import epochs_of, samples_of, steps_of
 from farm.store.tables import Attempt, Job, LateReport, Rank
 from tests.e2e.live_farm import wait_until
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
+# The demo takes one minute, and five on a busy machine at a third of the usual speed.
+DEMO_LIMIT_S = 840
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone, pytest.mark.timeout(900)]
 
 FARM = [sys.executable, "-m", "farm.cli.main"]
 
@@ -43,18 +44,16 @@ def environment(home: Path) -> dict[str, str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a demo that ran to its end."""
     home = tmp_path_factory.mktemp("demo")
-    begun = time.monotonic()
     done = subprocess.run(
         [*FARM, "demo", "--exit"],
         env=environment(home),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=280,
+        timeout=DEMO_LIMIT_S,
     )
     (home / "output.txt").write_text(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert time.monotonic() - begun < 240, "the demo takes at most four minutes"
     return home
 
 
