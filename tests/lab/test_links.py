@@ -22,18 +22,19 @@ def test_a_delay_is_paid_once_each_way(stations: Stations, delay_s: float) -> No
     base_s = stations.rtt_s(one, two)
     stations.lab.set_link(delay_s=delay_s)
 
-    assert stations.rtt_s(one, two) == pytest.approx(2 * delay_s + base_s, rel=0.1, abs=0.001)
-    assert stations.rtt_s(two, one) == pytest.approx(2 * delay_s + base_s, rel=0.1, abs=0.001)
+    assert stations.rtt_s(one, two) == pytest.approx(2 * delay_s + base_s, rel=0.1, abs=0.002)
+    assert stations.rtt_s(two, one) == pytest.approx(2 * delay_s + base_s, rel=0.1, abs=0.002)
 
     stations.lab.set_link()
-    assert stations.rtt_s(one, two) < 0.003
+    assert stations.rtt_s(one, two) < base_s + 0.004
 
 
 def test_a_delay_of_one_host_is_paid_by_what_reaches_it(stations: Stations) -> None:
     one, two = stations.lab.hosts
+    base_s = stations.rtt_s(one, two)
     stations.lab.set_link(two, delay_s=0.03)
 
-    assert stations.rtt_s(one, two) == pytest.approx(0.03, rel=0.1)
+    assert stations.rtt_s(one, two) == pytest.approx(0.03 + base_s, rel=0.1)
 
 
 @pytest.mark.parametrize("mbit_per_s", [5, 40])
@@ -84,7 +85,7 @@ def test_a_cut_host_is_silent_until_it_is_healed_and_its_link_is_as_before(
 
     stations.lab.heal(one)
     stations.lab.heal(one)
-    assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.1)
+    assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.15)
 
 
 def test_the_brokers_network_is_neither_delayed_nor_cut(stations: Stations) -> None:

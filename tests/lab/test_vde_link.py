@@ -57,20 +57,21 @@ def test_agents_on_both_hosts_make_a_round_trip_of_twice_the_delay(stations: Sta
     for host in (one, two):
         apply(stations, host, "one_way_delay_s=0.02")
 
-    assert stations.rtt_s(one, two) == pytest.approx(0.04 + base_s, rel=0.1, abs=0.001)
+    assert stations.rtt_s(one, two) == pytest.approx(0.04 + base_s, rel=0.1)
 
     for host in (one, two):
         clear(stations, host)
         clear(stations, host)
-    assert stations.rtt_s(one, two) < 0.003
+    assert stations.rtt_s(one, two) < base_s + 0.004
 
 
 def test_what_is_applied_next_replaces_what_was(stations: Stations) -> None:
     one, two = stations.lab.hosts
+    base_s = stations.rtt_s(one, two)
     apply(stations, one, "one_way_delay_s=0.05, packet_loss_ratio=0.5")
     apply(stations, one, "one_way_delay_s=0.01")
     try:
-        assert stations.rtt_s(one, two) == pytest.approx(0.01, rel=0.1, abs=0.001)
+        assert stations.rtt_s(one, two) == pytest.approx(0.01 + base_s, abs=0.002)
     finally:
         clear(stations, one)
 
@@ -94,7 +95,7 @@ def test_an_agent_clears_neither_a_cut_nor_what_the_lab_has_set(stations: Statio
 
     assert not stations.reaches(one, two, within_s=0.5)
     stations.lab.heal(one)
-    assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.1, abs=0.001)
+    assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.15)
 
 
 def test_a_link_that_was_told_otherwise_meanwhile_is_noticed(stations: Stations) -> None:
