@@ -85,6 +85,7 @@ def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
     run(PairedStory, examples=max(1, EXAMPLES // 12))
 
 
+@pytest.mark.timeout(900)  # for the one that hides
 @pytest.mark.parametrize(
     ("planted", "found"),
     [
