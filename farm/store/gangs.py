@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -23,31 +24,29 @@ def gangs_at_work(
 ) -> list[GangAtWork]:
     """Return every gang that is leased; `expected_s`: by cell hash, how long they take."""
     rows = session.execute(
-        select(Agent.id, Attempt.id, Attempt.leased_at, Job.sweep_id, Job.cell_hash)
+        select(
+            Agent.id.label("agent_id"),
+            Attempt.id.label("token"),
+            Attempt.leased_at,
+            Job.sweep_id,
+            Job.cell_hash,
+        )
         .join(Attempt, Attempt.id == Agent.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
         .order_by(Attempt.id, Agent.id)
     )
-    gangs: dict[int, GangAtWork] = {}
-    members: dict[int, list[str]] = {}
-    for agent_id, token, leased_at, sweep_id, cell_hash in rows:
-        members.setdefault(token, []).append(agent_id)
-        if token not in gangs:
-            gangs[token] = GangAtWork(
-                sweep_id=sweep_id,
-                agent_ids=(),
-                age_s=max(0.0, (now - leased_at).total_seconds()),
-                expected_s=(expected_s or {}).get(cell_hash),
+    gangs = []
+    for _, members in groupby(rows, key=lambda row: row.token):
+        gang = list(members)
+        gangs.append(
+            GangAtWork(
+                sweep_id=gang[0].sweep_id,
+                agent_ids=tuple(row.agent_id for row in gang),
+                age_s=max(0.0, (now - gang[0].leased_at).total_seconds()),
+                expected_s=(expected_s or {}).get(gang[0].cell_hash),
             )
-    return [
-        GangAtWork(
-            sweep_id=gang.sweep_id,
-            agent_ids=tuple(members[token]),
-            age_s=gang.age_s,
-            expected_s=gang.expected_s,
         )
-        for token, gang in gangs.items()
-    ]
+    return gangs
 
 
 def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
