@@ -11,7 +11,7 @@ from typing import cast
 from farm.broker_url import check_broker_url
 from farm.core import plaintext
 from farm.core.noise import NoisePolicy
-from farm.core.plaintext import Plaintext, parse_plaintext
+from farm.core.plaintext import Plaintext, parse_plaintext, plaintext_in
 from farm.core.settings import Setting, one_of, read_settings, seconds, whole_number
 from farm.database_url import check_database_url
 from farm.errors import InvalidSpec
@@ -228,14 +228,14 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
         noise_policy=cast(NoisePolicy | None, values["FARM_NOISE_POLICY"]),
         log_level=cast(str, values["FARM_LOG_LEVEL"]),
         log_format=cast(str, values["FARM_LOG_FORMAT"]),
-        plaintext=cast(Plaintext | None, values[plaintext.NAME]) or Plaintext(),
+        plaintext=plaintext_in(values),
         web_certificate_file=cast(Path | None, values["FARM_WEB_CERTIFICATE_FILE"]),
         web_key_file=cast(Path | None, values["FARM_WEB_KEY_FILE"]),
     )
 
 
 def _check_urls(values: Mapping[str, object]) -> None:
-    allowed = cast(Plaintext | None, values[plaintext.NAME]) or Plaintext()
+    allowed = plaintext_in(values)
     for name in ("FARM_BROKER_URL", "FARM_BROKER_ADMIN_URL"):
         if (url := cast(str | None, values[name])) is not None:
             check_broker_url(url, name=name, may_be_plain=allowed.broker)

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.broker_url import check_broker_url, redact, stays_here
-from farm.core import plaintext
 from farm.core.agent_keys import AgentKey, read_key
-from farm.core.plaintext import Plaintext
+from farm.core.plaintext import plaintext_in
 from farm.core.settings import read_settings
 from farm.core.trainer_lines import TrainerLimits
 from farm.errors import InvalidSpec
@@ -98,8 +97,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
     """
     values = read_settings(AGENT_SETTINGS, environ, file=_read_file(file) if file else {})
     broker_url = cast(str, values["FARM_BROKER_URL"])
-    allowed = cast(Plaintext | None, values[plaintext.NAME]) or Plaintext()
-    check_broker_url(broker_url, may_be_plain=allowed.broker)
+    check_broker_url(broker_url, may_be_plain=plaintext_in(values).broker)
     address = cast(str | None, values["AGENT_ADVERTISE_ADDRESS"]) or address_towards(broker_url)
     first_port, last_port = cast(tuple[int, int], values["AGENT_PORT_RANGE"])
     heartbeat_s = cast(float, values["AGENT_HEARTBEAT_S"])
