@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
 from tests.postgres_server import NoPostgres, PostgresServer
+from tests.redis_server import RedisServer
 
 # What a web server does beside its requests. A connection that such a thread holds while the engine
 # is disposed of is closed by nobody.
@@ -43,6 +44,15 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     upgrade(engine)
     engine.dispose()
     return file
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RedisServer]:
+    """An empty Redis of the test's own."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

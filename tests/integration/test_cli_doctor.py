@@ -70,14 +70,6 @@ class Doctor:
         return "\n".join(f"{f['what']} -> {f['remedy']}" for f in found)
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
-
-
 # A machine that is busy with other tests may do nothing for seconds: nobody is silent, slow or idle
 # for that.
 LEASE_S = 3600.0

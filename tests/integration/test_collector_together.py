@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -34,14 +32,6 @@ from tests.redis_server import RedisServer
 AGENTS = ("a", "b", "c")
 LEASE = seconds(20)
 FARM_KEY = bytes(32)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,14 +27,6 @@ from farm.wire import (
 from tests.redis_server import RedisServer
 
 STOP = StopAttempt(token=1, reason="test")
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
 
 
 def taken_with(gathering: Gathering) -> list[object]:
