@@ -14,11 +14,7 @@ from farm.broker_errors import broker_errors, reported
 from farm.broker_url import redact, require_redis, without_credentials
 from farm.diagnosis.broker import BrokerState
 from farm.errors import NotPermitted, Unreachable
-from farm.wire import (
-    HEARTBEATS_QUEUE,
-    REPORTS_QUEUE,
-    open_client,
-)
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client
 
 _PINGS = 5
 _LOCAL = ("localhost", "127.0.0.1", "::1")

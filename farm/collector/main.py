@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from farm.collector.door import Door
 from farm.collector.gathering import Gathering
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
-from farm.collector.turns import Turns
+from farm.collector.worker_turns import WorkerTurns
 from farm.config import Settings
 from farm.core.agents import Heartbeat
 from farm.core.commands import Command
@@ -67,7 +67,7 @@ def run(settings: Settings) -> None:
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
     _spare_the_garbage_collector()
-    turns = Turns(manager)
+    turns = WorkerTurns(manager)
     turns.watch(app)
     life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown)
     keyring = None if farm_key is None else Keyring(engine, farm_key)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.collector.turns import Turns
+from farm.collector.worker_turns import WorkerTurns
 from farm.service_manager import ServiceManager
 
 
@@ -118,7 +118,7 @@ def test_one_that_was_ended_for_its_silence_says_where_it_hung(environ: dict[str
 def test_a_collector_is_silent_once_its_worker_no_longer_turns(
     manager: Manager, environ: dict[str, str]
 ) -> None:
-    turns = Turns(ServiceManager(environ), within_s=0)
+    turns = WorkerTurns(ServiceManager(environ), within_s=0)
     turns.shown(True)
     assert manager.heard() == []
 
@@ -126,13 +126,13 @@ def test_a_collector_is_silent_once_its_worker_no_longer_turns(
 def test_a_collector_without_a_broker_is_not_to_blame(
     manager: Manager, environ: dict[str, str]
 ) -> None:
-    turns = Turns(ServiceManager(environ), within_s=0)
+    turns = WorkerTurns(ServiceManager(environ), within_s=0)
     turns.shown(False)
     assert manager.heard() == ["READY=1"]
 
 
 def test_a_collector_whose_worker_turns_says_so(manager: Manager, environ: dict[str, str]) -> None:
-    turns = Turns(ServiceManager(environ), within_s=3600)
+    turns = WorkerTurns(ServiceManager(environ), within_s=3600)
     turns.turned()
     turns.shown(True)
     turns.shown(True)

@@ -14,7 +14,7 @@ _TURN_S = 5.0
 _TURNS_WITHIN_S = 60.0
 
 
-class Turns:
+class WorkerTurns:
     """Tells the service manager of a worker that turns, or that waits for an absent broker.
 
     Celery's worker does nothing else while it connects, for minutes if need be, and starting it
