@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
-import threading
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
-from farm.errors import Unreachable
+from farm.scheduler.beside import Beside
 from farm.store.partitions import make_partitions, missing_days
-
-logger = logging.getLogger(__name__)
 
 _EVERY_S = 3600.0
 _AGAIN_AFTER_S = 60.0  # where something was left to do
 
 
-class Housekeeping:
-    """A thread of its own, since a round must not wait for the locks that this needs."""
+def housekeeping(engine: Engine) -> Beside:
+    """Return the thread for it: a round must not wait for the locks that this needs."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+    def work() -> float:
+        return _EVERY_S if keep_house(engine) else _AGAIN_AFTER_S
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Wait for what is under way, which ends within seconds."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
-
-    def _run(self) -> None:
-        wait_s = 0.0
-        while not self._stopping.wait(wait_s):
-            try:
-                wait_s = _EVERY_S if keep_house(self._engine) else _AGAIN_AFTER_S
-            except (DBAPIError, Unreachable) as error:
-                logger.warning("housekeeping failed: %s", " ".join(str(error).split())[:300])
-                wait_s = _AGAIN_AFTER_S
-            except Exception:
-                logger.exception("housekeeping failed")
-                wait_s = _AGAIN_AFTER_S
+    return Beside("housekeeping", work, again_after_s=_AGAIN_AFTER_S)
 
 
 def keep_house(engine: Engine) -> bool:

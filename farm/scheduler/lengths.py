@@ -7,21 +7,16 @@ fails there leaves the rounds with what was known before.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from farm.core.job_lengths import MeasuredLength, expected_lengths_s
 from farm.core.spec import JobSpec
-from farm.errors import FarmError
+from farm.scheduler.beside import Beside
 from farm.store.engine import reading
 from farm.store.gangs import cell_specs, last_lengths, unfinished_cells
-
-logger = logging.getLogger(__name__)
 
 _EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as a round places
@@ -35,31 +30,19 @@ class JobLengths:
     def __init__(self, engine: Engine, *, home: Path | None = None) -> None:
         self._engine = engine
         self._home = home
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="job lengths", daemon=True)
         self._predictor: _Predictor | None = None
         # By cell hash. Reading them anew would take longer than all the rest.
         self._specs: dict[str, JobSpec] = {}
         self.expected_s: Mapping[str, float] = {}
 
-    def start(self) -> None:
-        self._thread.start()
+    def thread(self) -> Beside:
+        """Return the thread that keeps them up to date."""
 
-    def stop(self) -> None:
-        """Wait for what is under way, for some seconds at most."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        def work() -> float:
+            self.refresh()
+            return _EVERY_S
 
-    def _run(self) -> None:
-        wait_s = 0.0
-        while not self._stopping.wait(wait_s):
-            wait_s = _EVERY_S
-            try:
-                self.refresh()
-            except (DBAPIError, FarmError) as error:
-                logger.warning("job lengths not read: %s", " ".join(str(error).split())[:300])
-            except Exception:
-                logger.exception("job lengths not read")
+        return Beside("job lengths", work, again_after_s=_EVERY_S)
 
     def refresh(self) -> None:
         """Read the store once."""

@@ -23,7 +23,7 @@ from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
-from farm.scheduler.housekeeping import Housekeeping
+from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.rounds import Outgoing, Recollection, Rules, run_round
 from farm.service_manager import ServiceManager
@@ -73,10 +73,10 @@ def run(settings: Settings) -> None:
     wake = Wake(settings.broker_url)
     rules = rules_of(settings)
     signer = None if farm_key is None else Keyring(engine, farm_key).signed
-    housekeeping = Housekeeping(engine)
-    housekeeping.start()
     lengths = JobLengths(engine, home=settings.home)
-    lengths.start()
+    beside = (housekeeping(engine), lengths.thread())
+    for thread in beside:
+        thread.start()
     last_starts: dict[int, dt.datetime] = {}
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
@@ -88,8 +88,8 @@ def run(settings: Settings) -> None:
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
     life.stop()
-    lengths.stop()
-    housekeeping.stop()
+    for thread in beside:
+        thread.stop()
     engine.dispose()
     logger.info("scheduler stopped")
 

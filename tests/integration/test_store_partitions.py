@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from farm.core.reports import Sample
-from farm.scheduler.housekeeping import Housekeeping
+from farm.scheduler.housekeeping import housekeeping
 from farm.store.engine import reading, writing
 from farm.store.partitions import drop_partition, make_partitions, missing_days, partition_days
 from farm.store.series import insert_samples, samples_of
@@ -209,13 +209,13 @@ def test_a_dropped_day_takes_its_samples_and_no_others(engine: sa.Engine) -> Non
 
 @on_postgresql
 def test_a_scheduler_makes_them_by_itself(engine: sa.Engine) -> None:
-    housekeeping = Housekeeping(engine)
-    housekeeping.start()
+    keeping = housekeeping(engine)
+    keeping.start()
     deadline = time.monotonic() + 30
     while missing_days(engine, today=dt.datetime.now(dt.UTC).date()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    housekeeping.stop()
+    keeping.stop()
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
