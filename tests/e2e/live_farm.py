@@ -118,7 +118,7 @@ class LiveFarm:
         process = self.processes[name]
         process.send_signal(number)
         if number == signal.SIGKILL:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
 
     def submit(self, **axes: object) -> int:
         """Submit one case of the given axes over small defaults; return the sweep's id."""
@@ -231,7 +231,7 @@ class LiveFarm:
                 process.wait(timeout=15)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(timeout=10)
+                process.wait(timeout=60)
         self.redis.kill()
         self.engine.dispose()
 

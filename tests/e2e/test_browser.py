@@ -50,7 +50,7 @@ def _post(address: str, sweep: dict[str, object]) -> None:
         data=json.dumps(sweep).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 201
 
 
@@ -80,7 +80,7 @@ def _proxy(upstream: str, *, before_second: Callable[[], None]) -> Iterator[str]
             seen.append(self.path)
             if self.path == "/" and seen.count("/") == 2:
                 before_second()
-            with urllib.request.urlopen(f"{upstream}{self.path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{upstream}{self.path}", timeout=60) as answer:
                 body = answer.read()
                 self.send_response(answer.status)
                 self.send_header("Content-Type", answer.headers["Content-Type"])
@@ -97,7 +97,7 @@ def _proxy(upstream: str, *, before_second: Callable[[], None]) -> Iterator[str]
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 def test_a_page_of_a_job_runs_nothing_that_its_log_contains(dashboard: str) -> None:

@@ -235,7 +235,7 @@ def test_ctrl_c_leaves_no_process_no_port_and_no_half_written_row(
         assert demo.wait(timeout=40) == 130
     finally:
         demo.kill()
-        demo.wait(timeout=10)
+        demo.wait(timeout=60)
     assert _processes_of(tmp_path) == []
     endpoints = tmp_path / "endpoints.json"
     if (tmp_path / "farm.db").exists() and moment == "training":

@@ -46,7 +46,7 @@ def start(group: LimitedGroup) -> Iterator[Callable[[], subprocess.Popen[bytes]]
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def feed(process: subprocess.Popen[bytes]) -> None:
@@ -93,7 +93,7 @@ def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
     witness.look([ours.pid])
     feed(other)
     ours.kill()
-    ours.wait(timeout=10)
+    ours.wait(timeout=60)
     failure = verdict(ours, witness)
     witness.close()
     assert failure.kind is FailureKind.KILLED

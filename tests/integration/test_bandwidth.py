@@ -194,7 +194,7 @@ def test_who_is_told_to_let_go_does_not_wait_for_the_deadline(stations: Stations
 @contextlib.contextmanager
 def visiting(station: Station, *, rank: int, token: int = TOKEN) -> Iterator[socket.socket]:
     place = (station.address.host, station.address.probe_port)
-    with socket.create_connection(place, timeout=10) as connection:
+    with socket.create_connection(place, timeout=60) as connection:
         connection.sendall(greeting(token=token, rank=rank, is_settled=True))
         yield connection
 
@@ -220,7 +220,7 @@ def test_half_a_greeting_keeps_nobody_from_being_answered(stations: Stations) ->
     one, _ = stations.open(2)
     place = (one.address.host, one.address.probe_port)
     said = greeting(token=TOKEN, rank=1, is_settled=True)
-    with socket.create_connection(place, timeout=10) as connection:
+    with socket.create_connection(place, timeout=60) as connection:
         connection.sendall(said[:5])
         [rtt] = measure_peers((one.address,), own_rank=1, timeout_s=10)
         assert rtt.probe_count == 20
@@ -236,7 +236,7 @@ def test_more_than_a_greeting_is_no_greeting(stations: Stations) -> None:
         visit.connection.close()
         assert connection.recv(1) == b""
     place = (one.address.host, one.address.probe_port)
-    with socket.create_connection(place, timeout=10) as connection:
+    with socket.create_connection(place, timeout=60) as connection:
         connection.sendall(b"v" * (GREETING_BYTES + 1))
         assert connection.recv(1) == b""
 
@@ -258,5 +258,5 @@ def test_who_orders_without_end_is_listened_to_until_the_deadline() -> None:
         take_transfers(taking, deadline=begun + 0.3)
         assert time.monotonic() - begun < 10
         taking.close()
-        flooding.join(timeout=10)
+        flooding.join(timeout=60)
         assert not flooding.is_alive()

@@ -90,7 +90,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 def agent(broker: RedisServer) -> Iterator[redis.Redis]:
     BrokerAccounts(broker.url).put("vm-1", ["a/b:c@d"])
     url = agent_url(broker.url, "vm-1", "a/b:c@d")
-    with redis.Redis.from_url(url, socket_timeout=5) as client:
+    with redis.Redis.from_url(url, socket_timeout=60) as client:
         yield client
 
 

@@ -142,7 +142,7 @@ def test_with_an_account_that_manages_others_each_agent_gets_its_own(
 
 def signs_in(url: str) -> bool:
     try:
-        with redis.Redis.from_url(url, socket_timeout=5) as client:
+        with redis.Redis.from_url(url, socket_timeout=60) as client:
             return bool(client.ping())
     except redis.exceptions.AuthenticationError:
         return False

@@ -110,7 +110,7 @@ def _is_listening(url: str) -> bool:
 def test_the_farm_comes_up_serves_commands_and_ends_at_ctrl_c(up: Up) -> None:
     process = up.start()
     dashboard = up.wait_until_up()
-    with urllib.request.urlopen(f"{dashboard}health/live", timeout=10) as answer:
+    with urllib.request.urlopen(f"{dashboard}health/live", timeout=60) as answer:
         assert answer.status == 200
     agents = json.loads(up.run("agents", "--json").stdout)
     assert [(a["id"], a["is_alive"]) for a in agents] == [("local-1", True)]

@@ -15,7 +15,7 @@ from tests.e2e.live_farm import wait_until
 
 
 def _connect(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=5)
+    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=60)
 
 
 def test_it_keeps_what_was_acknowledged_over_a_kill(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Peer:
                 while data := connection.recv(4096):
                     time.sleep(delay_s)
                     connection.sendall(data)
-            socket.create_connection(("127.0.0.1", self._own_port), timeout=10).close()
+            socket.create_connection(("127.0.0.1", self._own_port), timeout=60).close()
             if is_last:
                 self.close()
 

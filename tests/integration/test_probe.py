@@ -13,7 +13,7 @@ pytestmark = pytest.mark.alone
 
 
 def connect(place: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(place, timeout=10)
+    return socket.create_connection(place, timeout=60)
 
 
 def is_answered(connection: socket.socket) -> bool:

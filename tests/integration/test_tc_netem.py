@@ -52,7 +52,7 @@ def speed(hosts: Hosts, address: str, *, port: int = 0) -> float:
     listening = far.run(lambda: socket.create_server((address, port), family=family))
     with listening:
         place = listening.getsockname()[:2]
-        sending = near.run(lambda: socket.create_connection(place, timeout=10))
+        sending = near.run(lambda: socket.create_connection(place, timeout=60))
         receiving, _ = listening.accept()
         with sending, receiving:
             receiving.settimeout(20)
@@ -92,7 +92,7 @@ def test_a_transfer_counts_bytes_as_the_kernel_does(hosts: Hosts, address: str) 
     deadline = time.monotonic() + 30
     with far.run(lambda: socket.create_server((address, 0), family=family)) as listening:
         place = listening.getsockname()[:2]
-        sending = near.run(lambda: socket.create_connection(place, timeout=10))
+        sending = near.run(lambda: socket.create_connection(place, timeout=60))
         taking, _ = listening.accept()
         taker = threading.Thread(
             target=take_transfers, args=(taking,), kwargs={"deadline": deadline}
@@ -161,7 +161,7 @@ def test_what_others_take_away_or_change_meanwhile_is_noticed(
     site = Site(state_dir="/nowhere", interface="eth0", cpus=(0,), spared_ports=())
     emulating = TcNetem(site)
     near.run(lambda: emulating.apply(BANDWIDTH, (rank("10.99.0.2"), rank("fd99::2"))))
-    subprocess.run(["ip", "netns", "exec", near.name, *command.split()], timeout=10, check=True)
+    subprocess.run(["ip", "netns", "exec", near.name, *command.split()], timeout=60, check=True)
 
     with pytest.raises(EmulationFailed, match=message):
         near.run(emulating.check)
@@ -277,4 +277,4 @@ def ping_s(host: Namespace, address: str) -> float:
 
 
 def tc(host: Namespace, words: str) -> None:
-    subprocess.run(["ip", "netns", "exec", host.name, "tc", *words.split()], timeout=10, check=True)
+    subprocess.run(["ip", "netns", "exec", host.name, "tc", *words.split()], timeout=60, check=True)

@@ -66,7 +66,7 @@ def port_of(listening: socket.socket) -> int:
 
 
 def connect(reached: RankAddress) -> socket.socket:
-    return socket.create_connection((reached.host, reached.probe_port), timeout=10)
+    return socket.create_connection((reached.host, reached.probe_port), timeout=60)
 
 
 def pair(
@@ -318,7 +318,7 @@ def test_the_proxy_ends_with_its_agent() -> None:
         [[port]] = json.loads(proxy.stdout.readline())
         assert 0 < port < 65536
         proxy.stdin.close()
-        assert proxy.wait(timeout=10) == 0
+        assert proxy.wait(timeout=60) == 0
 
 
 def test_a_peer_without_an_address_is_named(emulator: TcpProxy) -> None:

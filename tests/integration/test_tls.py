@@ -151,7 +151,7 @@ def test_the_web_server_speaks_tls_with_a_certificate_of_its_own(
     try:
         assert server.stdout.readline() == f"dashboard at https://127.0.0.1:{port}/\n"
         # Whoever speaks no TLS, or nothing at all, keeps nobody waiting.
-        idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(4)]
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(4)]
         idle[0].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         trusting = ssl.create_default_context(cafile=str(authority.file))
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=trusting)

@@ -55,7 +55,7 @@ class Worker:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join(timeout=10)
+        self._process.join(timeout=60)
 
 
 @pytest.fixture

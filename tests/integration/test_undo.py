@@ -23,7 +23,7 @@ from worker_agent.privilege import CAP_NET_ADMIN
 from worker_agent.shaping import undo_former
 
 PEER = "10.99.0.2"
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 def await_true(condition: Callable[[], bool], what: str, *, limit_s: float = LIMIT_S) -> None:
@@ -77,9 +77,10 @@ def test_an_agent_that_dies_leaves_a_clean_interface_without_ever_coming_back(
     with shaped(host, tmp_path) as agent:
         assert is_shaped(host)
         agent.send_signal(number)
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         await_true(lambda: not is_shaped(host), "the interface is clean")
-    assert NoteFile(str(tmp_path)).read() is None
+        # The note goes last: who dies in between is undone once more, which harms nothing.
+        await_true(lambda: NoteFile(str(tmp_path)).read() is None, "the note is gone")
 
 
 @pytest.mark.root
@@ -95,7 +96,7 @@ def test_no_other_privilege_is_needed_and_the_watchdog_has_it_too(
         assert effective_capabilities(agent.pid) == 1 << CAP_NET_ADMIN
         assert is_shaped(host)
         agent.kill()
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         await_true(lambda: not is_shaped(host), "the interface is clean")
 
 
@@ -120,7 +121,7 @@ def test_a_watchdog_does_not_mind_the_signals_that_end_its_agent(
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.kill(pid, number)
         agent.kill()
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         await_true(lambda: not is_shaped(host), "the interface is clean")
 
 
@@ -149,7 +150,7 @@ def test_the_next_life_undoes_what_was_applied_even_to_another_interface(
         # Both die at once, as in a control group that is killed.
         for pid in (*watchdogs(tmp_path), agent.pid):
             os.kill(pid, signal.SIGKILL)
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         assert is_shaped(host)
         site = Site(state_dir=str(tmp_path), interface="lo", cpus=(0,), spared_ports=())
         host.run(lambda: undo_former(site))
@@ -164,7 +165,7 @@ def test_clear_network_needs_no_broker_and_says_what_it_did(
     with shaped(host, tmp_path) as agent:
         for pid in (*watchdogs(tmp_path), agent.pid):
             os.kill(pid, signal.SIGKILL)
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         assert clear_network(host, tmp_path) == "undone: tc_netem on eth0\n"
         assert not is_shaped(host)
         # Whoever has mistaken the directory sees it.
@@ -221,10 +222,10 @@ def test_a_disk_that_has_become_read_only_does_not_keep_the_profile(
         # They have a view of the disks of their own, as a process in a container.
         with read_only(tmp_path, prefix=["nsenter", f"--mount=/proc/{pid}/ns/mnt"]):
             agent.kill()
-            agent.wait(timeout=5)
+            agent.wait(timeout=LIMIT_S)
             await_true(lambda: not is_shaped(host), "the interface is clean")
-    # The watchdog has gone on until the note was gone, too.
-    assert NoteFile(str(tmp_path)).read() is None
+        # The watchdog goes on until the note is gone, too.
+        await_true(lambda: NoteFile(str(tmp_path)).read() is None, "the note is gone")
 
 
 @pytest.mark.root
@@ -234,7 +235,7 @@ def test_clear_network_clears_though_the_note_has_to_stay(host: Namespace, tmp_p
     with shaped(host, tmp_path) as agent:
         for pid in (*watchdogs(tmp_path), agent.pid):
             os.kill(pid, signal.SIGKILL)
-        agent.wait(timeout=5)
+        agent.wait(timeout=LIMIT_S)
         with read_only(tmp_path):
             done = run_clear_network(host, tmp_path)
         assert (done.returncode, done.stdout) == (1, "")

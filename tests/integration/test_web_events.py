@@ -23,7 +23,7 @@ def _nobody_looks_at_a_store_that_is_gone(engine: sa.Engine) -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread.name == "changes":
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 @pytest.fixture

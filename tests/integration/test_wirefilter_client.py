@@ -62,7 +62,7 @@ def wire(path: Path, answers: dict[str, bytes], *, chunk: int = 4096) -> Iterato
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield heard
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 

@@ -45,7 +45,7 @@ class CrookedWire:
         traceback: TracebackType | None,
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(timeout=10)  # whoever has come in time, such as to undo, is served
+        self._thread.join(timeout=60)  # whoever has come in time, such as to undo, is served
         self._listener.close()
         self._real.replace(self._path)
 

@@ -117,10 +117,10 @@ def test_an_owners_death_removes_its_lab(
     assert traces(prefix)
 
     owner.send_signal(number)
-    owner.wait(timeout=10)
+    owner.wait(timeout=60)
 
-    wait_until(lambda: not traces(prefix), "nothing of the lab is left", within_s=10)
-    wait_until(lambda: not living(pids), "no wire is left", within_s=10)
+    wait_until(lambda: not traces(prefix), "nothing of the lab is left", within_s=60)
+    wait_until(lambda: not living(pids), "no wire is left", within_s=60)
 
 
 def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
@@ -130,7 +130,7 @@ def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
     wait_until(lambda: processes_in(f"{prefix}h1"), "something runs on a host")
     warden_of(owner).kill()
     owner.kill()
-    owner.wait(timeout=10)
+    owner.wait(timeout=60)
     left = processes_in(f"{prefix}h1")
     assert left, "what ran on a host runs on"
 
@@ -162,9 +162,9 @@ def test_a_command_that_outlives_its_owner_keeps_the_slot_until_it_ends(tmp_path
         number = int(owner.stdout.readline())
         with gate.open("w"):  # waits for the command
             owner.kill()
-            owner.wait(timeout=10)
+            owner.wait(timeout=60)
             assert hold(number) is None
-    slot = wait_until(lambda: hold(number), "the slot is free", within_s=10)
+    slot = wait_until(lambda: hold(number), "the slot is free", within_s=60)
     assert slot is not None
     slot.clear()
     slot.release()
@@ -175,7 +175,7 @@ def test_clear_removes_dead_labs_and_spares_living_ones(owner: subprocess.Popen[
     with Lab(hosts=1) as spared:
         warden_of(owner).kill()
         owner.kill()
-        owner.wait(timeout=10)
+        owner.wait(timeout=60)
 
         result = CliRunner().invoke(main, ["lab", "--clear"], catch_exceptions=False)
 
@@ -255,7 +255,7 @@ def test_wires_without_their_switch_do_not_take_the_machine() -> None:
         pids = lab.wire_pids()
         os.kill(pids.pop("switch"), signal.SIGKILL)
 
-        wait_until(lambda: not living(pids.values()), "the wire has ended", within_s=10)
+        wait_until(lambda: not living(pids.values()), "the wire has ended", within_s=60)
 
 
 def test_a_trainer_on_a_host_reads_the_counters_of_its_own_interface() -> None:

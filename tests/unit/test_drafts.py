@@ -83,13 +83,13 @@ def test_two_presses_at_once_enqueue_one_sweep() -> None:
     sent, queue, may_go = Sent(), Queue(), threading.Event()
 
     def slowly() -> Submitted:
-        assert may_go.wait(timeout=10)
+        assert may_go.wait(timeout=60)
         return queue.enqueue()
 
     with ThreadPoolExecutor(8) as pool:
         presses = [pool.submit(sent.once, "key", "a sweep", enqueue=slowly) for _ in range(8)]
         may_go.set()
-        answers = [press.result(timeout=10) for press in presses]
+        answers = [press.result(timeout=60) for press in presses]
     assert queue.count == 1
     assert {submitted.sweep_id for submitted, _ in answers} == {1}
     assert sorted(was_sent for _, was_sent in answers) == [False] + [True] * 7

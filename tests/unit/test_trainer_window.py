@@ -68,7 +68,7 @@ def test_the_loopback_interface_of_this_machine_can_be_read() -> None:
 
 def test_own_connections_are_counted_to_the_byte_and_others_are_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = socket.create_connection(server.getsockname(), timeout=10)
+        sender = socket.create_connection(server.getsockname(), timeout=60)
         receiver, _ = server.accept()
         with sender, receiver:
             sender.sendall(b"before")
@@ -91,7 +91,7 @@ def test_a_connection_made_while_the_window_is_open_counts_from_its_beginning() 
     with socket.create_server(("127.0.0.1", 0)) as server:
         window = TimedWindow("lo")
         window.open()
-        with socket.create_connection(server.getsockname(), timeout=10) as sender:
+        with socket.create_connection(server.getsockname(), timeout=60) as sender:
             receiver, _ = server.accept()
             with receiver:
                 sender.sendall(b"x" * 1000)
