@@ -23,7 +23,7 @@ from farm.store.tables import Job, Sweep
 from web.backend import backend
 
 # Jobs further back wait for those before them, whatever else would be said of them.
-_EXPLAINED_COUNT = 1000
+_EXPLAINED_COUNT = 200
 _BEHIND_OTHERS = "others are before it in the queue"
 # A mean over n jobs is 1/n of the next one off, so that of many may be read less often.
 _PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0

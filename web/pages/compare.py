@@ -18,8 +18,8 @@ from web.sweep.kept_sweeps import kept_comparison
 
 bp = Blueprint("compare", __name__)
 
-_PAIRS_SHOWN = 100
-_ALONE_SHOWN = 50
+_PAIRS_SHOWN = 50
+_ALONE_SHOWN = 25
 _SWEEPS_OFFERED = 50
 _MOST_PAGES = 1_000_000
 

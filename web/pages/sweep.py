@@ -35,8 +35,8 @@ from web.sweep.pictures import pictures_of
 
 bp = Blueprint("sweep", __name__)
 
-_CELLS_SHOWN = 100
-_JOBS_SHOWN = 100
+_CELLS_SHOWN = 50
+_JOBS_SHOWN = 50
 _JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
 _MOST_PAGES = 1_000_000
 # Axes that have a column of their own; the others share one.
