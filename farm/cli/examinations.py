@@ -53,10 +53,10 @@ from farm.store.health import (
     server_version,
     write_error,
 )
-from farm.store.jobs import waiting_jobs
 from farm.store.partitions import missing_days
 from farm.store.schema import revisions
 from farm.store.tables import Agent
+from farm.store.waiting import waiting_jobs
 from farm.wire import open_client
 
 _BROKER_TIMEOUT_S = 3.0

@@ -30,10 +30,11 @@ from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
 from farm.store.gangs import gangs_at_work
-from farm.store.jobs import list_jobs, waiting_jobs
+from farm.store.jobs import list_jobs
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
+from farm.store.waiting import waiting_jobs
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5

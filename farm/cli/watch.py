@@ -20,9 +20,10 @@ from farm.errors import FarmError
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.gangs import gangs_at_work
-from farm.store.jobs import list_jobs, waiting_jobs
+from farm.store.jobs import list_jobs
 from farm.store.sweep_loads import paces
 from farm.store.sweeps import SweepStatus, SweepSummary, sweep_summary
+from farm.store.waiting import waiting_jobs
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

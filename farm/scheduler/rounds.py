@@ -38,11 +38,11 @@ from farm.store.attempts import (
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
-from farm.store.jobs import waiting_jobs
 from farm.store.leases import lease_gang
 from farm.store.outcomes import gather_evidence, record_outcome
 from farm.store.repetitions import extend_cells
 from farm.store.tables import Attempt
+from farm.store.waiting import waiting_jobs
 
 logger = logging.getLogger(__name__)
 

@@ -1,27 +1,18 @@
-"""Jobs: looked up, queued for the scheduler, cancelled and asked for again."""
+"""Jobs: looked up, cancelled and asked for again."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.core.trainer_lines import FailureKind
-from farm.core.views import WaitingJob
+from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState, move
 from farm.errors import InvalidTransition, NotFound
-from farm.store.repetitions import CellServers, cell_servers
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
-
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
-# Of so many jobs at the head of the queue it is looked up who has measured their cells.
-_SPREAD_COUNT = 500
-# The ranks that said nothing are then the ones at fault.
-_WAS_STALLED = Attempt.failure_kind == FailureKind.STALLED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,102 +79,6 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
         events=tuple(session.scalars(events)),
         measurement=session.scalar(measured),
     )
-
-
-def waiting_jobs(
-    session: Session,
-    *,
-    now: dt.datetime,
-    limit: int = 10_000,
-    is_spread: bool = True,
-    expected_s: Mapping[str, float] | None = None,
-) -> list[WaitingJob]:
-    """Return the jobs that may be placed now: higher priority first, then the longer wait.
-
-    A job in the pause before its next attempt is not among them, nor is one of a paused sweep.
-    `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
-    `expected_s`: by cell hash, how long jobs take, if that is known.
-    """
-    rows = session.execute(
-        select(
-            Job.id,
-            Job.sweep_id,
-            Job.cell_hash,
-            Job.repetition,
-            Job.rank_count,
-            Job.requires,
-            Job.priority,
-            Job.due_at,
-            Job.spec["labels"].label("labels"),  # a queue is long, and specifications are wide
-            Job.attempt_count,
-        )
-        .where(*_may_be_placed(now))
-        .order_by(Job.priority.desc(), Job.due_at, Job.id)
-        .limit(limit)
-    ).all()
-    avoid = _failed_agents(session, [row.id for row in rows if row.attempt_count > 0])
-    first = rows[:_SPREAD_COUNT] if is_spread else []
-    again = [(row.sweep_id, row.cell_hash) for row in first if row.repetition > 0]
-    servers = cell_servers(session, again)
-    nobody = CellServers()
-    lengths_s = expected_s or {}
-    return [
-        WaitingJob(
-            job_id=row.id,
-            sweep_id=row.sweep_id,
-            rank_count=row.rank_count,
-            requires=frozenset(row.requires),
-            labels=frozenset((row.labels or {}).items()),
-            avoid=frozenset(avoid.get(row.id, ())),
-            measured_by=servers.get((row.sweep_id, row.cell_hash), nobody).rank_counts,
-            measured_on=frozenset(servers.get((row.sweep_id, row.cell_hash), nobody).fingerprints),
-            priority=row.priority,
-            waited_s=(now - row.due_at).total_seconds(),
-            expected_s=lengths_s.get(row.cell_hash),
-        )
-        for row in rows
-    ]
-
-
-def waiting_place(session: Session, job: Job, *, now: dt.datetime) -> int:
-    """Return how many jobs `waiting_jobs` would have before this one."""
-    # Row values: the order of `waiting_jobs`.
-    is_before = tuple_(-Job.priority, Job.due_at, Job.id) < (-job.priority, job.due_at, job.id)
-    count = select(func.count()).select_from(Job).where(*_may_be_placed(now), is_before)
-    return session.scalar(count) or 0
-
-
-def _may_be_placed(now: dt.datetime) -> tuple[ColumnElement[bool], ...]:
-    return (
-        Job.state == JobState.WAITING,
-        Job.cancel_requested.is_(False),
-        Job.due_at <= now,
-        Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
-    )
-
-
-def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
-    """Return job to agents on which an attempt of it was lost or void for a reason of their own."""
-    found: dict[int, set[str]] = {}
-    for begin in range(0, len(job_ids), _IDS_A_QUERY):
-        ends = session.execute(
-            select(Attempt.job_id, Rank.agent_id, Rank.ended, Rank.disturbed_by)
-            .join(Rank, Rank.attempt_id == Attempt.id)
-            .where(
-                Attempt.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
-                or_(
-                    and_(Attempt.state == AttemptState.LOST, Rank.ended.is_not(None)),
-                    and_(_WAS_STALLED, Rank.ended.is_(None)),
-                    Rank.disturbed_by.is_not(None),
-                ),
-            )
-        )
-        for job_id, agent_id, ended, disturbed_by in ends:
-            failure = (ended or {}).get("failure")
-            is_own = failure and failure.get("kind") != FailureKind.PEER_LOST.value
-            if disturbed_by is not None or is_own or ended is None:
-                found.setdefault(job_id, set()).add(agent_id)
-    return found
 
 
 def request_cancel_job(

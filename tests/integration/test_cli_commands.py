@@ -20,9 +20,9 @@ from farm.cli.session import settings
 from farm.core.lifecycle import AttemptState, JobState
 from farm.embedded.home import Endpoints, locked, write_endpoints
 from farm.store.engine import reading, writing
-from farm.store.jobs import waiting_jobs
 from farm.store.measurements import EXPORT_COLUMNS
 from farm.store.tables import Agent, Job
+from farm.store.waiting import waiting_jobs
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 

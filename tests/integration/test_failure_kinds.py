@@ -14,8 +14,8 @@ from farm.core.lifecycle import AttemptState, JobState
 from farm.core.reports import Prepared, RankEnded
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, Failure, FailureKind
 from farm.store.engine import reading, writing
-from farm.store.jobs import waiting_jobs
 from farm.store.result_tables import MeasurementRow
+from farm.store.waiting import waiting_jobs
 from tests.factories import add_agent, add_sweep, job_spec, seconds
 from tests.farm_command import FarmCommand
 from tests.integration.test_scheduler_rounds import FACTS, RULES, SOURCE, Gang, kinds

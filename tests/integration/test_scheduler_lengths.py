@@ -10,8 +10,8 @@ from farm.scheduler.lengths import JobLengths
 from farm.scheduler.rounds import Recollection, Rules, run_round
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
-from farm.store.jobs import waiting_jobs
 from farm.store.tables import Attempt, Job
+from farm.store.waiting import waiting_jobs
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 
 RULES = Rules(lease=dt.timedelta(seconds=20), reserve_after_s=60.0)

@@ -16,11 +16,10 @@ from farm.store.jobs import (
     request_cancel_sweep,
     retry_failed,
     retry_job,
-    waiting_jobs,
-    waiting_place,
 )
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job, JobEvent
+from farm.store.waiting import waiting_jobs, waiting_place
 from tests.factories import (
     NOW,
     add_agent,

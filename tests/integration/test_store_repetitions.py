@@ -20,16 +20,11 @@ from farm.core.lifecycle import AttemptState, JobState, SweepState
 from farm.core.precision import Target
 from farm.core.spec import JobSpec
 from farm.store.engine import reading, writing
-from farm.store.jobs import (
-    list_jobs,
-    request_cancel_job,
-    request_cancel_sweep,
-    retry_job,
-    waiting_jobs,
-)
+from farm.store.jobs import list_jobs, request_cancel_job, request_cancel_sweep, retry_job
 from farm.store.repetitions import extend_cells, sweep_cells
 from farm.store.sweeps import insert_sweep, sweep_summary
 from farm.store.tables import Attempt, Job, JobEvent
+from farm.store.waiting import waiting_jobs
 from farm.submission import plan, submit
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, job_spec, seconds
 from tests.postgres_server import wait_until_blocked

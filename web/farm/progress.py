@@ -16,10 +16,10 @@ from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.gangs import gangs_at_work
-from farm.store.jobs import waiting_jobs, waiting_place
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
+from farm.store.waiting import waiting_jobs, waiting_place
 from web.backend import backend
 
 # Jobs further back wait for those before them, whatever else would be said of them.
