@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import gc
 import logging
 import os
 import time
@@ -27,6 +26,7 @@ from farm.core.agents import Heartbeat
 from farm.core.commands import Command
 from farm.core.reports import ReportBatch
 from farm.errors import Unreachable
+from farm.garbage import collect_rarely
 from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife
 from farm.service_manager import ServiceManager
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", ReportBatch, Heartbeat)
 
-_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 # A store that is locked by another makes each message wait for seconds; the rest comes again.
 _PATIENCE_S = 10.0
 
@@ -66,7 +65,7 @@ def run(settings: Settings) -> None:
     engine = make_engine(settings.database_url)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
-    _spare_the_garbage_collector()
+    collect_rarely()
     turns = WorkerTurns(manager)
     turns.watch(app)
     life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown)
@@ -78,16 +77,6 @@ def run(settings: Settings) -> None:
     life.stop()
     engine.dispose()
     logger.info("collector stopped")
-
-
-def _spare_the_garbage_collector() -> None:
-    """Look for cycles rarely: thousands of objects come with a batch, and all die with it.
-
-    Reference counts free them at once. Looking through them all the same, every 700 of them, was a
-    quarter of what a batch costs.
-    """
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
 
 
 def register_tasks(

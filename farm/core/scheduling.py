@@ -30,8 +30,11 @@ def place(
     reserve_after_s: float,
     gangs: Collection[GangAtWork] = (),
     since_start_s: Mapping[int, float] | None = None,
+    waited_more_s: float = 0.0,
 ) -> list[Placement]:
     """Give whole gangs to waiting jobs, in the order of their `Turns`.
+
+    `waited_more_s`: for how much longer all of them have waited than they say.
 
     Agents that work at the same time never share a core of a machine, and those of a gang have
     the same version of the framework. Among agents that suit a job equally well, those that have
@@ -52,7 +55,13 @@ def place(
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
     if not pool.free_count:
         return placements
-    turns = Turns(jobs, gangs, agent_count=pool.index.serving_count, since_start_s=since_start_s)
+    turns = Turns(
+        jobs,
+        gangs,
+        agent_count=pool.index.serving_count,
+        since_start_s=since_start_s,
+        waited_more_s=waited_more_s,
+    )
     for job in turns:
         gang = pool.find_gang(job)
         if gang is None:
@@ -68,7 +77,7 @@ def place(
 
 def _keep_agents(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> None:
     """Keep agents for a job that does not fit yet, from those after it."""
-    is_due = job.waited_s >= reserve_after_s
+    is_due = turns.waited_s(job) >= reserve_after_s
     is_overdue = is_due and _is_overdue(job, pool, turns, reserve_after_s=reserve_after_s)
     if not is_overdue and (pool.is_awaited(job) or not pool.has_any(job)):
         return

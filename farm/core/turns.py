@@ -37,7 +37,8 @@ _Key = tuple[int, int]
 class Turns:
     """Goes once over all jobs; whoever is given agents says so before asking for the next.
 
-    `since_start_s`: by sweep, for how long it has been given nothing, where that is known.
+    `since_start_s`: by sweep, for how long it has been given nothing, where that is known;
+    `waited_more_s`: for how much longer all jobs have waited than they say.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Turns:
         *,
         agent_count: int = 0,
         since_start_s: Mapping[int, float] | None = None,
+        waited_more_s: float = 0.0,
     ) -> None:
         self._gangs = gangs
+        self._waited_more_s = waited_more_s
         self._agent_count = agent_count
         self._at_work: Counter[int] = Counter()
         self._unserved_s = dict(since_start_s or {})
@@ -66,7 +69,7 @@ class Turns:
             yield from self._level(self._levels[priority])
 
     def _level(self, sweeps: Mapping[int, list[WaitingJob]]) -> Iterator[WaitingJob]:
-        self._waits_s = {i: max(job.waited_s for job in own) for i, own in sweeps.items()}
+        self._waits_s = {i: max(map(self.waited_s, own)) for i, own in sweeps.items()}
         critical_s = self._critical_s([job for own in sweeps.values() for job in own])
         for own in sweeps.values():
             # The first is popped from the end.
@@ -117,6 +120,10 @@ class Turns:
         """Note that the job has its agents."""
         self._at_work[job.sweep_id] += job.rank_count
         self._unserved_s[job.sweep_id] = 0.0
+
+    def waited_s(self, job: WaitingJob) -> float:
+        """Return for how long the job has waited."""
+        return job.waited_s + self._waited_more_s
 
     def unserved_s(self, job: WaitingJob) -> float:
         """Return for how long the job's sweep has waited and been given nothing."""

@@ -21,6 +21,7 @@ from farm.core.barriers import Limits
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
+from farm.garbage import collect_rarely
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import housekeeping
@@ -30,6 +31,7 @@ from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
+from farm.store.waiting_queue import WaitingQueue
 from farm.wake import Wake
 from farm.wire import Signer, make_app, send_commands
 
@@ -78,12 +80,14 @@ def run(settings: Settings) -> None:
     for thread in beside:
         thread.start()
     last_starts: dict[int, dt.datetime] = {}
+    queue = WaitingQueue(epoch=dt.datetime.now(dt.UTC))
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
+    collect_rarely()
     logger.info("scheduler started")
     while not stopping.is_set():
         manager.turned()
-        known = Recollection(lengths.expected_s, last_starts)
+        known = Recollection(lengths.expected_s, last_starts, queue)
         _round(engine, app, rules, known, signer=signer, life=life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)

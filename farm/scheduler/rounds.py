@@ -23,7 +23,7 @@ from farm.core.retries import RetryPolicy
 from farm.core.scheduling import place
 from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
-from farm.core.views import AttemptView
+from farm.core.views import AttemptView, WaitingJob
 from farm.errors import InvalidSpec, LeaseConflict
 from farm.registry import strategy
 from farm.store.agents import live_agents
@@ -43,6 +43,7 @@ from farm.store.outcomes import gather_evidence, record_outcome
 from farm.store.repetitions import extend_cells
 from farm.store.tables import Attempt
 from farm.store.waiting import waiting_jobs
+from farm.store.waiting_queue import WaitingQueue
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +78,15 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What one scheduler keeps from round to round; without it only the order is less good.
+    """What one scheduler keeps from round to round; without it the order is less good, and slow.
 
     `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
-    agents; written by the rounds.
+    agents; `queue`: the jobs that wait. Both are written by the rounds.
     """
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
     last_starts: dict[int, dt.datetime] = field(default_factory=dict)
+    queue: WaitingQueue | None = None
 
 
 def run_round(
@@ -237,7 +239,7 @@ def _place_jobs(
         agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
         if not any(agent.is_idle for agent in agents):
             return []
-        jobs = waiting_jobs(session, now=now, expected_s=known.expected_s)
+        jobs, waited_more_s = _queue(session, now=now, known=known)
         gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
     sweep_ids = {job.job_id: job.sweep_id for job in jobs}
     outgoing: list[Outgoing] = []
@@ -247,6 +249,7 @@ def _place_jobs(
         reserve_after_s=rules.reserve_after_s,
         gangs=gangs,
         since_start_s=_since_start_s(known, set(sweep_ids.values()), now=now),
+        waited_more_s=waited_more_s,
     ):
         try:
             with writing(engine) as session:
@@ -259,11 +262,27 @@ def _place_jobs(
             logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
             continue
         known.last_starts[sweep_ids[placement.job_id]] = now
+        if known.queue is not None:
+            known.queue.left(placement.job_id)
         logger.info(
             "gang leased",
             extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
         )
     return outgoing
+
+
+def _queue(
+    session: Session, *, now: dt.datetime, known: Recollection
+) -> tuple[list[WaitingJob], float]:
+    """Return the jobs that may be placed, and for how much longer they have waited than they say.
+
+    Of a queue that is kept only the changes are read.
+    """
+    if known.queue is not None:
+        jobs = known.queue.jobs(session, now=now, expected_s=known.expected_s)
+        if jobs is not None:
+            return jobs, known.queue.waited_more_s(now)
+    return waiting_jobs(session, now=now, expected_s=known.expected_s), 0.0
 
 
 def _since_start_s(

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, Row, Text, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.agents import AgentState
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.tables import Agent
+
+# An agent says the same of itself with every heartbeat, and rounds read a thousand of them.
+_MOST_FACTS = 4096
+_COLUMNS = (
+    Agent.id,
+    Agent.machine_id,
+    Agent.fingerprint,
+    Agent.state,
+    Agent.is_drained,
+    Agent.attempt_id,
+    Agent.unclean_token,
+    cast(Agent.facts, Text).label("facts_text"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Abilities:
+    """What of its facts decides which jobs an agent can do, see `LiveAgent`."""
+
+    cpus: frozenset[int]
+    capabilities: frozenset[str]
+    labels: frozenset[tuple[str, str]]
+    memory_bytes: int | None
+    framework_version: str | None
 
 
 def list_agents(
@@ -42,17 +70,17 @@ def live_agents(
     come back, and the agent that took its place shall work.
     """
     fresh_since = now - dt.timedelta(seconds=live_within_s)
-    others: Sequence[Agent] = ()
-    if not are_all_known:
-        query = select(Agent).where(_is_live(fresh_since)).order_by(Agent.id)
-        others = session.scalars(query.where(Agent.id.not_in([a.id for a in known]))).all()
     live = [
-        agent
+        _live(agent, _abilities(agent.facts))
         for agent in known
         if agent.attempt_id is not None
         or (agent.heartbeat_at is not None and agent.heartbeat_at >= fresh_since)
     ]
-    return [_live(agent) for agent in sorted([*live, *others], key=lambda agent: agent.id)]
+    if not are_all_known:
+        query = select(*_COLUMNS).where(_is_live(fresh_since))
+        rows = session.execute(query.where(Agent.id.not_in([a.id for a in known])))
+        live += [_live(row, _abilities_of_text(row.facts_text)) for row in rows]
+    return sorted(live, key=lambda agent: agent.agent_id)
 
 
 def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
@@ -78,19 +106,34 @@ def _is_live(fresh_since: dt.datetime) -> ColumnElement[bool]:
     return or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None))
 
 
-def _live(agent: Agent) -> LiveAgent:
+def _live(agent: Agent | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
     is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
-    hardware = agent.facts["hardware"]
     takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
     return LiveAgent(
         agent_id=agent.id,
         machine_id=agent.machine_id,
-        cpus=frozenset(agent.facts["cpus"]),
-        capabilities=frozenset(agent.facts["capabilities"]),
-        labels=frozenset(agent.facts["labels"].items()),
+        cpus=able.cpus,
+        capabilities=able.capabilities,
+        labels=able.labels,
         fingerprint=agent.fingerprint,
-        memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),
-        framework_version=hardware["tensorflow_version"],
+        memory_bytes=able.memory_bytes,
+        framework_version=able.framework_version,
         is_idle=takes_ranks and not is_occupying,
         is_occupying=is_occupying,
     )
+
+
+def _abilities(facts: Mapping[str, Any]) -> _Abilities:
+    hardware = facts["hardware"]
+    return _Abilities(
+        cpus=frozenset(facts["cpus"]),
+        capabilities=frozenset(facts["capabilities"]),
+        labels=frozenset(facts["labels"].items()),
+        memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),
+        framework_version=hardware["tensorflow_version"],
+    )
+
+
+@functools.lru_cache(maxsize=_MOST_FACTS)
+def _abilities_of_text(facts: str) -> _Abilities:
+    return _abilities(json.loads(facts))

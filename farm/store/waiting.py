@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
-from farm.store.repetitions import CellServers, cell_servers
+from farm.store.repetitions import cell_servers
 from farm.store.tables import Attempt, Job, Rank, Sweep
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
@@ -19,6 +22,25 @@ _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _SPREAD_COUNT = 500
 # The ranks that said nothing are then the ones at fault.
 _WAS_STALLED = Attempt.failure_kind == FailureKind.STALLED.value
+_NO_CELL = (0, "")
+# Paused or not, and due or not yet.
+WAITS = (Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
+
+
+@dataclass(slots=True)
+class QueuedJob:
+    """A job that waits, with what it takes to know whether it still is the same."""
+
+    job: WaitingJob
+    due_at: dt.datetime
+    attempt_count: int
+    cell_hash: str
+    repetition: int
+
+    @property
+    def place(self) -> tuple[int, dt.datetime, int]:
+        """What the queue is sorted by: higher priority first, then the longer wait."""
+        return -self.job.priority, self.due_at, self.job.job_id
 
 
 def waiting_jobs(
@@ -35,45 +57,70 @@ def waiting_jobs(
     `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
     `expected_s`: by cell hash, how long jobs take, if that is known.
     """
-    rows = session.execute(
-        select(
-            Job.id,
-            Job.sweep_id,
-            Job.cell_hash,
-            Job.repetition,
-            Job.rank_count,
-            Job.requires,
-            Job.priority,
-            Job.due_at,
-            Job.spec["labels"].label("labels"),  # a queue is long, and specifications are wide
-            Job.attempt_count,
-        )
-        .where(*_may_be_placed(now))
-        .order_by(Job.priority.desc(), Job.due_at, Job.id)
-        .limit(limit)
-    ).all()
-    avoid = _failed_agents(session, [row.id for row in rows if row.attempt_count > 0])
-    first = rows[:_SPREAD_COUNT] if is_spread else []
-    again = [(row.sweep_id, row.cell_hash) for row in first if row.repetition > 0]
-    servers = cell_servers(session, again)
-    nobody = CellServers()
-    lengths_s = expected_s or {}
-    return [
-        WaitingJob(
-            job_id=row.id,
-            sweep_id=row.sweep_id,
-            rank_count=row.rank_count,
-            requires=frozenset(row.requires),
-            labels=frozenset((row.labels or {}).items()),
-            avoid=frozenset(avoid.get(row.id, ())),
-            measured_by=servers.get((row.sweep_id, row.cell_hash), nobody).rank_counts,
-            measured_on=frozenset(servers.get((row.sweep_id, row.cell_hash), nobody).fingerprints),
-            priority=row.priority,
-            waited_s=(now - row.due_at).total_seconds(),
-            expected_s=lengths_s.get(row.cell_hash),
-        )
-        for row in rows
-    ]
+    query = queued_rows().where(*_may_be_placed(now))
+    rows = session.execute(query.order_by(Job.priority.desc(), Job.due_at, Job.id).limit(limit))
+    queue = [queued_job(row, now=now, expected_s=expected_s or {}) for row in rows]
+    return with_history(session, queue, spread_count=_SPREAD_COUNT if is_spread else 0)
+
+
+def queued_rows() -> Select[Any]:
+    """Return the query for what `queued_job` is made of: few columns, since a queue is long."""
+    return select(
+        Job.id,
+        Job.sweep_id,
+        Job.cell_hash,
+        Job.repetition,
+        Job.rank_count,
+        Job.requires,
+        Job.priority,
+        Job.due_at,
+        Job.spec["labels"].label("labels"),  # specifications are wide
+        Job.attempt_count,
+    )
+
+
+def queued_job(row: Any, *, now: dt.datetime, expected_s: Mapping[str, float]) -> QueuedJob:
+    """Make a job of a row of `queued_rows`, without what others know of it."""
+    job = WaitingJob(
+        job_id=row.id,
+        sweep_id=row.sweep_id,
+        rank_count=row.rank_count,
+        requires=frozenset(row.requires),
+        labels=frozenset((row.labels or {}).items()),
+        priority=row.priority,
+        waited_s=(now - row.due_at).total_seconds(),
+        expected_s=expected_s.get(row.cell_hash),
+    )
+    return QueuedJob(job, row.due_at, row.attempt_count, row.cell_hash, row.repetition)
+
+
+def with_history(
+    session: Session, queue: Sequence[QueuedJob], *, spread_count: int = _SPREAD_COUNT
+) -> list[WaitingJob]:
+    """Return the jobs with the agents that failed them, and the first ones with who measured them.
+
+    Only of the first `spread_count` jobs it is looked up who has measured their cells.
+    """
+    avoid = _failed_agents(session, [one.job.job_id for one in queue if one.attempt_count > 0])
+    again = {
+        one.job.job_id: (one.job.sweep_id, one.cell_hash)
+        for one in queue[:spread_count]
+        if one.repetition > 0
+    }
+    servers = cell_servers(session, set(again.values()))
+    jobs = [one.job for one in queue]
+    for i, job in enumerate(jobs[:spread_count] if servers else ()):
+        measured = servers.get(again.get(job.job_id, _NO_CELL))
+        if measured is not None:
+            jobs[i] = dataclasses.replace(
+                job,
+                measured_by=measured.rank_counts,
+                measured_on=frozenset(measured.fingerprints),
+            )
+    for i, job in enumerate(jobs if avoid else ()):
+        if job.job_id in avoid:
+            jobs[i] = dataclasses.replace(job, avoid=frozenset(avoid[job.job_id]))
+    return jobs
 
 
 def waiting_place(session: Session, job: Job, *, now: dt.datetime) -> int:
@@ -86,8 +133,7 @@ def waiting_place(session: Session, job: Job, *, now: dt.datetime) -> int:
 
 def _may_be_placed(now: dt.datetime) -> tuple[ColumnElement[bool], ...]:
     return (
-        Job.state == JobState.WAITING,
-        Job.cancel_requested.is_(False),
+        *WAITS,
         Job.due_at <= now,
         Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
     )

@@ -101,6 +101,15 @@ def test_gangs_are_whole_idle_capable_and_disjoint(
     assert not any(overlap(a, b) for a in used for b in working)
 
 
+@given(QUEUES, farms(), st.sampled_from([-500.0, 10.0, 60.0]))
+def test_waits_may_be_told_of_another_instant(
+    jobs: list[WaitingJob], agents: list[LiveAgent], more_s: float
+) -> None:
+    earlier = [dataclasses.replace(job, waited_s=job.waited_s - more_s) for job in jobs]
+    told = place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=more_s)
+    assert told == decide(jobs, agents)
+
+
 @given(QUEUES, farms(), st.randoms(use_true_random=False))
 def test_the_order_of_the_inputs_does_not_matter(
     jobs: list[WaitingJob], agents: list[LiveAgent], rng: random.Random

@@ -1,0 +1,130 @@
+"""The queue as one scheduler keeps it: read whole once, and then what has changed.
+
+Ten thousand jobs that wait are most of what a round reads, and from one round to the next hardly
+any of them change. What is kept is believed after a look at the store that is cheap: how many jobs
+wait, and sums over their ids and attempts. Where these differ, ids are compared, and rows that are
+others are read. A change that leaves every sum as it was is found within `_COMPARED_AFTER_S`; until
+then a job that must not be placed is refused when its gang is leased.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from farm.core.views import WaitingJob
+from farm.store.tables import Job, Sweep
+from farm.store.waiting import WAITS, QueuedJob, queued_job, queued_rows, with_history
+
+_MOST_PLACED = 10_000
+_MOST_KEPT = 50_000  # where more wait, they are not kept
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+_COMPARED_AFTER_S = 60.0
+_SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
+_PRIME = 99_991  # of what is left of ids sums of squares stay far below the largest integer
+
+# How many jobs, and sums of their ids, of squares that follow from these, and of their attempts.
+_Marks: TypeAlias = tuple[int, int, int, int]
+_NOTHING: _Marks = (0, 0, 0, 0)
+
+
+class WaitingQueue:
+    """One process's, and not for several threads. What jobs say they have waited is as of `epoch`.
+
+    So nothing has to be made anew only because time passes, see `waited_more_s`.
+    """
+
+    def __init__(self, *, epoch: dt.datetime) -> None:
+        self._epoch = epoch
+        self._kept: dict[int, QueuedJob] = {}
+        self._in_order: list[QueuedJob] | None = None
+        self._marks = _NOTHING
+        self._compared_at = epoch
+        self._expected_s: Mapping[str, float] = {}
+
+    def waited_more_s(self, now: dt.datetime) -> float:
+        """Return for how much longer all jobs have waited than they say."""
+        return (now - self._epoch).total_seconds()
+
+    def jobs(
+        self, session: Session, *, now: dt.datetime, expected_s: Mapping[str, float]
+    ) -> list[WaitingJob] | None:
+        """Return what `waiting_jobs` would, as the session sees the store; None: too many wait.
+
+        An expected length that has changed little may be the one before.
+        """
+        marks = _read_marks(session)
+        if marks[0] > _MOST_KEPT:
+            self._kept, self._in_order, self._marks = {}, None, _NOTHING
+            return None
+        is_old = abs((now - self._compared_at).total_seconds()) >= _COMPARED_AFTER_S
+        if marks != self._marks or is_old:
+            self._compare(session)
+            self._marks, self._compared_at = marks, now
+        self._expect(expected_s)
+        paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
+        may_be_placed = [
+            one for one in self._sorted() if one.due_at <= now and one.job.sweep_id not in paused
+        ]
+        return with_history(session, may_be_placed[:_MOST_PLACED])
+
+    def left(self, job_id: int) -> None:
+        """Note that a job waits no more: whoever asks has leased its gang."""
+        gone = self._kept.pop(job_id, None)
+        if gone is not None:
+            count, ids, squares, attempts = self._marks
+            square = (job_id % _PRIME) ** 2
+            self._marks = count - 1, ids - job_id, squares - square, attempts - gone.attempt_count
+            self._in_order = None
+
+    def _sorted(self) -> list[QueuedJob]:
+        if self._in_order is None:
+            self._in_order = sorted(self._kept.values(), key=lambda one: one.place)
+        return self._in_order
+
+    def _compare(self, session: Session) -> None:
+        """Read what is not as it is kept, and forget what waits no more."""
+        found = session.execute(select(Job.id, Job.due_at, Job.attempt_count).where(*WAITS))
+        there = {job_id: (due_at, attempt_count) for job_id, due_at, attempt_count in found}
+        self._kept = {
+            job_id: one
+            for job_id, one in self._kept.items()
+            if there.get(job_id) == (one.due_at, one.attempt_count)
+        }
+        for row in _rows(session, there.keys() - self._kept.keys()):
+            self._kept[row.id] = queued_job(row, now=self._epoch, expected_s=self._expected_s)
+        self._in_order = None
+
+    def _expect(self, expected_s: Mapping[str, float]) -> None:
+        if expected_s is self._expected_s:
+            return
+        self._expected_s = expected_s
+        for one in self._kept.values():
+            length_s = expected_s.get(one.cell_hash)
+            if not _are_alike(one.job.expected_s, length_s):
+                one.job = dataclasses.replace(one.job, expected_s=length_s)
+
+
+def _are_alike(a_s: float | None, b_s: float | None) -> bool:
+    if a_s is None or b_s is None:
+        return a_s is b_s
+    return abs(a_s - b_s) <= _SAME_LENGTH_RATIO * a_s
+
+
+def _read_marks(session: Session) -> _Marks:
+    rest = Job.id % _PRIME
+    sums = (func.sum(Job.id), func.sum(rest * rest), func.sum(Job.attempt_count))
+    count, ids, squares, attempts = session.execute(select(func.count(), *sums).where(*WAITS)).one()
+    return count, int(ids or 0), int(squares or 0), int(attempts or 0)
+
+
+def _rows(session: Session, job_ids: Collection[int]) -> Iterator[Any]:
+    ids = sorted(job_ids)
+    for begin in range(0, len(ids), _IDS_A_QUERY):
+        some_ids = ids[begin : begin + _IDS_A_QUERY]
+        yield from session.execute(queued_rows().where(Job.id.in_(some_ids)))

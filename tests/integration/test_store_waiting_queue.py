@@ -1,0 +1,154 @@
+"""The queue that a scheduler keeps is the one of the store, whatever happens in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.retries import RetryPolicy
+from farm.core.scheduling import Placement
+from farm.core.views import WaitingJob
+from farm.store.attempts import end_attempt
+from farm.store.engine import reading, writing
+from farm.store.jobs import request_cancel_job, retry_job
+from farm.store.leases import lease_gang
+from farm.store.sweeps import set_paused
+from farm.store.tables import Agent, Attempt, Job, Sweep
+from farm.store.waiting import waiting_jobs
+from farm.store.waiting_queue import WaitingQueue
+from tests.factories import NOW, add_agent, add_job, add_sweep, job_spec, seconds
+
+LEASE = dt.timedelta(hours=1)
+POLICY = RetryPolicy(max_attempts=3, wait_s=20.0)
+
+
+def kept(
+    queue: WaitingQueue, session: Session, *, now: dt.datetime, **lengths: float
+) -> list[WaitingJob]:
+    """Return what the queue says, with the waits as of now."""
+    found = queue.jobs(session, now=now, expected_s=lengths)
+    assert found is not None
+    more_s = queue.waited_more_s(now)
+    return [dataclasses.replace(job, waited_s=job.waited_s + more_s) for job in found]
+
+
+@contextmanager
+def statements(engine: sa.Engine) -> Iterator[list[str]]:
+    """Note the text of each statement."""
+    seen: list[str] = []
+
+    def note(_: object, __: object, text: str, *___: object) -> None:
+        seen.append(text)
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    sa.event.remove(engine, "before_cursor_execute", note)
+
+
+def change(session: Session, rng: random.Random, *, now: dt.datetime) -> int | None:
+    """Do something to the queue; return the job that was leased, if one was."""
+    states = {row.id: row.state for row in session.execute(sa.select(Job.id, Job.state))}
+
+    def some(*wanted: JobState) -> int | None:
+        found = [job_id for job_id, state in states.items() if state in wanted]
+        return rng.choice(found) if found else None
+
+    match rng.randrange(7):
+        case 0:
+            specs = [job_spec(repetition=n) for n in range(rng.randrange(1, 4))]
+            for new_id in add_sweep(session, *specs):
+                job = session.get_one(Job, new_id)
+                job.priority, job.due_at = rng.randrange(2), now
+        case 1 if (job_id := some(JobState.WAITING)) is not None:
+            request_cancel_job(session, job_id, now=now)
+        case 2 if (job_id := some(JobState.CANCELLED, JobState.FAILED)) is not None:
+            retry_job(session, job_id, now=now)
+        case 3:
+            sweep = session.get(Sweep, rng.randrange(1, 4))
+            if sweep is not None:
+                set_paused(session, sweep.id, is_paused=not sweep.is_paused)
+        case 4 | 5 if (job_id := some(JobState.WAITING)) is not None:
+            free = session.scalars(sa.select(Agent.id).where(Agent.attempt_id.is_(None))).first()
+            if free is not None:
+                session.get_one(Agent, free).unclean_token = None
+                lease_gang(session, Placement(job_id, (free,)), now=now, lease=LEASE)
+                return job_id
+        case 6:
+            active = sa.select(Attempt.id).where(Attempt.ended_at.is_(None)).order_by(Attempt.id)
+            token = session.scalars(active).first()
+            if token is not None:
+                end = rng.choice((AttemptState.LOST, AttemptState.FAILED))
+                end_attempt(session, token, end, failure=None, now=now, policy=POLICY)
+                session.flush()
+                of_it = sa.update(Agent).where(Agent.unclean_token == token)
+                session.execute(of_it.values(unclean_token=None))
+    return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_stores_whatever_happens(engine: sa.Engine, seed: int) -> None:
+    rng, now = random.Random(seed), NOW
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        for agent_id in ("a", "b", "c"):
+            add_agent(session, agent_id, machine_id=agent_id)
+    for _ in range(60):
+        now += seconds(rng.choice((1, 1, 30)))
+        with writing(engine) as session:
+            leased = change(session, rng, now=now)
+        if leased is not None and rng.random() < 0.7:
+            queue.left(leased)  # another scheduler does not say so
+        with reading(engine) as session:
+            assert kept(queue, session, now=now) == waiting_jobs(session, now=now)
+
+
+def test_what_has_not_changed_is_not_read_again(engine: sa.Engine) -> None:
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        job_ids = add_sweep(session, *(job_spec(seed=n) for n in range(5)))
+        add_agent(session, "a")
+    with reading(engine) as session:
+        kept(queue, session, now=NOW)
+    with writing(engine) as session:
+        lease_gang(session, Placement(job_ids[2], ("a",)), now=NOW, lease=LEASE)
+    queue.left(job_ids[2])
+    with reading(engine) as session, statements(engine) as seen:
+        found = kept(queue, session, now=NOW + seconds(5))
+    assert [job.job_id for job in found] == [i for i in job_ids if i != job_ids[2]]
+    assert [job.waited_s for job in found] == [5.0] * 4
+    assert len(seen) == 2, seen  # sums, and which sweeps are paused
+
+
+def test_a_change_that_leaves_the_sums_is_found_in_time(engine: sa.Engine) -> None:
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        first, second = add_sweep(session, job_spec(seed=1), job_spec(seed=2))
+    with reading(engine) as session:
+        assert [job.job_id for job in kept(queue, session, now=NOW)] == [first, second]
+    with writing(engine) as session:
+        request_cancel_job(session, first, now=NOW)
+        retry_job(session, first, now=NOW + seconds(1))
+    with reading(engine) as session:
+        later = kept(queue, session, now=NOW + seconds(61))
+        assert later == waiting_jobs(session, now=NOW + seconds(61))
+        assert [job.job_id for job in later] == [second, first]
+
+
+def test_lengths_are_taken_over_where_they_differ(engine: sa.Engine) -> None:
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        cell = session.get_one(Job, add_job(session)).cell_hash
+    told = []
+    for lengths in ({}, {cell: 100.0}, {cell: 104.0}, {cell: 120.0}, {}):
+        with reading(engine) as session:
+            [job] = kept(queue, session, now=NOW, **lengths)
+        told.append(job.expected_s)
+    assert told == [None, 100.0, 100.0, 120.0, None]
