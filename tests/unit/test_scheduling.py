@@ -120,6 +120,8 @@ def test_a_narrow_job_passes_a_wide_one_that_does_not_fit_yet() -> None:
 def test_agents_are_held_for_a_job_that_has_waited_too_long() -> None:
     agents = [agent("a"), agent("b", busy=True)]
     assert placed_ids([job(1, 2, waited_s=60), job(2)], agents) == []
+    earlier = [job(1, 2, waited_s=50), job(2, waited_s=-10)]
+    assert place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=10) == []
 
 
 def test_agents_that_the_overdue_job_cannot_use_are_not_held() -> None:
