@@ -62,6 +62,8 @@ class WaitingQueue:
         if marks[0] > _MOST_KEPT:
             self._kept, self._in_order, self._marks = {}, None, _NOTHING
             return None
+        if marks != self._marks:
+            self._add_newer(session)
         is_old = abs((now - self._compared_at).total_seconds()) >= _COMPARED_AFTER_S
         if marks != self._marks or is_old:
             self._compare(session)
@@ -77,15 +79,33 @@ class WaitingQueue:
         """Note that a job waits no more: whoever asks has leased its gang."""
         gone = self._kept.pop(job_id, None)
         if gone is not None:
-            count, ids, squares, attempts = self._marks
-            square = (job_id % _PRIME) ** 2
-            self._marks = count - 1, ids - job_id, squares - square, attempts - gone.attempt_count
-            self._in_order = None
+            self._count(gone, -1)
 
     def _sorted(self) -> list[QueuedJob]:
         if self._in_order is None:
             self._in_order = sorted(self._kept.values(), key=lambda one: one.place)
         return self._in_order
+
+    def _add_newer(self, session: Session) -> None:
+        """Read what was added behind all that is kept: mostly that is all that has changed."""
+        last_id = max(self._kept, default=0)
+        for row in session.execute(queued_rows().where(*WAITS, Job.id > last_id)):
+            self._count(self._add(row), 1)
+
+    def _add(self, row: Any) -> QueuedJob:
+        one = queued_job(row, now=self._epoch, expected_s=self._expected_s)
+        self._kept[row.id] = one
+        return one
+
+    def _count(self, one: QueuedJob, sign: int) -> None:
+        """Let the marks follow what is kept."""
+        job_id = one.job.job_id
+        of_it = (1, job_id, (job_id % _PRIME) ** 2, one.attempt_count)
+        count, ids, squares, attempts = (
+            mark + sign * mine for mark, mine in zip(self._marks, of_it, strict=True)
+        )
+        self._marks = count, ids, squares, attempts
+        self._in_order = None
 
     def _compare(self, session: Session) -> None:
         """Read what is not as it is kept, and forget what waits no more."""
@@ -97,7 +117,7 @@ class WaitingQueue:
             if there.get(job_id) == (one.due_at, one.attempt_count)
         }
         for row in _rows(session, there.keys() - self._kept.keys()):
-            self._kept[row.id] = queued_job(row, now=self._epoch, expected_s=self._expected_s)
+            self._add(row)
         self._in_order = None
 
     def _expect(self, expected_s: Mapping[str, float]) -> None:

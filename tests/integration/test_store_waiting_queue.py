@@ -125,6 +125,11 @@ def test_what_has_not_changed_is_not_read_again(engine: sa.Engine) -> None:
     assert [job.job_id for job in found] == [i for i in job_ids if i != job_ids[2]]
     assert [job.waited_s for job in found] == [5.0] * 4
     assert len(seen) == 2, seen  # sums, and which sweeps are paused
+    with writing(engine) as session:
+        [more] = add_sweep(session, job_spec(seed=9))
+    with reading(engine) as session, statements(engine) as seen:
+        assert kept(queue, session, now=NOW + seconds(5))[-1].job_id == more
+    assert len(seen) == 3, seen  # what is new, and nothing else
 
 
 def test_a_change_that_leaves_the_sums_is_found_in_time(engine: sa.Engine) -> None:
