@@ -26,7 +26,9 @@ from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.lengths import JobLengths
-from farm.scheduler.rounds import Outgoing, Recollection, Rules, run_round
+from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.placing import LastLook, Recollection
+from farm.scheduler.rounds import run_round
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
@@ -80,14 +82,14 @@ def run(settings: Settings) -> None:
     for thread in beside:
         thread.start()
     last_starts: dict[int, dt.datetime] = {}
-    queue = WaitingQueue(epoch=dt.datetime.now(dt.UTC))
+    queue, last_look = WaitingQueue(epoch=dt.datetime.now(dt.UTC)), LastLook()
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     collect_rarely()
     logger.info("scheduler started")
     while not stopping.is_set():
         manager.turned()
-        known = Recollection(lengths.expected_s, last_starts, queue)
+        known = Recollection(lengths.expected_s, last_starts, queue, last_look)
         _round(engine, app, rules, known, signer=signer, life=life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)

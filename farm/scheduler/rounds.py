@@ -7,86 +7,37 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from farm.core.barriers import Limits
-from farm.core.commands import Command, StartRank, StopAttempt
-from farm.core.gang import commands_for
+from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
 from farm.core.rendezvous import Advance, Decision, End, Resend, Wait, decide, voided
-from farm.core.retries import RetryPolicy
-from farm.core.scheduling import place
 from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
-from farm.core.views import AttemptView, WaitingJob
-from farm.errors import InvalidSpec, LeaseConflict
+from farm.core.views import AttemptView
 from farm.registry import strategy
-from farm.store.agents import live_agents
+from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
+from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.attempts import (
     active_attempts,
     advance_attempt,
     agents_to_stop,
-    attempt_of,
     end_attempt,
     mark_commanded,
 )
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
-from farm.store.gangs import gangs_at_work
-from farm.store.leases import lease_gang
 from farm.store.outcomes import gather_evidence, record_outcome
 from farm.store.repetitions import extend_cells
 from farm.store.tables import Attempt
-from farm.store.waiting import waiting_jobs
-from farm.store.waiting_queue import WaitingQueue
 
 logger = logging.getLogger(__name__)
 
 _STOP_EVERY = dt.timedelta(seconds=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the scheduler goes by."""
-
-    lease: dt.timedelta
-    reserve_after_s: float
-    limits: Limits = field(default_factory=Limits)
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A command that is due, for one agent."""
-
-    agent_id: str
-    command: Command
-
-    @property
-    def ids(self) -> dict[str, object]:
-        """What a line of a log names it by."""
-        if isinstance(self.command, StartRank):
-            return {"agent_id": self.agent_id, **self.command.ids}
-        token = getattr(self.command, "token", None)
-        return {"agent_id": self.agent_id} | ({} if token is None else {"attempt_id": token})
-
-
-@dataclass(frozen=True, slots=True)
-class Recollection:
-    """What one scheduler keeps from round to round; without it the order is less good, and slow.
-
-    `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
-    agents; `queue`: the jobs that wait. Both are written by the rounds.
-    """
-
-    expected_s: Mapping[str, float] = field(default_factory=dict)
-    last_starts: dict[int, dt.datetime] = field(default_factory=dict)
-    queue: WaitingQueue | None = None
 
 
 def run_round(
@@ -103,7 +54,7 @@ def run_round(
         for agent_id, token in stops
     ]
     known = recollection or Recollection()
-    return outgoing + _place_jobs(engine, now=now, rules=rules, known=known)
+    return outgoing + place_jobs(engine, now=now, rules=rules, known=known)
 
 
 def _lead_attempts(
@@ -140,13 +91,13 @@ def _carry_out(
 ) -> list[Outgoing]:
     outgoing: list[Outgoing] = []
     if isinstance(decision, Resend):
-        outgoing = _commands(attempt, attempt.state, decision.ranks, limits=rules.limits)
+        outgoing = outgoing_of(attempt, attempt.state, decision.ranks, limits=rules.limits)
         mark_commanded(session, attempt.token, decision.ranks, now=now)
     elif isinstance(decision, Advance):
         everyone = tuple(r.rank for r in attempt.ranks)
         advance_attempt(session, attempt.token, decision.state, now=now)
         logger.info("attempt went on: %s", decision.state.value, extra=_ids(attempt))
-        outgoing = _commands(attempt, decision.state, everyone, limits=rules.limits)
+        outgoing = outgoing_of(attempt, decision.state, everyone, limits=rules.limits)
         mark_commanded(session, attempt.token, everyone, now=now)
     elif isinstance(decision, End):
         _end(session, attempt, decision, now=now, rules=rules)
@@ -202,93 +153,3 @@ def _end(
 
 def _ids(attempt: AttemptView) -> dict[str, int]:
     return {"job_id": attempt.job_id, "attempt_id": attempt.token}
-
-
-def _commands(
-    attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
-) -> list[Outgoing]:
-    strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
-    return [
-        Outgoing(attempt.ranks[rank].agent_id, command)
-        for rank, command in commands_for(attempt, state, ranks, limits=limits).items()
-    ]
-
-
-def _start_commands(
-    session: Session, token: int, *, job_id: int, now: dt.datetime, rules: Rules
-) -> list[Outgoing]:
-    try:
-        attempt = attempt_of(session, token, now=now)
-        everyone = tuple(r.rank for r in attempt.ranks)
-        return _commands(attempt, attempt.state, everyone, limits=rules.limits)
-    except InvalidSpec as error:
-        # Leased all the same, since the rounds to come give it up and so end the job. Refused
-        # here, it would be the first to be placed again, for ever.
-        logger.error(  # noqa: TRY400
-            "attempt cannot be started: %s",
-            error,
-            extra={"job_id": job_id, "attempt_id": token},
-        )
-        return []
-
-
-def _place_jobs(
-    engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
-) -> list[Outgoing]:
-    with reading(engine) as session:
-        agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
-        if not any(agent.is_idle for agent in agents):
-            return []
-        jobs, waited_more_s = _queue(session, now=now, known=known)
-        gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
-    sweep_ids = {job.job_id: job.sweep_id for job in jobs}
-    outgoing: list[Outgoing] = []
-    for placement in place(
-        jobs,
-        agents,
-        reserve_after_s=rules.reserve_after_s,
-        gangs=gangs,
-        since_start_s=_since_start_s(known, set(sweep_ids.values()), now=now),
-        waited_more_s=waited_more_s,
-    ):
-        try:
-            with writing(engine) as session:
-                token = lease_gang(session, placement, now=now, lease=rules.lease)
-                outgoing += _start_commands(
-                    session, token, job_id=placement.job_id, now=now, rules=rules
-                )
-        except LeaseConflict as conflict:
-            # Somebody else was quicker; the next round sees what is left.
-            logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
-            continue
-        known.last_starts[sweep_ids[placement.job_id]] = now
-        if known.queue is not None:
-            known.queue.left(placement.job_id)
-        logger.info(
-            "gang leased",
-            extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
-        )
-    return outgoing
-
-
-def _queue(
-    session: Session, *, now: dt.datetime, known: Recollection
-) -> tuple[list[WaitingJob], float]:
-    """Return the jobs that may be placed, and for how much longer they have waited than they say.
-
-    Of a queue that is kept only the changes are read.
-    """
-    if known.queue is not None:
-        jobs = known.queue.jobs(session, now=now, expected_s=known.expected_s)
-        if jobs is not None:
-            return jobs, known.queue.waited_more_s(now)
-    return waiting_jobs(session, now=now, expected_s=known.expected_s), 0.0
-
-
-def _since_start_s(
-    known: Recollection, sweep_ids: Collection[int], *, now: dt.datetime
-) -> dict[int, float]:
-    """Return for how long sweeps that wait have been given nothing; forget those that do not."""
-    for sweep_id in known.last_starts.keys() - sweep_ids:
-        del known.last_starts[sweep_id]
-    return {i: (now - at).total_seconds() for i, at in known.last_starts.items()}

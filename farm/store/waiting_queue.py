@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from sqlalchemy import func, select
@@ -46,6 +46,8 @@ class WaitingQueue:
         self._marks = _NOTHING
         self._compared_at = epoch
         self._expected_s: Mapping[str, float] = {}
+        self._changes = 0
+        self.version: Hashable = None  # of what `jobs` has returned last: equal where that is
 
     def waited_more_s(self, now: dt.datetime) -> float:
         """Return for how much longer all jobs have waited than they say."""
@@ -60,7 +62,8 @@ class WaitingQueue:
         """
         marks = _read_marks(session)
         if marks[0] > _MOST_KEPT:
-            self._kept, self._in_order, self._marks = {}, None, _NOTHING
+            self._kept, self._marks = {}, _NOTHING
+            self._changed()
             return None
         if marks != self._marks:
             self._add_newer(session)
@@ -73,6 +76,7 @@ class WaitingQueue:
         may_be_placed = [
             one for one in self._sorted() if one.due_at <= now and one.job.sweep_id not in paused
         ]
+        self.version = self._changes, len(may_be_placed), frozenset(paused)
         return with_history(session, may_be_placed[:_MOST_PLACED])
 
     def left(self, job_id: int) -> None:
@@ -105,7 +109,11 @@ class WaitingQueue:
             mark + sign * mine for mark, mine in zip(self._marks, of_it, strict=True)
         )
         self._marks = count, ids, squares, attempts
+        self._changed()
+
+    def _changed(self) -> None:
         self._in_order = None
+        self._changes += 1
 
     def _compare(self, session: Session) -> None:
         """Read what is not as it is kept, and forget what waits no more."""
@@ -118,7 +126,7 @@ class WaitingQueue:
         }
         for row in _rows(session, there.keys() - self._kept.keys()):
             self._add(row)
-        self._in_order = None
+        self._changed()
 
     def _expect(self, expected_s: Mapping[str, float]) -> None:
         if expected_s is self._expected_s:
@@ -128,6 +136,7 @@ class WaitingQueue:
             length_s = expected_s.get(one.cell_hash)
             if not _are_alike(one.job.expected_s, length_s):
                 one.job = dataclasses.replace(one.job, expected_s=length_s)
+                self._changes += 1
 
 
 def _are_alike(a_s: float | None, b_s: float | None) -> bool:

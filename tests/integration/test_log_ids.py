@@ -13,7 +13,8 @@ from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch
-from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.rounds import run_round
 from farm.store.engine import writing
 from farm.store.tables import Job
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds

@@ -7,7 +7,9 @@ import sqlalchemy as sa
 from farm.core.lifecycle import AttemptState
 from farm.core.views import GangAtWork
 from farm.scheduler.lengths import JobLengths
-from farm.scheduler.rounds import Recollection, Rules, run_round
+from farm.scheduler.outgoing import Rules
+from farm.scheduler.placing import Recollection
+from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
 from farm.store.tables import Attempt, Job

@@ -14,7 +14,8 @@ from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.reports import PeersMeasured, RankEnded, Sample, Samples, Shaped, StepTimes
 from farm.core.trainer_lines import StepKind
-from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Rank

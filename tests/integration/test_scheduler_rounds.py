@@ -40,7 +40,8 @@ from farm.core.trainer_lines import (
     StepKind,
     TrainerResult,
 )
-from farm.scheduler.rounds import Outgoing, Rules, run_round
+from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job

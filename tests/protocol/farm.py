@@ -16,7 +16,7 @@ import worker_agent.keeper
 import worker_agent.supervisor
 from farm.core.commands import COMMAND_NAMES, Command, StartRank
 from farm.core.messages import seal
-from farm.scheduler.rounds import Outgoing
+from farm.scheduler.outgoing import Outgoing
 from tests.factories import NOW, seconds
 from tests.protocol.agent import SimulatedAgent, UnwaitedQueue
 from tests.protocol.broker import Broker

@@ -16,7 +16,7 @@ from farm.core.retries import after_attempt
 from farm.core.scheduling import Placement, place
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import AttemptView, LiveAgent, WaitingJob
-from farm.scheduler.rounds import Outgoing
+from farm.scheduler.outgoing import Outgoing
 from tests.factories import seconds
 from tests.protocol.ledger import PHASES, AgentEntry, AttemptEntry, JobEntry, Ledger, RankEntry
 from tests.protocol.server import RULES, Answer, Round, spec_of

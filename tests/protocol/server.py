@@ -11,7 +11,7 @@ from farm.core.commands import Command
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.retries import RetryPolicy
 from farm.core.spec import JobSpec
-from farm.scheduler.rounds import Outgoing, Rules
+from farm.scheduler.outgoing import Outgoing, Rules
 from tests.factories import job_spec, seconds
 from tests.protocol_values import Spooled, StoreValue
 

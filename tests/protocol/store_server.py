@@ -14,8 +14,9 @@ from farm.collector.intake import take_heartbeat, take_reports
 from farm.core.scheduling import Placement, place
 from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import NotFound
-from farm.scheduler import rounds
-from farm.scheduler.rounds import Outgoing, run_round
+from farm.scheduler import placing
+from farm.scheduler.outgoing import Outgoing
+from farm.scheduler.rounds import run_round
 from farm.store.agents import set_drained
 from farm.store.base import Table
 from farm.store.engine import reading, writing
@@ -73,7 +74,7 @@ class StoreServer:
                 overtaking.extend(self.round(now=now, is_overtaken=False).outgoing)
             return placements
 
-        with patch.object(rounds, "place", overtaken):
+        with patch.object(placing, "place", overtaken):
             return Round(run_round(self._engine, now=now, rules=RULES), overtaking)
 
     def value(self, *, now: dt.datetime) -> StoreValue:

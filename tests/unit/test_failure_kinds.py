@@ -57,7 +57,7 @@ PRODUCERS = {
 READERS = {
     "farm.core.trainer_lines",
     "farm.store.health",
-    "farm.store.jobs",
+    "farm.store.waiting",
     "farm.recommend.answering.candidates",
     "farm.recommend.plans.grid",
     "web.farm.metrics",

@@ -1,0 +1,50 @@
+"""What the scheduler goes by, and what it sends."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+
+from farm.core.barriers import Limits
+from farm.core.commands import Command, StartRank
+from farm.core.gang import commands_for
+from farm.core.lifecycle import AttemptState
+from farm.core.retries import RetryPolicy
+from farm.core.views import AttemptView
+from farm.registry import strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the scheduler goes by."""
+
+    lease: dt.timedelta
+    reserve_after_s: float
+    limits: Limits = field(default_factory=Limits)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A command that is due, for one agent."""
+
+    agent_id: str
+    command: Command
+
+    @property
+    def ids(self) -> dict[str, object]:
+        """What a line of a log names it by."""
+        if isinstance(self.command, StartRank):
+            return {"agent_id": self.agent_id, **self.command.ids}
+        token = getattr(self.command, "token", None)
+        return {"agent_id": self.agent_id} | ({} if token is None else {"attempt_id": token})
+
+
+def outgoing_of(
+    attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
+) -> list[Outgoing]:
+    strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
+    return [
+        Outgoing(attempt.ranks[rank].agent_id, command)
+        for rank, command in commands_for(attempt, state, ranks, limits=limits).items()
+    ]

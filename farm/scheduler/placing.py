@@ -1,0 +1,152 @@
+"""The second half of a round: which jobs that wait get their gangs now."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from farm.core.scheduling import place
+from farm.core.views import WaitingJob
+from farm.errors import InvalidSpec, LeaseConflict
+from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
+from farm.store.agents import live_agents
+from farm.store.attempts import attempt_of
+from farm.store.engine import reading, writing
+from farm.store.gangs import gangs_at_work
+from farm.store.leases import lease_gang
+from farm.store.waiting import waiting_jobs
+from farm.store.waiting_queue import WaitingQueue
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class LastLook:
+    """What was there when nothing could be placed: while it is the same, nothing can be.
+
+    Most rounds are rung for by gangs on their way, and change neither the queue nor who is idle.
+    Only time does: so it is believed for `_LOOK_AGAIN_S`.
+    """
+
+    idle: frozenset[str] = frozenset()
+    queue_version: Hashable = None
+    at: dt.datetime | None = None
+
+    def note(self, idle: frozenset[str], queue_version: Hashable, *, now: dt.datetime) -> None:
+        """Remember what was there at this decision, which has placed nothing."""
+        self.idle, self.queue_version, self.at = idle, queue_version, now
+
+    def is_same(self, idle: frozenset[str], queue_version: Hashable, *, now: dt.datetime) -> bool:
+        """Tell whether there is no reason to decide again."""
+        if self.at is None or (self.idle, self.queue_version) != (idle, queue_version):
+            return False
+        return abs((now - self.at).total_seconds()) < _LOOK_AGAIN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What one scheduler keeps from round to round; without it the order is less good, and slow.
+
+    `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
+    agents; `queue`: the jobs that wait. All but the first are written by the rounds.
+    """
+
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    last_starts: dict[int, dt.datetime] = field(default_factory=dict)
+    queue: WaitingQueue | None = None
+    last_look: LastLook = field(default_factory=LastLook)
+
+
+def _start_commands(
+    session: Session, token: int, *, job_id: int, now: dt.datetime, rules: Rules
+) -> list[Outgoing]:
+    try:
+        attempt = attempt_of(session, token, now=now)
+        everyone = tuple(r.rank for r in attempt.ranks)
+        return outgoing_of(attempt, attempt.state, everyone, limits=rules.limits)
+    except InvalidSpec as error:
+        # Leased all the same, since the rounds to come give it up and so end the job. Refused
+        # here, it would be the first to be placed again, for ever.
+        logger.error(  # noqa: TRY400
+            "attempt cannot be started: %s",
+            error,
+            extra={"job_id": job_id, "attempt_id": token},
+        )
+        return []
+
+
+def place_jobs(
+    engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
+) -> list[Outgoing]:
+    """Lease gangs to jobs that wait; return what starts them."""
+    with reading(engine) as session:
+        agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
+        idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
+        if not idle:
+            return []
+        jobs, waited_more_s = _queue(session, now=now, known=known)
+        version = None if known.queue is None else known.queue.version
+        if version is not None and known.last_look.is_same(idle, version, now=now):
+            return []
+        gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
+    placements = place(
+        jobs,
+        agents,
+        reserve_after_s=rules.reserve_after_s,
+        gangs=gangs,
+        since_start_s=_since_start_s(known, {job.sweep_id for job in jobs}, now=now),
+        waited_more_s=waited_more_s,
+    )
+    if not placements:
+        known.last_look.note(idle, version, now=now)
+    sweep_ids = {job.job_id: job.sweep_id for job in jobs} if placements else {}
+    outgoing: list[Outgoing] = []
+    for placement in placements:
+        try:
+            with writing(engine) as session:
+                token = lease_gang(session, placement, now=now, lease=rules.lease)
+                outgoing += _start_commands(
+                    session, token, job_id=placement.job_id, now=now, rules=rules
+                )
+        except LeaseConflict as conflict:
+            # Somebody else was quicker; the next round sees what is left.
+            logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
+            continue
+        known.last_starts[sweep_ids[placement.job_id]] = now
+        if known.queue is not None:
+            known.queue.left(placement.job_id)
+        logger.info(
+            "gang leased",
+            extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
+        )
+    return outgoing
+
+
+def _queue(
+    session: Session, *, now: dt.datetime, known: Recollection
+) -> tuple[list[WaitingJob], float]:
+    """Return the jobs that may be placed, and for how much longer they have waited than they say.
+
+    Of a queue that is kept only the changes are read.
+    """
+    if known.queue is not None:
+        jobs = known.queue.jobs(session, now=now, expected_s=known.expected_s)
+        if jobs is not None:
+            return jobs, known.queue.waited_more_s(now)
+    return waiting_jobs(session, now=now, expected_s=known.expected_s), 0.0
+
+
+def _since_start_s(
+    known: Recollection, sweep_ids: Collection[int], *, now: dt.datetime
+) -> dict[int, float]:
+    """Return for how long sweeps that wait have been given nothing; forget those that do not."""
+    for sweep_id in known.last_starts.keys() - sweep_ids:
+        del known.last_starts[sweep_id]
+    return {i: (now - at).total_seconds() for i, at in known.last_starts.items()}

@@ -1,0 +1,47 @@
+"""A scheduler that keeps the queue decides again only where there is a reason."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from farm.core.commands import StartRank
+from farm.scheduler.outgoing import Outgoing
+from farm.scheduler.placing import Recollection, place_jobs
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent
+from farm.store.waiting_queue import WaitingQueue
+from tests.factories import NOW, add_agent, add_sweep, job_spec, seconds
+from tests.integration.test_scheduler_rounds import RULES
+from tests.integration.test_store_waiting_queue import statements
+
+
+def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(
+    engine: sa.Engine,
+) -> None:
+    known = Recollection(queue=WaitingQueue(epoch=NOW))
+
+    def placed(after_s: float) -> tuple[list[Outgoing], int]:
+        with statements(engine) as seen:
+            sent = place_jobs(engine, now=NOW + seconds(after_s), rules=RULES, known=known)
+        return sent, len([text for text in seen if text.startswith("SELECT")])
+
+    with writing(engine) as session:
+        [job_id] = add_sweep(session, job_spec(world_size=2))
+        add_agent(session, "a", machine_id="a")
+    nothing, first = placed(0.0)
+    again, second = placed(0.5)
+    assert (nothing, again) == ([], [])
+    assert second < first, "who is at work is not even looked up"
+    assert placed(1.5)[1] > second, "time alone may be a reason, too"
+
+    with writing(engine) as session:
+        add_agent(session, "b", machine_id="b")
+    sent, _ = placed(1.6)
+    assert [type(one.command) for one in sent] == [StartRank, StartRank]
+    with reading(engine) as session:
+        [token] = set(session.scalars(sa.select(Agent.attempt_id)))
+    assert token is not None
+    with writing(engine) as session:
+        add_agent(session, "c", machine_id="c")
+        add_sweep(session, job_spec())
+    assert placed(1.7)[0] != [], f"beside job {job_id}"
