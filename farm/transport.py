@@ -14,6 +14,7 @@ import base64
 import json
 import logging
 import re
+import time
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
@@ -111,6 +112,23 @@ class QoS(kombu_redis.QoS):
             super().reject(delivery_tag, requeue=requeue)  # type: ignore[no-untyped-call] # kombu
         finally:
             self._quick_ack(delivery_tag)
+
+    def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
+        """Give out again what was taken and not acknowledged in time; `num` of it, or all.
+
+        As Kombu does it, but for a lock around it, whose release is a script: no agent's account
+        needs to run any. Two who meet here do no harm, since each message is put back in a
+        transaction that finds it gone if the other was first.
+        """
+        self._vrestore_count += 1
+        if (self._vrestore_count - 1) % (interval or 1):
+            return
+        overdue = time.time() - self.visibility_timeout
+        with self.channel.conn_or_acquire() as client:
+            portion = {"offset": start, "num": num} if num else {}
+            index = self.unacked_index_key
+            for tag in client.zrange(index, overdue, 0, desc=True, byscore=True, **portion):
+                self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call] # kombu
 
 
 class Channel(kombu_redis.Channel):

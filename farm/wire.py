@@ -95,10 +95,8 @@ def make_app(broker_url: str, *, owner: str) -> Any:
             "health_check_interval": 10,
             "unacked_restore_interval": 5,
             "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 20,
             "unacked_key": f"farm.unacked.{owner}",
             "unacked_index_key": f"farm.unacked_index.{owner}",
-            "unacked_mutex_key": f"farm.unacked_mutex.{owner}",
             "priority_steps": [0],
         },
     )

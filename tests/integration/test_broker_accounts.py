@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
 from farm.broker_accounts import BrokerAccounts, agent_url
 from farm.errors import FarmError, Unreachable
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, check_broker
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, check_broker, make_app
 from tests.redis_server import RedisServer
 
 UNACKED = "farm.unacked.agent.vm-1"
+INDEX = "farm.unacked_index.agent.vm-1"
 OTHERS = "farm.unacked.agent.vm-2"
 ALLOWED = (
     ("LPUSH", REPORTS_QUEUE, "x"),
@@ -72,7 +77,11 @@ FORBIDDEN = (
     ("MODULE", "LIST"),
     ("SUBSCRIBE", "x"),
     ("PUBLISH", "x", "y"),
+    # Not even a script that would touch its own keys alone.
     ("EVAL", "return 1", "0"),
+    ("EVALSHA", "0" * 40, "0"),
+    ("FCALL", "x", "0"),
+    ("SCRIPT", "LOAD", "return 1"),
     ("SCRIPT", "FLUSH"),
     ("FUNCTION", "LIST"),
 )
@@ -109,15 +118,44 @@ def test_an_agent_may_not(agent: redis.Redis, command: tuple[str, ...]) -> None:
         do(agent, command)
 
 
-def test_not_even_in_a_script_or_a_transaction(agent: redis.Redis) -> None:
-    sha = agent.script_load(f"return redis.call('LRANGE', '{REPORTS_QUEUE}', 0, -1)")
-    with pytest.raises(redis.exceptions.ResponseError, match=r"can't (run|access)|No permission"):
-        agent.evalsha(sha, 0)
+def test_not_even_in_a_transaction(agent: redis.Redis) -> None:
     pipe = agent.pipeline(transaction=True)
     pipe.lpush("agent.vm-1", "x")
     pipe.lrange(REPORTS_QUEUE, 0, -1)
     with pytest.raises(redis.exceptions.RedisError):
         pipe.execute()
+
+
+@pytest.mark.parametrize("num", [3, None], ids=["in portions", "at once"])
+def test_what_an_agent_took_and_never_acknowledged_comes_again_once(
+    broker: RedisServer, agent: redis.Redis, num: int | None
+) -> None:
+    """Under its own account, by two at once, as after a courier that was killed."""
+    count = 50
+    with broker.client() as admin:
+        admin.delete("agent.vm-1", UNACKED, INDEX)
+        for number in range(count):
+            message = {"headers": {}, "properties": {"delivery_info": {}, "number": number}}
+            admin.hset(UNACKED, f"tag {number}", json.dumps([message, "", "agent.vm-1"]))
+            admin.zadd(INDEX, {f"tag {number}": 1.0})
+        admin.hset(UNACKED, "recent", json.dumps([{}, "", "agent.vm-1"]))
+        admin.zadd(INDEX, {"recent": time.time() + 1000})
+        admin.acl_log_reset()
+
+        def restore(app: Any) -> None:
+            with app.connection_for_read() as connection:
+                channel = connection.default_channel
+                while admin.hlen(UNACKED) > 1:
+                    channel.qos.restore_visible(num=num, interval=channel.unacked_restore_throttle)
+
+        url = agent_url(broker.url, "vm-1", "a/b:c@d")
+        apps = [make_app(url, owner="agent.vm-1") for _ in range(2)]
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(restore, apps))
+        back = [json.loads(text) for text in admin.lrange("agent.vm-1", 0, -1)]
+        assert sorted(m["properties"]["number"] for m in back) == list(range(count))
+        assert admin.zrange(INDEX, 0, -1) == ["recent"]
+        assert {entry["object"] for entry in admin.acl_log()} <= {"client|setinfo"}
 
 
 def test_a_new_password_replaces_the_old_and_a_removal_ends_what_is_open(
