@@ -203,7 +203,7 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
     """
     values = read_settings(SERVER_SETTINGS, environ, file=read_file(file) if file else {})
     home = _home(cast(str, values["FARM_HOME"]))
-    _check_urls(values)
+    _check_urls(values, environ)
     # The table above pairs each name with its parser, which the type checker cannot follow.
     return Settings(
         database_url=cast(str | None, values["FARM_DATABASE_URL"]) or f"sqlite:///{home}/farm.db",
@@ -234,13 +234,13 @@ def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Se
     )
 
 
-def _check_urls(values: Mapping[str, object]) -> None:
+def _check_urls(values: Mapping[str, object], environ: Mapping[str, str]) -> None:
     allowed = plaintext_in(values)
     for name in ("FARM_BROKER_URL", "FARM_BROKER_ADMIN_URL"):
         if (url := cast(str | None, values[name])) is not None:
             check_broker_url(url, name=name, may_be_plain=allowed.broker)
     if (url := cast(str | None, values["FARM_DATABASE_URL"])) is not None:
-        check_database_url(url, may_be_plain=allowed.database)
+        check_database_url(url, environ=environ, may_be_plain=allowed.database)
 
 
 def _home(text: str) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import os
+from functools import partial
 
 import click
 
@@ -29,13 +31,15 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
     from farm.store.engine import make_engine, redacted
 
     loaded = settings()
+    may_be_plain = loaded.plaintext.database
+    check = partial(check_database_url, environ=os.environ, may_be_plain=may_be_plain)
     if source_url is None:
         source_url = loaded.database_url
         require_file(source_url)
     else:
         require_file(source_url, origin="--from")
-        check_database_url(source_url, may_be_plain=loaded.plaintext.database, name="--from")
-    check_database_url(target_url, may_be_plain=loaded.plaintext.database, name="--to")
+        check(source_url, name="--from")
+    check(target_url, name="--to")
     source = make_engine(source_url, name="--from")
     target = make_engine(target_url, name="--to")
     try:

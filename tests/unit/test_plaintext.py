@@ -128,7 +128,7 @@ def test_files_of_certificates_are_read_before_anything_starts(
     ],
 )
 def test_a_store_here_or_verified_is_taken(url: str) -> None:
-    check_database_url(url, may_be_plain=False)
+    check_database_url(url, environ={"PGHOST": "/run/postgresql"}, may_be_plain=False)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,38 @@ def test_a_store_here_or_verified_is_taken(url: str) -> None:
 )
 def test_a_store_elsewhere_whose_certificate_nobody_checks_is_refused(url: str) -> None:
     with pytest.raises(InvalidSpec, match=r"^FARM_DATABASE_URL: expected .*verify-full") as refused:
-        check_database_url(url, may_be_plain=False)
+        check_database_url(url, environ={}, may_be_plain=False)
     assert "FARM_PLAINTEXT=database" in str(refused.value)
     assert "secret" not in str(refused.value)
-    check_database_url(url, may_be_plain=True)
+    check_database_url(url, environ={}, may_be_plain=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "value"),
+    [
+        ("postgresql:///d", "PGHOST", "db.example.org"),
+        ("postgresql:///d", "PGHOST", "localhost,192.0.2.1"),
+        ("postgresql:///d", "PGHOSTADDR", "192.0.2.1"),
+        # What PostgreSQL's client connects to, whatever the host is called.
+        ("postgresql://u:secret@localhost/d", "PGHOSTADDR", "192.0.2.1"),
+        ("postgresql://u:secret@localhost/d", "PGSERVICE", "farm"),
+    ],
+)
+def test_no_variable_of_postgresqls_leads_a_store_elsewhere(
+    url: str, variable: str, value: str
+) -> None:
+    environ = {"FARM_DATABASE_URL": url, variable: value}
+    with pytest.raises(InvalidSpec, match=rf"^FARM_DATABASE_URL: .*{variable} (may )?lead"):
+        load_settings(environ)
+    load_settings({**environ, "FARM_PLAINTEXT": "database"})
+    verified_url = f"{url}{'&' if '?' in url else '?'}sslmode=verify-full"
+    load_settings({**environ, "FARM_DATABASE_URL": verified_url})
+
+
+@pytest.mark.parametrize("url", ["postgresql://u@127.0.0.1/d", "postgresql:///d?hostaddr=::1"])
+def test_a_variable_that_the_url_overrides_is_no_matter(url: str) -> None:
+    environ = {"PGHOST": "db.example.org", "PGSSLMODE": "disable"}
+    load_settings({**environ, "FARM_DATABASE_URL": url})
 
 
 def web(**changes: object) -> Settings:
