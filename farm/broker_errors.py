@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,21 +27,31 @@ def reported(broker_url: str) -> Iterator[None]:
         # Kombu says of a batch only that it failed; why is behind it.
         said = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
         reason = " ".join(str(said).split()) or type(said).__name__
-        if _is_of_password(said):
-            raise Unreachable(
-                f"broker {redact(broker_url)} refused the account or its password ({reason}): "
-                "check FARM_BROKER_URL"
-            ) from error
-        raise Unreachable(
-            f"broker {redact(broker_url)} does not answer ({reason}): "
-            "start Redis there or correct FARM_BROKER_URL"
-        ) from error
+        raise Unreachable(f"broker {redact(broker_url)} {_explained(said, reason)}") from error
 
 
-def _is_of_password(error: BaseException | None) -> bool:
-    """Whether a broker answered, and knows nobody of that name and password. Kombu wraps that."""
+def _explained(error: BaseException, reason: str) -> str:
+    """Say what a broker did, and what to do about it. Kombu wraps what Redis's client raised."""
     import redis
 
-    while error is not None and not isinstance(error, redis.AuthenticationError):
-        error = error.__cause__
-    return error is not None
+    for behind in _chain(error):
+        if isinstance(behind, redis.AuthenticationError):
+            return f"refused the account or its password ({reason}): check FARM_BROKER_URL"
+        if isinstance(behind, ssl.SSLCertVerificationError):
+            why = behind.verify_message.rstrip(".")
+            return (
+                f"has a certificate that is not trusted ({why}): name its authority in "
+                "ssl_ca_certs=, and its host as the certificate does, in FARM_BROKER_URL"
+            )
+        if isinstance(behind, ssl.SSLError):
+            return (
+                f"ended the TLS ({reason}): check that it speaks TLS on that port, and trusts "
+                "ssl_certfile= of FARM_BROKER_URL, where it asks for a certificate"
+            )
+    return f"does not answer ({reason}): start Redis there or correct FARM_BROKER_URL"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
