@@ -173,6 +173,8 @@ def test_the_web_server_speaks_tls_with_a_certificate_of_its_own(
         connection.request("GET", "/login")
         answer = connection.getresponse()
         assert answer.status in (200, 302, 303)
+        # A browser that was here once asks by nothing else.
+        assert answer.headers["Strict-Transport-Security"] == "max-age=2592000"
         answer.read()
         connection.request("GET", "/health/live")
         assert connection.getresponse().status == 200

@@ -281,3 +281,4 @@ def test_every_response_carries_the_security_headers(open_client: FlaskClient, p
     assert policy.startswith("default-src 'self'; ")
     assert "unsafe" not in policy
     assert "Access-Control-Allow-Origin" not in headers
+    assert "Strict-Transport-Security" not in headers  # it speaks no TLS

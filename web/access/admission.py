@@ -60,6 +60,10 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
+# Where this server speaks TLS itself; a proxy says it for its own names, of which we know nothing.
+# A month, so that a farm which goes back to HTTP on purpose is not out of reach for a year.
+_BY_TLS_ALONE = ("Strict-Transport-Security", f"max-age={30 * 24 * 3600}")
+
 
 def install(app: Flask) -> None:
     """Check every request before its endpoint runs, and harden every response."""
@@ -265,6 +269,8 @@ def _same(presented: str, expected: str) -> bool:
 def _harden(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
+    if backend().settings.web_certificate_file is not None:
+        response.headers.setdefault(*_BY_TLS_ALONE)
     # For one reader: by no cache that several share, and asked for anew each time.
     response.headers.setdefault("Cache-Control", "private, no-cache")
     if response.cache_control.private:
