@@ -30,7 +30,6 @@ def work(url: str, end: Connection) -> None:
         end.send(envelope["number"])
         end.recv()
 
-    logging.basicConfig(level=logging.DEBUG, filename="/tmp/w9/c/chaos_dbg.log")
     logging.getLogger().addHandler(Teller())
     app = make_app(url, owner="test")
     app.task(name=REPORTS_TASK)(take)
