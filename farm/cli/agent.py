@@ -61,6 +61,7 @@ def add(name: str, *, as_json: bool) -> None:
         with writing(engine) as session:
             record = add_agent_key(session, name, now=now)
     _put_account(loaded, record, farm_key, now=now)
+    _end_old_passwords(loaded, farm_key, now=now)
     _print_key(loaded, record, farm_key, as_json=as_json)
 
 
@@ -85,10 +86,16 @@ def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
     _put_account(loaded, record, farm_key, now=now)
     if not grace and loaded.broker_admin_url is not None:
         BrokerAccounts(loaded.broker_admin_url).end_connections(name)
+    _end_old_passwords(loaded, farm_key, now=now)
     _print_key(loaded, record, farm_key, as_json=as_json)
     if not as_json and record.previous_until is not None:
         until = cells.instant(record.previous_until)
         click.echo(f"what it has counts until {until}: restart it before then", err=True)
+        if loaded.broker_admin_url is not None:
+            click.echo(
+                "its old password at the broker ends with the next `farm agent` command after that",
+                err=True,
+            )
 
 
 @agent.command()
@@ -113,7 +120,7 @@ def remove(name: str, *, as_json: bool) -> None:
 def sync(*, as_json: bool) -> None:
     """Write the accounts of all agents into the broker again, as FARM_BROKER_ADMIN_URL may.
 
-    For a broker that has lost them; and after a rotation's grace, to end the old password.
+    For a broker that has lost them.
     """
     loaded = settings()
     if loaded.broker_admin_url is None:
@@ -139,9 +146,11 @@ def sync(*, as_json: bool) -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """List which agents have keys that count. No key is shown."""
-    now = dt.datetime.now(dt.UTC)
-    with store(settings()) as engine, reading(engine) as session:
+    now, loaded = dt.datetime.now(dt.UTC), settings()
+    with store(loaded) as engine, reading(engine) as session:
         found = list_agent_keys(session)
+    if loaded.broker_admin_url is not None and found:
+        _end_old_passwords(loaded, _farm_key(loaded, may_make=False), now=now)
     if as_json:
         print_json([_as_json(row, now=now) for row in found])
     elif found:
@@ -170,6 +179,17 @@ def _put_account(loaded: Settings, record: KeyRecord, farm_key: bytes, *, now: d
         _password(farm_key, record.agent_id, number) for number in record.accepted(now=now)
     ]
     _warn_unless_kept(BrokerAccounts(loaded.broker_admin_url).put(record.agent_id, passwords))
+
+
+def _end_old_passwords(loaded: Settings, farm_key: bytes, *, now: dt.datetime) -> None:
+    """Have the broker forget the passwords of keys whose grace is over: it knows no end of them."""
+    if loaded.broker_admin_url is None:
+        return
+    with store(loaded) as engine, reading(engine) as session:
+        records = key_records(session).values()
+    for record in records:
+        if record.previous_until is not None and record.previous_until <= now:
+            _put_account(loaded, record, farm_key, now=now)
 
 
 def _warn_unless_kept(is_kept: bool) -> None:
