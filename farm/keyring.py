@@ -17,7 +17,7 @@ from farm.store.engine import reading
 
 # What a person changes counts everywhere after this. All are read at once: asked for each message,
 # the store would be asked as often for keys as for everything else.
-_FRESH_S = 1.0
+FRESH_S = 1.0
 _ADVICE = "`farm agent add NAME` on the server prints what to install there"
 
 
@@ -69,7 +69,7 @@ class Keyring:
 
     def _keys(self, agent_id: str) -> tuple[AgentKey, ...]:
         with self._lock:
-            if time.monotonic() - self._read_at > _FRESH_S:
+            if time.monotonic() - self._read_at > FRESH_S:
                 with reading(self._engine) as session:
                     self._records = key_records(session)
                 self._read_at = time.monotonic()

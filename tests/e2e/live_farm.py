@@ -184,14 +184,14 @@ class LiveFarm:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.story(sweep_id)}") from None
 
-    def wait_for_idle_agents(self, count: int) -> None:
+    def wait_for_idle_agents(self, count: int, *, within_s: float = DEADLINE_S) -> None:
         def idle() -> bool:
             with reading(self.engine) as session:
                 now = dt.datetime.now(dt.UTC)
                 agents = live_agents(session, now=now, live_within_s=LEASE_S)
             return sum(a.is_idle for a in agents) == count
 
-        wait_until(idle, f"{count} agents are alive and idle")
+        wait_until(idle, f"{count} agents are alive and idle", within_s=within_s)
 
     def trainers_of(self, name: str) -> list[psutil.Process]:
         """Return the living trainer processes of an agent, whoever their parent is now."""

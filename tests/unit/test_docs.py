@@ -26,6 +26,7 @@ from farm.core.settings import Setting
 from farm.core.sweep import parse_sweep
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
+from tests.attacks import ATTACKS
 from tests.command_line import accepts
 from web.api import RESOURCES
 from web.farm.metrics import METRICS
@@ -243,15 +244,31 @@ def test_every_barrier_is_in_the_protocol() -> None:
 # --- security ---------------------------------------------------------------------------------
 
 
-def test_every_line_of_the_threat_model_names_tests_that_exist() -> None:
-    lines = rows(section(DOCS / "security.md", "What an attacker can do"))
+@pytest.mark.parametrize(
+    "title", ["What an attacker can do", "The gang's ports", "The trainer", "Fuzzing"]
+)
+def test_every_line_of_the_threat_model_names_a_test(title: str) -> None:
+    lines = rows(section(DOCS / "security.md", title))
 
     assert lines
     for *_, held_by in lines:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", held_by)
-        assert named, held_by
-        for file, test in named:
-            assert f"\ndef {test}(" in (ROOT / file).read_text(), test
+        assert re.search(r"`tests/[\w/]+\.py(::test_\w+)?`", held_by), held_by
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    spans = re.findall(r"`(tests/[^`]+)`", (DOCS / "security.md").read_text())
+
+    for file, _, test in (span.partition("::") for span in spans):
+        text = (ROOT / file).read_text()
+        assert not test or f"\ndef {test}(" in text, test
+
+
+def test_every_attack_is_of_a_line_of_the_threat_model_and_in_the_table_of_refusals() -> None:
+    lines = {cells[0] for cells in rows(section(DOCS / "security.md", "What an attacker can do"))}
+    shown = [cells[1] for cells in rows(section(DOCS / "security.md", "Attacked"))]
+
+    assert {attack.line for attack in ATTACKS} <= lines
+    assert shown == [attack.tried for attack in ATTACKS]
 
 
 # --- links ------------------------------------------------------------------------------------
