@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from farm.broker_accounts import BrokerAccounts, agent_url
 from farm.core.agent_keys import derive_key, key_text
 from farm.core.commands import StopAttempt
 from farm.core.lifecycle import JobState
@@ -20,9 +18,7 @@ from farm.store.schema import upgrade
 from farm.store.tables import Agent
 from farm.wire import make_app, publish_heartbeat, send_command
 from tests.e2e.live_farm import LiveFarm, wait_until
-from tests.redis_server import RedisServer
 
-ACCOUNTS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl.example"
 NAMES = ("agent-1", "agent-2")
 TRAINING = {"FAKE_TRAINER": "steps_s:0.1"}
 
@@ -31,23 +27,14 @@ def now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def signed_farm(
-    home: Path,
-    *,
-    server: Mapping[str, str] | None = None,
-    agents: Mapping[str, Mapping[str, str]] | None = None,
-) -> LiveFarm:
-    """A farm of two agents with keys, not started yet, and what else they are told."""
+def signed_farm(home: Path) -> LiveFarm:
+    """A farm of two agents with keys, not started yet."""
     farm_key = make_signing_key(home / "signing.key")
     farm = LiveFarm(
         home,
-        server={"FARM_SIGNING_KEY_FILE": str(home / "signing.key"), **(server or {})},
+        server={"FARM_SIGNING_KEY_FILE": str(home / "signing.key")},
         agents={
-            name: {
-                "AGENT_KEY": key_text(derive_key(farm_key, name, 1)),
-                **TRAINING,
-                **(agents or {}).get(name, {}),
-            }
+            name: {"AGENT_KEY": key_text(derive_key(farm_key, name, 1)), **TRAINING}
             for name in NAMES
         },
     )
@@ -64,46 +51,6 @@ def farm(tmp_path: Path) -> Iterator[LiveFarm]:
     try:
         farm.start(agent_count=2)
         yield farm
-    finally:
-        farm.stop()
-
-
-class GuardedRedis(RedisServer):
-    """A Redis where the server has the account of the example, and each agent its own."""
-
-    def start(self) -> None:
-        super().start()
-        [line] = re.findall(r"^user server (.*)$", ACCOUNTS.read_text(), re.MULTILINE)
-        with self.client() as admin:
-            admin.execute_command("ACL SETUSER", "server", "reset", *line.split())
-        for name in NAMES:
-            BrokerAccounts(self.url).put(name, [f"password of {name}"])
-
-
-def test_whole_jobs_run_where_everybody_has_an_account_with_no_right_too_many(
-    tmp_path: Path,
-) -> None:
-    redis = GuardedRedis(tmp_path)
-    server_url = redis.url.replace("//", "//server:CHANGE-ME-SERVER@")
-    farm = signed_farm(
-        tmp_path,
-        server={"FARM_BROKER_URL": server_url},
-        agents={
-            name: {"FARM_BROKER_URL": agent_url(redis.url, name, f"password of {name}")}
-            for name in NAMES
-        },
-    )
-    farm.redis = redis
-    try:
-        farm.start(agent_count=2)
-        [job] = farm.wait_for_end(farm.submit(steps=30))
-        assert job.state is JobState.SUCCEEDED, farm.story(job.sweep_id)
-        assert len(farm.attempts(job.id)) == 1, farm.story(job.sweep_id)
-        with redis.client() as admin:
-            refused = {entry["object"] for entry in admin.acl_log()}
-        assert refused <= {"client|setinfo"}
-        logs = "".join(log.read_text() for log in (tmp_path / "logs").glob("*.log"))
-        assert "NOPERM" not in logs
     finally:
         farm.stop()
 
