@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import math
 import random
@@ -11,16 +12,18 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
 from farm.core.imported import ImportedMeasurement
 from farm.errors import InvalidSpec
 from farm.importers.table import COLUMNS, read_table
+from farm.importing import import_reading, of_table
 from farm.store.base import Table
 from farm.store.export_parts import export_parts
 from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 from tests.factories import add_measurement, add_sweep, job_spec
 
@@ -145,6 +148,43 @@ def test_any_cells_are_taken_as_possible_or_refused(rows: list[list[str]]) -> No
         assert 0 < m.step_time_s < math.inf
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_table_or_refused(content: bytes) -> None:
-    read_or_refused(",".join(COLUMNS).encode() + b"\n" + content)
+HEADER = b"world_size,global_batch_size,step_time_s\n"
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", HEADER, ",".join(COLUMNS).encode() + b"\n"]))
+@example(b"", b"")
+@example(b"\xef\xbb\xbf" + HEADER + b"1,32,0.1\r", b"")
+@example((HEADER + b"1,32,0.1\n").decode().encode("utf-16"), b"")
+@example(b"PK\x03\x04", b"")
+@example(b"world_size,world_size\n1,2\n", b"")
+@example(b'1,32,"0.1', HEADER)
+@example(b"1,32," + b"9" * 5000, HEADER)
+@example(b"1,32," + b"x" * 200_000, HEADER)
+@example(b"1,32,0.1\x00", HEADER)
+@example(b"\xd9\xa1,32,0.1", HEADER)
+@example(b"1_0,32,0.1", HEADER)
+@example(b",,,,,,\n" * 50, HEADER)
+def test_any_bytes_are_a_table_or_refused(content: bytes, header: bytes) -> None:
+    read_or_refused(header + content)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.sampled_from([b"1,32,0.1", b"2,32,0.2"]) | st.binary(max_size=9), max_size=5).map(
+        b"\n".join
+    )
+)
+@example(b"1,32,0.1\n1,32,-1")
+@example(b"1,32,0.1\n1,32,0.1")
+def test_of_any_table_all_is_in_the_store_or_nothing(engine: sa.Engine, content: bytes) -> None:
+    source = of_table("a table", origin="elsewhere")
+    with Session(engine) as session:
+        try:
+            reading = read_table(HEADER + content)
+            import_reading(session, reading, source, now=dt.datetime.now(dt.UTC))
+            there = {m.source_key for m in reading.measurements}
+        except InvalidSpec:
+            there = set()
+        rows = session.scalars(sa.select(MeasurementRow.source_key)).all()
+        assert len(rows) == len(there)
+        assert set(rows) == there
