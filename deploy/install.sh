@@ -208,7 +208,8 @@ gather_wheels() {
         "$WORK/venv/bin/pip" download --quiet --dest "$1" --only-binary :all: -r "$WORK/requirements"
     done
     rm -f "$1"/benchfarm-*.whl
-    "$WORK/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$1" "$SOURCE"
+    "$WORK/venv/bin/pip" install --quiet -r "$HERE/requirements-build.txt"
+    "$WORK/venv/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$1" "$SOURCE"
     say "$1 has what --wheels needs for: ${*:2}"
 }
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -342,9 +341,27 @@ def test_stages_copy_only_from_stages_and_paths_that_exist() -> None:
                 assert f"!{path}\n" in ignore
 
 
-def test_images_install_extras_that_the_package_has() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    installed = re.findall(r"pip install '\.\[(.*?)\]'", DOCKERFILE.read_text())
+def test_an_image_has_what_is_pinned_and_nothing_else() -> None:
+    commands = re.findall(
+        r"\bpip (?:install|wheel) .*", DOCKERFILE.read_text().replace("\\\n", " ")
+    )
+    pinned = [line for line in commands if "--no-deps" not in line]
 
-    assert installed
-    assert set(",".join(installed).split(",")) <= set(project["optional-dependencies"])
+    assert {line.split()[-1] for line in pinned} == {
+        f"deploy/requirements-{name}.txt" for name in ("build", "server", "agent")
+    }
+    assert all("--require-hashes -r " in line for line in pinned)
+    # The project itself: built without a look at the index, or from the wheel that was built.
+    for line in commands:
+        assert line in pinned or "--no-build-isolation" in line or "--no-index" in line
+
+
+def test_the_script_installs_what_is_pinned_and_nothing_else() -> None:
+    script = (DEPLOY / "install.sh").read_text()
+    commands = re.findall(r'(?:"\$\{pip\[@\]\}"|/pip") (.*)', script)
+
+    assert len(commands) >= 6
+    for line in commands:
+        assert " -r " in f" {line}" or "--no-deps" in line, line
+        # To build the project takes packages, too.
+        assert "$SOURCE" not in line or "--no-build-isolation" in line, line
