@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, Succeeded, shown
 from tests.attacks.table import BEGIN_MARKER, END_MARKER, table, write
-from tests.e2e.strict_farm import StrictFarm, strict_farm
+from tests.e2e.strict_farm import StrictFarm, strict_farm, what_lacks
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     page: Path | None = given.write
     if page and not all(mark in page.read_text() for mark in (BEGIN_MARKER, END_MARKER)):
         parser.error(f"--write {page}: expected a page with the two markers of the attacks")
+    if (lack := what_lacks()) is not None:
+        parser.error(f"this machine cannot run such a farm: {lack}")
     with tempfile.TemporaryDirectory() as folder, strict_farm(Path(folder)) as farm:
         outcomes = [(attack, tried(attack, farm)) for attack in ATTACKS]
     print("\n".join(table(outcomes)))

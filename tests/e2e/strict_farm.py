@@ -22,9 +22,9 @@ from farm.embedded.redis import free_port
 from farm.keyring import FRESH_S
 from tests.certificates import Authority, Certificate
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
-from tests.own_address import own_address
+from tests.own_address import LOOPBACK, own_address
 from tests.postgres_server import TlsPostgresServer
-from tests.redis_server import TlsRedisServer
+from tests.redis_server import TlsRedisServer, speaks_tls
 
 ACCOUNTS = REPOSITORY / "deploy" / "redis" / "users.acl.example"
 NAMES = ("agent-1", "agent-2")
@@ -104,7 +104,10 @@ class StrictFarm(LiveFarm):
             self.start_server(name)
         for number in range(1, len(NAMES) + 1):
             self.start_agent(number)
-        self.wait_for_idle_agents(len(NAMES), within_s=_START_S)
+        try:
+            self.wait_for_idle_agents(len(NAMES), within_s=_START_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story(0)}") from None
         served = f"dashboard at {self.web_url}/"
         wait_until(lambda: served in self.log("web"), "pages are served", within_s=_START_S)
 
@@ -152,6 +155,15 @@ class StrictFarm(LiveFarm):
     def certify(self, name: str) -> Certificate:
         """Have the farm's own authority certify somebody of another name."""
         return self.authority.issue(name, f"{name}.example.org")
+
+
+def what_lacks() -> str | None:
+    """Say what this machine lacks for a strict farm; None: nothing."""
+    if not speaks_tls():
+        return "its Redis was built without TLS"
+    if own_address() == LOOPBACK:
+        return "it has no address but its loopback, where less is refused"
+    return None
 
 
 @contextmanager

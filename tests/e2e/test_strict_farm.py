@@ -13,9 +13,7 @@ from farm.core.lifecycle import JobState
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, shown
 from tests.e2e.live_farm import REPOSITORY
-from tests.e2e.strict_farm import StrictFarm, strict_farm
-from tests.own_address import LOOPBACK, own_address
-from tests.redis_server import speaks_tls
+from tests.e2e.strict_farm import StrictFarm, strict_farm, what_lacks
 
 # The first test starts everything.
 pytestmark = pytest.mark.timeout(900)
@@ -24,10 +22,8 @@ DEMO = REPOSITORY / "farm" / "cli" / "demo.toml"
 
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StrictFarm]:
-    if not speaks_tls():
-        pytest.skip("this Redis was built without TLS")
-    if own_address() == LOOPBACK:
-        pytest.skip("this machine has no address but its loopback, where less is refused")
+    if (lack := what_lacks()) is not None:
+        pytest.skip(f"this machine cannot: {lack}")
     with strict_farm(tmp_path_factory.mktemp("strict")) as farm:
         yield farm
 
