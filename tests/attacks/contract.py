@@ -19,6 +19,8 @@ class Position(enum.Enum):
     TOKEN = "a read token"
     FILE = "a hostile file"
     OPERATOR = "an operator's mistake"
+    READER = "a copy of what is left behind"
+    BROWSER = "another site's page"
 
 
 class Succeeded(AssertionError):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import redis
 
 from farm.core.agent_keys import read_key
-from farm.core.commands import StopAttempt
+from farm.core.commands import Go, StopAttempt
 from farm.core.messages import WIRE_VERSION, seal
 from farm.core.signing import Direction, sign
 from farm.wire import (
@@ -95,6 +95,17 @@ def _command_by_anothers_key(farm: StrictFarm) -> str:
     send_command(app, "agent-2", stop, signer=lambda *_: forged)
     app.close()
     return _logged(farm, "agent-2", "refused", "expected one by the agent's key")
+
+
+def _repeated_command(farm: StrictFarm) -> str:
+    """Send what the server may have signed once, for an attempt that is over."""
+    go = Go(token=0, cluster={}, timeout_s=60.0)
+    task, to_agent = command_task("go"), Direction.TO_AGENT
+    once = _signed(farm.secrets["agent-1"], seal(go)["message"], direction=to_agent, kind=task)
+    app = make_app(farm.broker.url_of(SERVER), owner="attacker")
+    send_command(app, "agent-1", go, signer=lambda *_: once)
+    app.close()
+    return _logged(farm, "agent-1", "go is not for this rank")
 
 
 def _unsigned_heartbeat(farm: StrictFarm) -> str:
@@ -210,6 +221,12 @@ MESSAGES = (
     Attack(Position.BROKER, "keep an agent alive by a heartbeat", _REPORTS, _unsigned_heartbeat),
     Attack(
         Position.BROKER,
+        "repeat a command of an attempt that is over",
+        "who repeats or delays messages",
+        _repeated_command,
+    ),
+    Attack(
+        Position.BROKER,
         "change a character of a report",
         "who changes a message on its way",
         _changed_message,
@@ -224,7 +241,7 @@ MESSAGES = (
     _of_agent("write nonsense into the reports", "who writes nonsense into a queue", _nonsense),
     _of_agent("stop another agent's rank", _COMMANDS, _command_by_anothers_key),
     _of_agent("report for another agent", "it lies", _for_another),
-    _of_agent("report in another agent's name", "it lies", _in_anothers_name),
+    _of_agent("report in another agent's name", "it wants other keys", _in_anothers_name),
     _of_agent("sign what is no report", "it signs nonsense", _signed_nonsense),
     _of_agent("read what others report", _ACCOUNT, _command("LRANGE", REPORTS_QUEUE, "0", "-1")),
     _of_agent("take others' reports away", _ACCOUNT, _command("BRPOP", REPORTS_QUEUE, "1")),

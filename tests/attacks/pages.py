@@ -74,6 +74,7 @@ def _request(
     sweep: object = None,
     body: bytes | None = None,
     claimed_bytes: int | None = None,
+    origin: str | None = None,
 ) -> Callable[[StrictFarm], str]:
     sent = json.dumps(sweep).encode() if sweep is not None else body
 
@@ -82,6 +83,8 @@ def _request(
         headers = _JSON if sent is not None else {}
         if claimed_bytes is not None:  # what is not read may as well not be sent
             headers = {**headers, "Content-Length": str(claimed_bytes)}
+        if origin is not None:
+            headers = {**headers, "Origin": origin}
         answer = ask(farm, method, path, token=token, body=sent, headers=headers)
         return _refused(answer, *statuses)
 
@@ -151,6 +154,12 @@ PAGES = (
         _request("POST", "/api/v1/agents/agent-1/drain", 403, scope="read"),
     ),
     Attack(
+        Position.BROWSER,
+        "have a visitor's browser submit a sweep",
+        "a page of another site",
+        _request("POST", _POST, 403, sweep=_SWEEP, origin="https://elsewhere.example"),
+    ),
+    Attack(
         Position.FILE,
         "have a model loaded by its path",
         _SWEEP_FILE,
@@ -186,6 +195,6 @@ PAGES = (
         _TABLE_FILE,
         _file_refused(b"world_size\n\xff\xfe\x00"),
     ),
-    # The last: no guess of that address is looked at for a minute.
-    Attack(Position.NETWORK, "guess tokens", _STRANGER, _guessing),
 )
+# To be tried after all others: no guess of that address is looked at for a minute then.
+LAST = (Attack(Position.NETWORK, "guess tokens", _STRANGER, _guessing),)
