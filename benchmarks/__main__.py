@@ -41,6 +41,7 @@ BENCHMARKS = (
     "pages",
     "dispatch",
     "warm",
+    "compare",
     "evaluation",
     "overhead",
     "sampler",

@@ -50,14 +50,16 @@ class BenchmarkFarm:
         self.wake.ring()
         return submitted.sweep_id
 
-    def finish(self, sweep_id: int, *, within_s: float) -> Sequence[Job]:
+    def finish(self, sweep_id: int, *, within_s: float, every_s: float = _POLL_S) -> Sequence[Job]:
         """Wait until every job of a sweep has succeeded; return them in order.
 
         Raises:
             FarmError: one did not, or not in time.
         """
         what = f"the end of sweep {sweep_id}"
-        jobs = self.wait_for(lambda: self._jobs_at_end(sweep_id), what, within_s=within_s)
+        jobs = self.wait_for(
+            lambda: self._jobs_at_end(sweep_id), what, within_s=within_s, every_s=every_s
+        )
         for job in jobs:
             if job.state is not JobState.SUCCEEDED:
                 raise FarmError(f"job {job.id} {job.state.value}: {job.reason}")
@@ -96,7 +98,14 @@ class BenchmarkFarm:
             jobs = session.scalars(query).all()
         return jobs if all(job.state in FINAL_JOB_STATES for job in jobs) else None
 
-    def wait_for(self, condition: Callable[[], T | None], what: str, *, within_s: float) -> T:
+    def wait_for(
+        self,
+        condition: Callable[[], T | None],
+        what: str,
+        *,
+        within_s: float,
+        every_s: float = _POLL_S,
+    ) -> T:
         """Return the condition's first true value.
 
         Raises:
@@ -111,7 +120,7 @@ class BenchmarkFarm:
                 return value
             if time.monotonic() > deadline:
                 raise FarmError(f"not within {within_s:g} s: {what}\n{self.embedded.log_tails()}")
-            self.signals.pause(_POLL_S)
+            self.signals.pause(every_s)
 
 
 @contextmanager

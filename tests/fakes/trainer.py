@@ -18,6 +18,7 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     talk          print a line to standard error with each report of steps
     flood:N       print N megabytes to standard error, as fast as they are taken
     ports         listen on the port of its own in the cluster, as TensorFlow would
+    meet          be connected to every other rank through rank 0 before the first step
 
 Each rank that trains is connected to every server, which ends when all have done.
 """
@@ -118,19 +119,34 @@ def is_done(rank: socket.socket) -> bool:
 
 
 def connect(go: GoLine) -> list[socket.socket]:
+    return [reach(place) for place in go.cluster.get("ps", ())]
+
+
+def reach(place: str) -> socket.socket:
     deadline = time.monotonic() + 10
-    connections = []
-    for place in go.cluster.get("ps", ()):
-        host, _, port = place.rpartition(":")
-        while True:
-            try:
-                connections.append(socket.create_connection((host, int(port))))
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-    return connections
+    host, _, port = place.rpartition(":")
+    while True:
+        try:
+            return socket.create_connection((host, int(port)))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def meet(go: GoLine) -> None:
+    """Return once every rank is here: all connect to rank 0, which lets them go together."""
+    first, *others = go.cluster["worker"]
+    if go.task_index:
+        with reach(first) as connection:
+            assert connection.recv(1) == b".", "rank 0 went away"
+        return
+    host, _, port = first.rpartition(":")
+    with socket.create_server((host, int(port))) as listening:
+        come = [listening.accept()[0] for _ in others]
+    for connection in come:
+        connection.send(b".")
+        connection.close()
 
 
 def watch(server: socket.socket) -> None:
@@ -175,6 +191,8 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")
         listening.append(socket.create_server((host, int(port))))
+    if "meet" in behaviour:
+        meet(go)
     servers = connect(go)
     watches = [threading.Thread(target=watch, args=(s,), daemon=True) for s in servers]
     for thread in watches:

@@ -1,0 +1,220 @@
+"""The same sweep of short jobs on the farm, and on what people use instead.
+
+40 jobs of two ranks on two slots, so that one gang is at work at a time, by four contenders that
+take turns in eight rounds, each beginning with another one: the farm (embedded: agents, scheduler,
+collector, Redis and the SQLite store are real), raw Celery (`group`, one task a rank), Dask's
+`distributed` (one task a rank), and a loop of the shell, as in a batch script of Slurm's. All stay
+up meanwhile; what they do at first is not counted (one job each). The work is the same: the same
+trainer's process for each rank, bound to the same cores, that meets its peer before the first step.
+
+A job's *overhead* is what of the makespan is not its steps; the *idle share* is that share of the
+slots' time. Twice:
+
+- With TensorFlow's trainers, which train a small network (`--trainer tensorflow`). That is what
+  such sweeps are made of. Limit: ahead of each.
+- With the trainer that the tests use, whose steps are of fixed length and which imports no
+  framework (`--trainer fake`): what is left is what each adds itself. The farm's includes what the
+  others do not do: a control run of the machine of 0.25 s, the round-trip time between the ranks
+  before and after, samples once a second, and reports that are confirmed after they are stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import sqlalchemy as sa
+
+from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
+from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
+from benchmarks.rivals import Contender, Played, ShellLoop, celery_groups, dask_tasks
+from farm.core.lifecycle import AttemptState
+from farm.store.engine import reading
+from farm.store.series import steps_by_rank
+from farm.store.tables import Agent, Attempt, Job, JobEvent
+
+JOB_COUNT, ROUND_COUNT = 40, 8
+QUICK_JOB_COUNT, QUICK_ROUND_COUNT = 2, 1
+FARM = "the farm"
+_SHOWN_S = 0.005
+_LOOK_EVERY_S = 0.1  # a look takes milliseconds from the cores that the ranks have
+_STEP_S, _STEPS, _WARMUP_STEPS = 0.02, 45, 5  # a second in all
+_CASE: dict[str, Any] = {
+    "model": "mlp",
+    "dataset": "digits",
+    "strategy": "mwms_ring",
+    "world_size": WORLD_SIZE,
+    "global_batch_size": 64,
+    "warmup_steps": _WARMUP_STEPS,
+}
+WORKS = {
+    "fake": Work(
+        name="no framework",
+        trainer=FAKE_TRAINER,
+        environment={"FAKE_TRAINER": f"steps_s:{_STEP_S},meet"},
+        case={**_CASE, "steps": _STEPS},
+    ),
+    "tensorflow": Work(
+        name="TensorFlow",
+        trainer=(sys.executable, "-P", "-m", "farm.trainers"),
+        environment={},
+        case={**_CASE, "steps": 100},
+    ),
+}
+
+
+class Farm:
+    """Ours, as a contender: a sweep of as many repetitions for each round."""
+
+    def __init__(self, farm: BenchmarkFarm) -> None:
+        self._farm = farm
+        self._sweep_ids: list[int] = []
+
+    def play(self, work: Work, *, first_seed: int, job_count: int) -> Played:
+        begun_s = time.monotonic()
+        sweep_id = self._farm.submit(**work.case, repetitions=job_count, seed=first_seed)
+        self._sweep_ids.append(sweep_id)
+        jobs = self._farm.finish(sweep_id, within_s=LIMIT_S * job_count, every_s=_LOOK_EVERY_S)
+        return Played(time.monotonic() - begun_s, tuple(map(self._steps_s, jobs)))
+
+    def _steps_s(self, job: Job) -> float:
+        succeeded = sa.select(Attempt.id).where(
+            Attempt.job_id == job.id, Attempt.state == AttemptState.SUCCEEDED
+        )
+        with reading(self._farm.engine) as session:
+            series = steps_by_rank(session, session.scalars(succeeded).one())
+        return max(sum(sum(chunk.times_s) for chunk in chunks) for chunks in series.values())
+
+    def phases(self) -> str:
+        """Say where the time between a lease and the next one goes, as the store was told."""
+        told = (
+            sa.select(JobEvent.at, JobEvent.event)
+            .join(Job, Job.id == JobEvent.job_id)
+            .where(Job.sweep_id.in_(self._sweep_ids[1:]), JobEvent.attempt_id.is_not(None))
+            .order_by(JobEvent.at, JobEvent.id)
+        )
+        spans_s: dict[str, list[float]] = {}
+        with reading(self._farm.engine) as session:
+            events = session.execute(told).all()
+        for (begun, name), (ended, _) in itertools.pairwise(events):
+            spans_s.setdefault(name, []).append((ended - begun).total_seconds())
+        medians = {name: statistics.median(each_s) for name, each_s in spans_s.items()}
+        return ", ".join(f"'{n}' {s:.2f} s" for n, s in medians.items() if s >= _SHOWN_S)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trainer", choices=sorted(WORKS), nargs="+", help="default: both")
+    parser.add_argument("--jobs", type=at_least(ROUND_COUNT), help=f"instead of {JOB_COUNT}")
+
+
+def measure(given: argparse.Namespace) -> list[Figure]:
+    """Play the sweep with each kind of trainer."""
+    figures = []
+    names = given.trainer or (["fake"] if given.quick else list(WORKS))
+    for name in names:
+        figures += _figures(WORKS[name], given)
+    return figures
+
+
+def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
+    settings = dict(work.environment)
+    if work.trainer == FAKE_TRAINER:
+        settings["AGENT_TRAINER"] = shlex.join(FAKE_TRAINER)
+    round_count = QUICK_ROUND_COUNT if given.quick else ROUND_COUNT
+    job_count = given.jobs or (QUICK_JOB_COUNT if given.quick else JOB_COUNT)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="farm-compare-")))
+        farm = stack.enter_context(running_farm(agents=WORLD_SIZE, settings=settings))
+        broker_url = farm.embedded.settings.broker_url
+        ours = Farm(farm)
+        contenders: dict[str, Contender] = {
+            FARM: ours,
+            "raw Celery": stack.enter_context(celery_groups(broker_url, folder)),
+            "shell loop": ShellLoop(folder),
+        }
+        if find_spec("distributed"):
+            contenders["Dask"] = stack.enter_context(dask_tasks(folder))
+        else:
+            say("Dask is left out: pip install -e '.[compare]'")
+        if work.trainer != FAKE_TRAINER:
+            farm.wait_for(lambda: _are_warm(farm), "warm trainers", within_s=120)
+        played = _play(contenders, work, round_count=round_count, each=job_count // round_count)
+        phases = ours.phases()
+    return _compared(work, played, phases=phases)
+
+
+def _are_warm(farm: BenchmarkFarm) -> bool:
+    with reading(farm.engine) as session:
+        return all(session.scalars(sa.select(Agent.template_bytes)))
+
+
+def _play(
+    contenders: dict[str, Contender], work: Work, *, round_count: int, each: int
+) -> dict[str, list[Played]]:
+    """Let them take turns; each round begins with another one."""
+    names = list(contenders)
+    for contender in contenders.values():
+        contender.play(work, first_seed=1, job_count=1)
+    played: dict[str, list[Played]] = {name: [] for name in names}
+    for number in range(round_count):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            one = contenders[name].play(work, first_seed=1000 * (number + 1), job_count=each)
+            played[name].append(one)
+            per_job_s = one.makespan_s / each
+            say(f"{work.name}, round {number + 1}, {name}: {per_job_s:.2f} s a job")
+    return played
+
+
+def _compared(work: Work, played: dict[str, list[Played]], *, phases: str) -> list[Figure]:
+    figures: list[Figure] = []
+    ours = played.pop(FARM)
+    is_limited = work.trainer != FAKE_TRAINER
+    for name, theirs in played.items():
+        figures.append(
+            Figure(
+                name=f"{work.name}: makespan of {_job_count(ours)} jobs, beside {name}",
+                unit="s",
+                ours=_makespan_s(ours),
+                baseline=_makespan_s(theirs),
+                against=name,
+                limit="less than that" if is_limited else "",
+                reached=_makespan_s(ours) < _makespan_s(theirs) if is_limited else None,
+                note=f"overhead a job {_overhead_s(ours):.2f} s, {name} {_overhead_s(theirs):.2f} s"
+                f" (ratio {_overhead_s(ours) / _overhead_s(theirs):.2f}); slots idle "
+                f"{_idle_ratio(ours):.0%}, {name} {_idle_ratio(theirs):.0%}"
+                + (f"; median of the farm's from event to event: {phases}" if not figures else ""),
+            )
+        )
+    return figures
+
+
+def _job_count(rounds: Sequence[Played]) -> int:
+    return sum(len(one.steps_s) for one in rounds)
+
+
+def _makespan_s(rounds: Sequence[Played]) -> float:
+    return sum(one.makespan_s for one in rounds)
+
+
+def _overhead_s(rounds: Sequence[Played]) -> float:
+    return (_makespan_s(rounds) - sum(sum(one.steps_s) for one in rounds)) / _job_count(rounds)
+
+
+def _idle_ratio(rounds: Sequence[Played]) -> float:
+    return 1 - sum(sum(one.steps_s) for one in rounds) / _makespan_s(rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(__doc__, measure, options=add_options))
