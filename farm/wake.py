@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from farm.broker_errors import broker_errors
 from farm.wire import SOCKET_TIMEOUT_S, open_client
@@ -18,13 +21,19 @@ class Wake:
     costs only time, since the scheduler also looks by itself now and then.
     """
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, *, keeps_connections: bool = False) -> None:
+        """With `keeps_connections`, for whoever rings or waits all the time, in one thread.
+
+        To connect is most of what a ring costs: three times as much as to store a small report.
+        """
         self._url = broker_url
+        self._keeps_connections = keeps_connections
+        self._kept: dict[float, Any] = {}  # clients of Redis, by their limit
 
     def ring(self) -> bool:
         """Ring, or return False after about a second when the broker does not answer."""
         try:
-            with open_client(self._url, timeout_s=_RING_TIMEOUT_S) as client:
+            with self._client(_RING_TIMEOUT_S) as client:
                 pipe = client.pipeline()
                 pipe.lpush(WAKE_KEY, "1")
                 pipe.ltrim(WAKE_KEY, 0, 0)
@@ -37,9 +46,24 @@ class Wake:
         """Wait for a ring; False after `timeout_s`, also while the broker does not answer."""
         deadline = time.monotonic() + timeout_s
         try:
-            with open_client(self._url, timeout_s=timeout_s + SOCKET_TIMEOUT_S) as client:
+            with self._client(timeout_s + SOCKET_TIMEOUT_S) as client:
                 return client.blpop([WAKE_KEY], timeout=timeout_s) is not None
         except broker_errors():
             # Without this pause a caller's loop would spin for as long as Redis is away.
             time.sleep(max(0.0, deadline - time.monotonic()))
             return False
+
+    @contextmanager
+    def _client(self, timeout_s: float) -> Iterator[Any]:
+        if not self._keeps_connections:
+            with open_client(self._url, timeout_s=timeout_s) as client:
+                yield client
+            return
+        if timeout_s not in self._kept:
+            self._kept[timeout_s] = open_client(self._url, timeout_s=timeout_s)
+        try:
+            yield self._kept[timeout_s]
+        except broker_errors():
+            # An answer that came late would be taken for that of the next question.
+            self._kept[timeout_s].connection_pool.disconnect()
+            raise

@@ -92,7 +92,7 @@ def register_tasks(
     With a `keyring` nothing counts that is not signed. `life`, if given, learns how that goes.
     """
     sign = life or SignOfLife(COLLECTOR, settings.broker_url)
-    wake = Wake(settings.broker_url)
+    wake = Wake(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
     answer = functools.partial(_answer, app, keyring)
     door = Door(keyring=keyring, life=sign, answer=answer)

@@ -74,7 +74,7 @@ def run(settings: Settings) -> None:
     engine = make_engine(settings.database_url)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="scheduler")
-    wake = Wake(settings.broker_url)
+    wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     signer = None if farm_key is None else Keyring(engine, farm_key).signed
     lengths = JobLengths(engine, home=settings.home)

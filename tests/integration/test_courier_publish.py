@@ -131,9 +131,38 @@ def test_a_queue_is_purged(broker: RedisServer) -> None:
     app.close()
 
 
-def test_many_rings_wake_once(broker: RedisServer) -> None:
-    wake = Wake(broker.url)
+@pytest.mark.parametrize("keeps", [False, True])
+def test_many_rings_wake_once(broker: RedisServer, keeps: bool) -> None:
+    wake = Wake(broker.url, keeps_connections=keeps)
     assert wake.ring()
     assert wake.ring()
     assert wake.wait(5)
     assert not wake.wait(0.1)
+
+
+def test_a_bell_that_keeps_its_connections_survives_its_broker(broker: RedisServer) -> None:
+    wake = Wake(broker.url, keeps_connections=True)
+    assert wake.ring()
+    assert wake.wait(5)
+    broker.freeze()
+    assert not wake.ring()
+    broker.thaw()
+    # The answer that came too late was that of the ring before.
+    assert wake.ring()
+    assert wake.wait(5)
+    broker.kill()
+    assert not wake.ring()
+    assert not wake.wait(0.1)
+    broker.start()
+    assert wake.ring()
+    assert wake.wait(5)
+
+
+def test_a_bell_that_keeps_its_connections_has_one_for_each_use(broker: RedisServer) -> None:
+    before = broker.client().info("stats")["total_connections_received"]
+    wake = Wake(broker.url, keeps_connections=True)
+    for _ in range(5):
+        assert wake.ring()
+        assert wake.wait(5)
+    after = broker.client().info("stats")["total_connections_received"]
+    assert after - before <= 3  # one of them to ask this
