@@ -45,7 +45,8 @@ class EchoServer:
         self._most_connections = most_connections
         self._listener.listen(128)
         self._listener.setblocking(False)
-        self._closing = threading.Event()
+        # Closing the one end makes the other readable, so that `close` need not wait for a look.
+        self._closing, self._closed = socket.socketpair()
         self._served = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
         self._thread.start()
@@ -64,17 +65,21 @@ class EchoServer:
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
-        self._closing.set()
+        self._closing.close()
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            while not self._closing.is_set():
-                for key, _ in selector.select(timeout=0.2):
+            selector.register(self._closed, selectors.EVENT_READ)
+            is_closing = False
+            while not is_closing:
+                for key, _ in selector.select():
                     assert isinstance(key.fileobj, socket.socket)
                     if key.fileobj is self._listener:
                         self._accept(selector)
+                    elif key.fileobj is self._closed:
+                        is_closing = True
                     else:
                         self._serve(selector, key)
             for key in list(selector.get_map().values()):
@@ -86,7 +91,8 @@ class EchoServer:
             connection, _ = self._listener.accept()
         except OSError:
             return  # it went away between its arrival and now
-        if len(selector.get_map()) > self._most_connections:  # the listener is one of them
+        # Two of them are the listener and the end that tells of the close.
+        if len(selector.get_map()) > self._most_connections + 1:
             connection.close()
             return
         connection.setblocking(False)
