@@ -1,4 +1,7 @@
-"""Which active attempts a round has to look at: most of them train, and nothing is to be done."""
+"""When a round is due, and which active attempts it has to look at.
+
+Most of them train, and nothing is to be done.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,18 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
         or row.id in stirring
         or not _is_within(row.limit_s, age_s=(now - row.state_since).total_seconds() - end_s)
     ]
+
+
+def is_gang_at(session: Session, token: int, phase: RankPhase) -> bool:
+    """Whether no rank of an attempt is behind `phase`; the caller has locked the attempt.
+
+    As long as one is there is nothing to decide, and a round for each rank is too many: the one
+    that counts would have to wait for the one before. Another collector may have stored what the
+    other ranks had to say, so that they are read under the lock.
+    """
+    order = list(RankPhase)
+    phases = session.scalars(select(Rank.phase).where(Rank.attempt_id == token))
+    return all(order.index(reached) >= order.index(phase) for reached in phases)
 
 
 def _is_within(limit_s: object, *, age_s: float) -> bool:

@@ -36,6 +36,7 @@ from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.attempts import reached
+from farm.store.attention import is_gang_at
 from farm.store.logs import insert_log_part
 from farm.store.sample_rows import SampleSeries, insert_series
 from farm.store.series import insert_chunks, insert_epoch
@@ -49,7 +50,8 @@ logger = logging.getLogger(__name__)
 class Stored:
     """What became of a batch. `confirmed`: the agent may forget everything up to it.
 
-    `moves_attempts`: a rank passed a barrier or ended, so the scheduler has reason to look.
+    `moves_attempts`: the last rank of a gang passed a barrier, or one has failed, so the scheduler
+    has reason to look.
     `late`: how many came late, by token and rank; `job_ids`: the job of each token that is known.
     """
 
@@ -203,7 +205,7 @@ def _store_fresh(
             series.steps.append((report.token, report.rank, body))
         else:
             _apply(session, report, body, now=now)
-            moves = moves or type(body) in _BARRIERS
+            moves = _moves(session, report.token, body) or moves
     return Stored(
         confirmed=0,
         admitted_count=len(fresh) - late.total(),
@@ -270,6 +272,13 @@ def _apply(session: Session, report: Report, body: ReportBody, *, now: dt.dateti
             rank.ended_at = now
         if isinstance(body, PeersMeasured):
             rank.control_s = body.control_s
+
+
+def _moves(session: Session, token: int, body: ReportBody) -> bool:
+    if isinstance(body, RankEnded) and body.failure is not None:
+        return True
+    phase, _ = _BARRIERS.get(type(body), (None, ""))
+    return phase is not None and is_gang_at(session, token, phase)
 
 
 def _late(batch: ReportBatch, report: Report, *, reason: str, now: dt.datetime) -> LateReport:

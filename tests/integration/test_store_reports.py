@@ -20,6 +20,7 @@ from farm.core.reports import (
     ReportBody,
     Sample,
     Samples,
+    Shaped,
     StepTimes,
 )
 from farm.core.trainer_lines import Failure, FailureKind, StepKind
@@ -189,12 +190,26 @@ def test_a_log_without_end_and_that_of_an_agent_not_leased_are_kept_aside(
 def test_a_barrier_report_moves_its_rank_forward_and_never_back(
     engine: sa.Engine, token: int
 ) -> None:
-    assert store(engine, [report(1, MEASURED, token=token)]).moves_attempts
+    store(engine, [report(1, MEASURED, token=token)])
     with writing(engine) as session:
         session.get_one(Rank, (token, 0)).phase = RankPhase.STARTED
     store(engine, [report(2, MEASURED, token=token)])
     with reading(engine) as session:
         assert session.get_one(Rank, (token, 0)).phase is RankPhase.STARTED
+
+
+def test_the_last_rank_at_a_barrier_moves_its_attempt_and_a_failure_at_once(
+    engine: sa.Engine, token: int
+) -> None:
+    assert not store(engine, [report(1, MEASURED, token=token)]).moves_attempts
+    second = report(1, MEASURED, token=token, rank=1)
+    assert store(engine, [second], agent_id="b").moves_attempts
+    failure = Failure(kind=FailureKind.KILLED, message="gone")
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    assert store(engine, [report(2, ended, token=token)]).moves_attempts
+    # Whoever is beyond a barrier keeps nobody at it.
+    third = report(2, Shaped(emulator="none", rtts=()), token=token, rank=1)
+    assert store(engine, [third], agent_id="b").moves_attempts
 
 
 def test_reports_of_an_ended_attempt_are_late(engine: sa.Engine) -> None:

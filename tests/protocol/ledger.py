@@ -95,6 +95,14 @@ class AttemptEntry:
     def is_active(self) -> bool:
         return self.state in ACTIVE_ATTEMPT_STATES
 
+    def is_moved_by(self, report: Report) -> bool:
+        """Whether the rank that has said this was the last at a barrier, or has failed."""
+        body = report.decoded()
+        if isinstance(body, RankEnded) and body.failure is not None:
+            return True
+        reached = _ORDER.index(PHASES[report.kind])
+        return all(_ORDER.index(rank.phase) >= reached for rank in self.ranks)
+
 
 @dataclass(slots=True, kw_only=True)
 class AgentEntry:
@@ -187,7 +195,7 @@ class Ledger:
     def store(
         self, agent_id: str, generation: str, reports: Sequence[Report], *, now: dt.datetime
     ) -> tuple[int, bool]:
-        """Store what is new of a batch; return the number to confirm, and whether ranks moved."""
+        """Store what is new of a batch; return the number to confirm, and whether gangs moved."""
         spool = (agent_id, generation)
         confirmed = max(self.confirmed.get(spool, 0), reports[0].number - 1)
         has_moved = False
@@ -201,7 +209,7 @@ class Ledger:
             rank = self.attempts[report.token].ranks[report.rank]
             if report.kind in PHASES:
                 rank.take(report, now=now)
-                has_moved = True
+                has_moved = self.attempts[report.token].is_moved_by(report) or has_moved
             else:
                 self.series.update(spooled(agent_id, report))
         self.confirmed[spool] = confirmed
