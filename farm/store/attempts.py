@@ -207,7 +207,8 @@ def end_attempt(
 ) -> JobState:
     """End an attempt, decide what becomes of its job, and let go of the gang, all in one.
 
-    Each agent stays unclean until its own heartbeat says that it serves nothing of this attempt.
+    Each agent stays unclean until its own heartbeat says that it serves nothing of this attempt;
+    unless the attempt has succeeded, since each rank's last word says so already.
     `disturbed`: rank to what on its machine made the attempt void, so that the next one goes to
     other machines. Returns the job's new state.
 
@@ -239,7 +240,8 @@ def end_attempt(
     agents = select(Agent).where(Agent.attempt_id == token).order_by(Agent.id)
     for agent in session.scalars(agents.with_for_update()):
         agent.attempt_id = agent.lease_expires_at = agent.lease_boot_id = None
-        agent.unclean_token, agent.stop_sent_at = token, None
+        agent.unclean_token = None if state is AttemptState.SUCCEEDED else token
+        agent.stop_sent_at = None
     for event in (f"attempt: {state.value}", f"job: {job.state.value}"):
         session.add(
             JobEvent(job_id=job.id, attempt_id=token, at=now, event=event, reason=attempt.reason)

@@ -204,9 +204,11 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
     gang.both_report(token, steps)
     ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
     gang.both_report(token, ended)
-    gang.round()
+    assert gang.round() == []
     assert gang.job().state is JobState.SUCCEEDED
     with reading(gang.engine) as session:
+        # Their last words were that nothing of it is left, so nobody asks them.
+        assert {a.unclean_token for a in session.scalars(select(Agent))} == {None}
         row = session.scalars(select(MeasurementRow)).one()
     assert row.status == "ok"
     assert row.step_time_s == pytest.approx(0.2)

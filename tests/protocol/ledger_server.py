@@ -141,7 +141,9 @@ class LedgerServer:
         for agent in self._ledger.agents.values():
             if agent.token == attempt.token:
                 agent.token = agent.expires_at = agent.lease_boot_id = None
-                agent.unclean_token, agent.stop_sent_at = attempt.token, None
+                has_said_so = end.state is AttemptState.SUCCEEDED
+                agent.unclean_token = None if has_said_so else attempt.token
+                agent.stop_sent_at = None
 
     def _stops(self, *, now: dt.datetime) -> list[Outgoing]:
         outgoing = []
