@@ -14,7 +14,7 @@ from farm.core.scheduling import place
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, LeaseConflict
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
-from farm.store.agents import live_agents
+from farm.store.agents import is_any_idle, live_agents
 from farm.store.attempts import attempt_of
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
@@ -86,11 +86,12 @@ def place_jobs(
     engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
 ) -> list[Outgoing]:
     """Lease gangs to jobs that wait; return what starts them."""
+    live_within_s = rules.lease.total_seconds()
     with reading(engine) as session:
-        agents = live_agents(session, now=now, live_within_s=rules.lease.total_seconds())
-        idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
-        if not idle:
+        if not is_any_idle(session, now=now, live_within_s=live_within_s):
             return []
+        agents = live_agents(session, now=now, live_within_s=live_within_s)
+        idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
         jobs, waited_more_s = _queue(session, now=now, known=known)
         version = None if known.queue is None else known.queue.version
         if version is not None and known.last_look.is_same(idle, version, now=now):

@@ -83,6 +83,22 @@ def live_agents(
     return sorted(live, key=lambda agent: agent.agent_id)
 
 
+def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> bool:
+    """Whether any of `live_agents` takes ranks. Most rounds find all at work, and need no more."""
+    idle = (
+        select(Agent.id)
+        .where(
+            Agent.heartbeat_at >= now - dt.timedelta(seconds=live_within_s),
+            Agent.state == AgentState.IDLE,
+            Agent.is_drained.is_(False),
+            Agent.attempt_id.is_(None),
+            Agent.unclean_token.is_(None),
+        )
+        .limit(1)
+    )
+    return session.scalar(idle) is not None
+
+
 def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
     """Count what `live_agents` returns, without what each agent says of itself."""
     is_live = _is_live(now - dt.timedelta(seconds=live_within_s))

@@ -8,7 +8,13 @@ import sqlalchemy as sa
 from farm.core.agents import AgentState
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
-from farm.store.agents import list_agents, live_agent_count, live_agents, set_drained
+from farm.store.agents import (
+    is_any_idle,
+    list_agents,
+    live_agent_count,
+    live_agents,
+    set_drained,
+)
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
@@ -19,7 +25,13 @@ LIVE_WITHIN_S = 20.0
 def _live(engine: sa.Engine, **columns: Any) -> list[LiveAgent]:
     with writing(engine) as session:
         add_agent(session, "a1", **columns)
-        return live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+        agents = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+        assert is_any_idle(session, now=NOW, live_within_s=LIVE_WITHIN_S) == _has_idle(agents)
+        return agents
+
+
+def _has_idle(agents: list[LiveAgent]) -> bool:
+    return any(agent.is_idle for agent in agents)
 
 
 def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> None:
@@ -73,6 +85,7 @@ def test_a_silent_agent_occupies_its_cores_until_its_lease_is_taken(engine: sa.E
         add_agent(session, "a1", heartbeat_at=NOW - seconds(LIVE_WITHIN_S + 1))
         add_attempt(session, add_job(session), ["a1"])
         [agent] = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
+        assert not is_any_idle(session, now=NOW, live_within_s=LIVE_WITHIN_S)
     assert (agent.is_idle, agent.is_occupying) == (False, True)
 
 
