@@ -41,10 +41,14 @@ _MEET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A round: how long it took, and of each job how long its steps did."""
+    """A round: how long it took, and of each job how long its steps did.
+
+    `processor_s`: what all processes together have had of the cores meanwhile.
+    """
 
     makespan_s: float
     steps_s: tuple[float, ...]
+    processor_s: float = 0.0
 
 
 class Contender(Protocol):
