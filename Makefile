@@ -15,7 +15,7 @@ help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
 	@echo 'make test   install what tests need and run all that need neither root nor a browser'
 	@echo 'make lint   check format, style and types'
-	@echo 'make bench  measure what the farm itself costs, about an hour; see docs/performance.md'
+	@echo 'make bench  measure what the farm itself costs, more than an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
 	@echo 'make pins   write deploy/requirements-*.txt anew: the newest versions, with hashes'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
