@@ -54,7 +54,6 @@ from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
 
 ROUND_COUNT, QUICK_ROUND_COUNT = 60, 1
-WATCHED_ROUND_COUNT = 20
 WATCHED_S, QUICK_WATCHED_S = 30.0, 10.0  # at the least: changes have to come and to be told
 VIEWER_COUNT, QUICK_VIEWER_COUNT = 40, 4
 LIMITS_S = {Group.PAGE: 0.2, Group.API: 0.2, Group.CHARTS: 0.3}
@@ -90,10 +89,9 @@ def measure(given: argparse.Namespace) -> list[Figure]:
         figures = figures_of(alone, server.asked, "")
         figures.append(points_figure(client, server.asked))
         say(f"{viewer_count} viewers")
-        watched_rounds = min(rounds, WATCHED_ROUND_COUNT)
         with Viewers(server.port, viewers_of(server.filled, viewer_count)) as watching:
             until_s = time.monotonic() + (QUICK_WATCHED_S if given.quick else WATCHED_S)
-            watched = ask(client, server.asked, count=watched_rounds)
+            watched = ask(client, server.asked, count=rounds)
             time.sleep(max(0.0, until_s - time.monotonic()))
         figures += figures_of(watched, server.asked, f", {viewer_count} viewers")
         figures += viewer_figures(watching, at_work.changed_at_s)

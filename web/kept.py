@@ -26,6 +26,8 @@ _LONG_S = 0.03  # what takes longer nobody waits for a second time
 # For one who makes. Who waits may hold a connection to the store, of which there are few: so
 # longer than anything takes as a rule, and shorter than anybody waits for a connection.
 _PATIENCE_S = 5.0
+# Threads that renew go one after another: whoever asks meanwhile shares the interpreter with one.
+_TURN = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +153,14 @@ class Kept:
 
     def _renew(self, slot: _Slot, renew: Callable[[], object]) -> None:
         """Make it anew; the lock was taken by who asked."""
+        has_turn = _TURN.acquire(timeout=self._patience_s)
         try:
             self._put(slot, renew)
         except Exception:
             logger.exception("what was kept could not be made again")
         finally:
+            if has_turn:
+                _TURN.release()
             slot.lock.release()
 
     def _put(self, slot: _Slot, make: Callable[[], _T]) -> _T:

@@ -35,7 +35,7 @@ from web.live.shared_looks import shared
 bp = Blueprint("dashboard", __name__)
 
 _SWEEPS_SHOWN = 5
-_AGENTS_SHOWN = 100
+_AGENTS_SHOWN = 50
 _WAITING_SHOWN = 8
 _HOURS_SHOWN = 24
 _MOST_PAGES = 1_000_000
