@@ -9,12 +9,16 @@ position is committed; the rows are counted afterwards.
 The baseline loads the same rows into an empty copy of the same table, in this process and without
 anything else: on SQLite `executemany` with a commit every 10,000 rows, on PostgreSQL one COPY.
 
-Limits: 20,000 rows a second on SQLite, 10,000 on PostgreSQL.
+With `--database "PostgreSQL, two collectors"` alone two collectors share what 600 agents send after
+an outage, one message each, as an agent sends the next only when one is confirmed.
+
+Limits: 20,000 rows a second on SQLite, 10,000 on PostgreSQL, 20,000 there with two collectors.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import random
 import sqlite3
@@ -22,8 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,18 +48,37 @@ from farm.store.tables import SpoolPosition
 from farm.wire import REPORTS_QUEUE
 from tests.postgres_server import NoPostgres, PostgresServer
 
-AGENT_COUNT = 20
-TICK_COUNT = 6000  # of each agent
+SQLITE, POSTGRESQL, TWO = "SQLite", "PostgreSQL", "PostgreSQL, two collectors"
+LIMITS_ROWS_PER_S = {SQLITE: 20_000, POSTGRESQL: 10_000, TWO: 20_000}
 QUICK_TICK_COUNT = 100
-LIMITS_ROWS_PER_S = {"SQLite": 20_000, "PostgreSQL": 10_000}
 _COMMIT_EVERY = 10_000
 _ASIDE_KEY = "benchmark.backlog"
 _LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What waits, and for how many; two collectors want agents with one message each."""
+
+    agent_count: int = 20
+    tick_count: int = 6000  # of each agent
+    collector_count: int = 1
+
+    @property
+    def row_count(self) -> int:
+        return self.agent_count * self.tick_count
+
+
+LOADS = {
+    SQLITE: Load(),
+    POSTGRESQL: Load(),
+    TWO: Load(agent_count=600, tick_count=500, collector_count=2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """`cpu_s`: of the collector's process alone."""
+    """`cpu_s`: of the collectors' processes alone."""
 
     row_count: int
     message_count: int
@@ -69,22 +92,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> list[Figure]:
     """Measure each database in turn."""
-    tick_count = QUICK_TICK_COUNT if given.quick else TICK_COUNT
     figures = []
     with tempfile.TemporaryDirectory(prefix="farm-ingest-") as name:
-        folder = Path(name)
-        if given.database != "PostgreSQL":
-            url = f"sqlite:///{folder}/farm.db"
-            say(f"SQLite: {AGENT_COUNT * tick_count} rows")
-            ours, rows = ingest(folder / "sqlite", url, tick_count=tick_count)
-            bare_s = executemany_s(folder / "bare.db", rows, schema_of=folder / "farm.db")
-            figures.append(_figure("SQLite", "executemany", ours, bare_s))
-        if given.database != "SQLite":
-            say(f"PostgreSQL: {AGENT_COUNT * tick_count} rows")
+        names = [given.database] if given.database else [SQLITE, POSTGRESQL]
+        for number, database in enumerate(names):
+            load = LOADS[database]
+            if given.quick:
+                load = dataclasses.replace(load, tick_count=QUICK_TICK_COUNT)
+            say(f"{database}: {load.row_count} rows")
+            folder = Path(name) / str(number)
+            if database == SQLITE:
+                ours, rows = ingest(folder, f"sqlite:///{folder}/farm.db", load)
+                bare_s = executemany_s(folder / "bare.db", rows, schema_of=folder / "farm.db")
+                figures.append(_figure(database, "executemany", ours, bare_s))
+                continue
             with postgres_database() as url:
-                ours, rows = ingest(folder / "postgresql", url, tick_count=tick_count)
+                ours, rows = ingest(folder, url, load)
                 bare_s = copy_s(url, rows)
-            figures.append(_figure("PostgreSQL", "COPY", ours, bare_s))
+            figures.append(_figure(database, "COPY", ours, bare_s))
     return figures
 
 
@@ -100,41 +125,47 @@ def _figure(database: str, bare: str, ours: Ingested, bare_s: float) -> Figure:
         limit=f"at least {limit:,} rows/s",
         reached=rows_per_s >= limit,
         note=f"{ours.row_count / ours.message_count:.0f} rows a message, "
-        f"{ours.cpu_s / ours.row_count * 1e6:.1f} µs of the collector's CPU time a row",
+        f"{ours.cpu_s / ours.row_count * 1e6:.1f} µs of a collector's CPU time a row, "
+        f"{ours.elapsed_s:.0f} s",
     )
 
 
-def ingest(folder: Path, url: str, *, tick_count: int) -> tuple[Ingested, list[tuple[Any, ...]]]:
-    """Preload a Redis, let a collector take it, and return how it went and the rows."""
+def ingest(folder: Path, url: str, load: Load) -> tuple[Ingested, list[tuple[Any, ...]]]:
+    """Preload a Redis, let collectors take it, and return how it went and the rows."""
     engine = make_engine(url)
     upgrade(engine)
     rng = random.Random(1)
+    warming = 4 * load.collector_count  # agents, so that each collector has taken some
     with writing(engine) as session:
-        series = add_running_attempts(session, agent_count=AGENT_COUNT + 1)
-    with start_redis(folder / "redis") as broker:
+        series = add_running_attempts(session, agent_count=warming + load.agent_count)
+    ours = series[warming:]
+    with ExitStack() as stack:
+        broker = stack.enter_context(start_redis(folder / "redis"))
+        client = stack.enter_context(redis.Redis.from_url(broker.url))
         backlog = publish_backlog(
-            broker.url, series[1:], spools=folder / "spools", tick_count=tick_count, rng=rng
+            broker.url, ours, spools=folder / "spools", tick_count=load.tick_count, rng=rng
         )
-        with redis.Redis.from_url(broker.url) as client:
-            client.rename(REPORTS_QUEUE, _ASIDE_KEY)
-        with running_collector(folder, url, broker) as collector:
-            warmed = publish_backlog(
-                broker.url, series[:1], spools=folder / "warm", tick_count=100, rng=rng
-            )
-            _wait_until_stored(engine, warmed)
-            process = psutil.Process(collector.pid)
-            cpu_before = process.cpu_times()
-            with redis.Redis.from_url(broker.url) as client:
-                begun = time.perf_counter()
-                client.rename(_ASIDE_KEY, REPORTS_QUEUE)
-            _wait_until_stored(engine, backlog)
-            elapsed_s = time.perf_counter() - begun
-            cpu_after = process.cpu_times()
-    rows = _stored_rows(engine, series[1:])
+        if load.collector_count > 1 and backlog.message_count != load.agent_count:
+            raise FarmError("two collectors would take two messages of one agent at once")
+        client.rename(REPORTS_QUEUE, _ASIDE_KEY)
+        collectors = [
+            psutil.Process(stack.enter_context(running_collector(folder, url, broker)).pid)
+            for _ in range(load.collector_count)
+        ]
+        warmed = publish_backlog(
+            broker.url, series[:warming], spools=folder / "warm", tick_count=100, rng=rng
+        )
+        _wait_until_stored(engine, warmed)
+        cpu_before_s = _cpu_s(collectors)
+        begun = time.perf_counter()
+        client.rename(_ASIDE_KEY, REPORTS_QUEUE)
+        _wait_until_stored(engine, backlog)
+        elapsed_s = time.perf_counter() - begun
+        cpu_s = _cpu_s(collectors) - cpu_before_s
+    rows = _stored_rows(engine, ours)
     engine.dispose()
-    if len(rows) != AGENT_COUNT * tick_count:
-        raise FarmError(f"{len(rows)} rows were stored, expected {AGENT_COUNT * tick_count}")
-    cpu_s = cpu_after.user + cpu_after.system - cpu_before.user - cpu_before.system
+    if len(rows) != load.row_count:
+        raise FarmError(f"{len(rows)} rows were stored, expected {load.row_count}")
     ingested = Ingested(
         row_count=len(rows),
         message_count=backlog.message_count,
@@ -144,6 +175,11 @@ def ingest(folder: Path, url: str, *, tick_count: int) -> tuple[Ingested, list[t
     return ingested, rows
 
 
+def _cpu_s(processes: Sequence[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return sum(one.user + one.system for one in times)
+
+
 @contextmanager
 def running_collector(
     folder: Path, database_url: str, broker: RunningRedis
@@ -151,7 +187,7 @@ def running_collector(
     """Run the collector as the embedded farm and systemd do."""
     environ = {**os.environ, "FARM_DATABASE_URL": database_url, "FARM_BROKER_URL": broker.url}
     command = [sys.executable, "-P", "-m", "farm.cli.main", "run", "collector"]
-    with (folder / "collector.log").open("wb") as log:
+    with (folder / "collector.log").open("ab") as log:
         process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=root())
     try:
         yield process
