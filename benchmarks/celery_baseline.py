@@ -18,6 +18,7 @@ from typing import Any
 from celery import Celery
 
 from benchmarks.figures import root
+from benchmarks.stopping import stop
 from farm.errors import FarmError
 
 _QUEUE = "benchmark.bare"
@@ -51,12 +52,7 @@ def bare_worker(broker_url: str, noted: Path, *, pool: str) -> Iterator[subproce
     try:
         yield worker
     finally:
-        worker.terminate()
-        try:
-            worker.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
+        stop(worker)
 
 
 def note_times_s(

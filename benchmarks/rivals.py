@@ -31,6 +31,7 @@ from benchmarks.rank_by_hand import (
     run_rank,
     steps_s,
 )
+from benchmarks.stopping import stop
 from farm.embedded.redis import free_port
 from farm.errors import FarmError
 from farm.wire import open_client
@@ -175,17 +176,8 @@ def celery_groups(broker_url: str, folder: Path) -> Iterator[CeleryGroups]:
             ]
             with (folder / f"celery-{number}.log").open("wb") as log:
                 worker = subprocess.Popen(command, cwd=root(), stdout=log, stderr=log)
-            stack.callback(_end, worker)
+            stack.callback(stop, worker)
         yield CeleryGroups(broker_url)
-
-
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    worker.terminate()
-    try:
-        worker.wait(timeout=15)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
 
 
 class DaskTasks:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import root, say
+from benchmarks.stopping import stop
 from farm.embedded.redis import LOOPBACK, free_port
 from farm.errors import FarmError
 
@@ -37,12 +38,7 @@ def running_web(home: Path, **settings: str) -> Iterator[int]:
         say((home / "web.log").read_text()[-_LOG_CHARACTERS:])
         raise
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def _wait_until_it_listens(process: subprocess.Popen[bytes], log: Path) -> None:
