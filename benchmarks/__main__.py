@@ -42,6 +42,7 @@ BENCHMARKS = (
     "dispatch",
     "warm",
     "compare",
+    "scale",
     "evaluation",
     "overhead",
     "sampler",

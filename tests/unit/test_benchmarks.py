@@ -21,6 +21,7 @@ from benchmarks.__main__ import (
 )
 from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
 from benchmarks.pairs import PairedRatio
+from benchmarks.scale import fitted_exponent
 from benchmarks.warm import agrees
 from farm.errors import FarmError
 
@@ -191,3 +192,9 @@ def test_figures_of_another_machine_do_not_stay(tmp_path: Path) -> None:
     page.write_text(f"{BEGIN_MARKER}\nMachine: another\n| `warm` | old |\n{END_MARKER}")
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
+
+
+def test_growth_is_fitted_to_all_sizes() -> None:
+    assert fitted_exponent([10, 100, 1000], [0.2, 2.0, 20.0]) == pytest.approx(1.0)
+    assert fitted_exponent([10, 100, 1000], [3.0, 3.0, 3.0]) == pytest.approx(0.0)
+    assert fitted_exponent([10, 100], [0.0, 5.0]) is None, "nothing has no logarithm"

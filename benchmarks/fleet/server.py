@@ -1,0 +1,258 @@
+"""The server of a fleet of simulated agents, as processes of their own, and what they consume."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+import sqlalchemy as sa
+
+from benchmarks.figures import root
+from benchmarks.stopping import stop
+from farm.embedded.redis import start_redis
+from farm.errors import FarmError
+from farm.store.engine import make_engine
+from farm.store.schema import upgrade
+from farm.wake import Wake
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
+
+_EVERY_S = 1.0
+_MOST_PROCESSES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What was seen at one instant. `cpu_s` and `memory_bytes`: by part of the server."""
+
+    at_s: float
+    reports_waiting: int
+    heartbeats_waiting: int
+    redis_bytes: int
+    database_bytes: int
+    cpu_s: dict[str, float]
+    memory_bytes: dict[str, int]
+
+
+@dataclass(slots=True)
+class FleetServer:
+    """Redis, PostgreSQL, collectors and a timed scheduler, up and watched."""
+
+    broker_url: str
+    engine: sa.Engine
+    wake: Wake
+    folder: Path
+    environ: dict[str, str]
+    processes: dict[str, list[psutil.Process]]
+    readings: list[Reading] = field(default_factory=list)
+
+    def rounds(self, *, since_s: float, until_s: float) -> list[dict[str, Any]]:
+        """Return what the scheduler noted of its rounds between two Unix times."""
+        file = self.folder / "rounds.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        return [line for line in lines if since_s <= line["at_s"] <= until_s]
+
+    def between(self, since_s: float, until_s: float) -> list[Reading]:
+        return [r for r in self.readings if since_s <= r.at_s <= until_s]
+
+    def read(self, client: redis.Redis, connection: sa.Connection) -> Reading:
+        cpu_s: dict[str, float] = {}
+        memory_bytes: dict[str, int] = {}
+        for part, members in self.processes.items():
+            seen = [m for member in members for m in _family(member, part)]
+            cpu_s[part] = sum(t.user + t.system for t, _ in seen)
+            memory_bytes[part] = sum(size for _, size in seen)
+        size = connection.scalar(sa.text("SELECT pg_database_size(current_database())"))
+        info: Any = client.info("memory")
+        reports: Any = client.llen(REPORTS_QUEUE)
+        beats: Any = client.llen(HEARTBEATS_QUEUE)
+        return Reading(
+            at_s=time.time(),
+            reports_waiting=reports,
+            heartbeats_waiting=beats,
+            redis_bytes=info["used_memory"],
+            database_bytes=size or 0,
+            cpu_s=cpu_s,
+            memory_bytes=memory_bytes,
+        )
+
+
+def _family(process: psutil.Process, part: str) -> list[tuple[Any, int]]:
+    """Return CPU times and resident bytes of a process, and of PostgreSQL's all proportional ones.
+
+    A backend's resident bytes are nearly all shared buffers; of them only the private ones count.
+    """
+    members = [process, *process.children(recursive=True)] if part == "postgresql" else [process]
+    found = []
+    for member in members:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            memory = member.memory_info()
+            found.append((member.cpu_times(), memory.rss - (memory.shared * (len(members) > 1))))
+    return found
+
+
+@contextmanager
+def fleet_server(
+    folder: Path, database_url: str, *, collectors: int, lease_s: float = 20.0
+) -> Iterator[FleetServer]:
+    """Run everything but agents; the database is migrated first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    engine = make_engine(database_url)
+    upgrade(engine)
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        broker = stack.enter_context(start_redis(folder / "redis"))
+        environ = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))},
+            "FARM_DATABASE_URL": database_url,
+            "FARM_BROKER_URL": broker.url,
+            "FARM_LOG_LEVEL": "WARNING",
+            "FARM_LEASE_S": f"{lease_s:g}",
+            # What simulated agents report is random, and no reason to measure it again.
+            "FARM_NOISE_POLICY": "flag",
+            "PYTHONPATH": str(root()),
+        }
+        run = [sys.executable, "-P", "-m"]
+        commands = {
+            f"collector-{i}": ["farm.cli.main", "run", "collector"] for i in range(collectors)
+        }
+        commands["scheduler"] = ["benchmarks.fleet.scheduler", str(folder / "rounds.jsonl")]
+        (folder / "rounds.jsonl").touch()
+        processes: dict[str, list[psutil.Process]] = {}
+        for name, command in commands.items():
+            child = stack.enter_context(_running(run + command, environ, folder / f"{name}.log"))
+            part = name.split("-")[0]
+            processes.setdefault(part, []).append(psutil.Process(child.pid))
+        processes["redis"] = [psutil.Process(broker.pid)]
+        with engine.connect() as connection:
+            backend = connection.scalar(sa.text("SELECT pg_backend_pid()"))
+        postmaster = psutil.Process(backend).parent()
+        assert postmaster is not None
+        processes["postgresql"] = [postmaster]
+        server = FleetServer(broker.url, engine, Wake(broker.url), folder, environ, processes)
+        stack.enter_context(_watched(server))
+        yield server
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], environ: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environ, stdout=file, stderr=file, cwd=root())
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+@contextmanager
+def _watched(server: FleetServer) -> Iterator[None]:
+    """Take a reading every second, in a thread."""
+    stopping = threading.Event()
+
+    def watch() -> None:
+        with (
+            redis.Redis.from_url(server.broker_url) as client,
+            server.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            while not stopping.wait(_EVERY_S):
+                server.readings.append(server.read(client, connection))
+
+    thread = threading.Thread(target=watch, name="readings", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(timeout=10)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Simulated agents in some processes. `lines`: what they told, each with its process."""
+
+    processes: list[subprocess.Popen[str]]
+    lines: list[dict[str, Any]]
+
+    def between(self, since_s: float, until_s: float) -> list[dict[str, Any]]:
+        return [line for line in list(self.lines) if since_s <= line["at_s"] <= until_s]
+
+    def all_of(self, name: str, since_s: float, until_s: float) -> list[Any]:
+        """Return a list that each line has a part of, whole and in order."""
+        return [item for line in self.between(since_s, until_s) for item in line[name]]
+
+    def check(self) -> None:
+        """Raises FarmError: one of the processes has ended."""
+        if any(process.poll() is not None for process in self.processes):
+            raise FarmError("a process of simulated agents has ended: see its log")
+
+
+@contextmanager
+def running_fleet(
+    server: FleetServer, *, count: int, roles: dict[str, int], process_count: int = _MOST_PROCESSES
+) -> Iterator[Fleet]:
+    """Run `count` agents; `roles`: how many have another label `role` than `bulk`."""
+    process_count = max(1, min(process_count, count // 50))
+    shares = [count // process_count + (i < count % process_count) for i in range(process_count)]
+    fleet = Fleet([], [])
+    threads = []
+    with ExitStack() as stack:
+        first = 0
+        for number, share in enumerate(shares):
+            command = [sys.executable, "-P", "-m", "benchmarks.fleet"]
+            command += ["--broker-url", server.broker_url]
+            command += ["--first", str(first), "--count", str(share)]
+            command += ["--lease-s", server.environ["FARM_LEASE_S"]]
+            for role, wanted in roles.items():
+                part = wanted // process_count + (number < wanted % process_count)
+                command += ["--role", f"{role}:{part}"]
+            first += share
+            log = stack.enter_context((server.folder / f"fleet-{number}.log").open("wb"))
+            process = subprocess.Popen(
+                command,
+                env=server.environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=root(),
+                text=True,
+            )
+            fleet.processes.append(process)
+            thread = threading.Thread(target=_listen, args=(process, number, fleet.lines))
+            thread.start()
+            threads.append(thread)
+        try:
+            yield fleet
+        finally:
+            for process in fleet.processes:
+                assert process.stdin is not None
+                process.stdin.close()
+            for process in fleet.processes:
+                try:
+                    process.wait(timeout=20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            for thread in threads:
+                thread.join()
+            for process in fleet.processes:
+                assert process.stdout is not None
+                process.stdout.close()
+
+
+def _listen(process: subprocess.Popen[str], number: int, lines: list[dict[str, Any]]) -> None:
+    assert process.stdout is not None
+    for text in process.stdout:
+        lines.append({"process": number, **json.loads(text)})
