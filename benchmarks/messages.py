@@ -73,8 +73,8 @@ def measure(given: argparse.Namespace) -> list[Figure]:
         rng = random.Random(1)
         figures = []
         for name, take, make in (
-            ("a batch of 2 s", reports, lambda n: [_batch(s, n, rng) for s in series]),
-            ("a heartbeat", heartbeats, lambda n: [_beat(s, n) for s in series]),
+            ("a batch of 2 s", reports, lambda n: [batch_of(s, n, rng) for s in series]),
+            ("a heartbeat", heartbeats, lambda n: [beat_of(s, n) for s in series]),
         ):
             say(f"{name}: {pair_count} pairs of {AGENT_COUNT} messages")
             figures.append(_compared(name, take, make, pair_count=pair_count))
@@ -112,7 +112,7 @@ def _compared(
     )
 
 
-def _batch(one: Series, number: int, rng: random.Random) -> object:
+def batch_of(one: Series, number: int, rng: random.Random) -> object:
     """Return the batch `number` of an agent, from 0: two seconds of samples and of steps."""
     first = 2 * number
     bodies: list[ReportBody] = [
@@ -136,7 +136,7 @@ def _steps(second: int, rng: random.Random) -> StepTimes:
     return StepTimes(kind=StepKind.TIMED, first_step=first, begun_s=float(second), times_s=times_s)
 
 
-def _beat(one: Series, number: int) -> object:
+def beat_of(one: Series, number: int) -> object:
     now_s = time.time()
     return seal(
         Heartbeat(

@@ -89,7 +89,7 @@ class CellLine:
         return self.repetitions[0].job_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SweepTable:
     """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
 
@@ -107,6 +107,21 @@ class SweepTable:
     machine_s: float
     saving: Saving | None
     token: object = field(default_factory=object)
+
+    @functools.cached_property  # kept with the table, hence no slots
+    def first_gang_job_id(self) -> int | None:
+        """The first measured job of several machines, whose page has series by role."""
+        gangs = (
+            line.first_job_id
+            for line in self.lines
+            if line.state is CellState.MEASURED and not line.configuration.is_one_machine
+        )
+        return min(gangs, default=None)
+
+    @functools.cached_property
+    def failed_count(self) -> int:
+        """How many lines have a job that failed."""
+        return sum(bool(line.failed_job_ids) for line in self.lines)
 
 
 def make_table(

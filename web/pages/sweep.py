@@ -16,7 +16,7 @@ from farm.core.lifecycle import SweepState
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
-from farm.figures.sweep_table import CellLine, CellState, SweepTable
+from farm.figures.sweep_table import CellLine, SweepTable
 from farm.store.agents import live_agent_count
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -98,7 +98,6 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         is_listed = summary.job_count <= _JOBS_OPEN or "page" in choice.given
         jobs = _jobs_shown(session, number, page=page) if is_listed else []
         advice = backend().advice.of_sweep(session, number)
-        failed_count = sum(bool(line.failed_job_ids) for line in table.lines)
         lines = _chosen(table.lines, choice)
         first = (cells_page - 1) * _CELLS_SHOWN
         cells = _cell_rows(session, lines[first : first + _CELLS_SHOWN], table)
@@ -114,11 +113,11 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         table=table,
         choice=choice,
         metrics=METRICS,
-        series_job_id=_first_gang(table),
+        series_job_id=table.first_gang_job_id,
         pictures=pictures_of(backend().pictures, number, table, choice, is_busy=is_busy),
         cells=cells,
         cell_count=len(lines),
-        failed_count=failed_count,
+        failed_count=table.failed_count,
         cells_page=cells_page,
         cells_page_count=-(-len(lines) // _CELLS_SHOWN),
         rows=_rows(jobs, advice or (), table.single),
@@ -218,16 +217,6 @@ def _cell_rows(session: Session, lines: Sequence[CellLine], table: SweepTable) -
         also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
         rows.append(CellRow(line, f"{kind}: {why.reason or 'no reason'}" if why else None, also))
     return rows
-
-
-def _first_gang(table: SweepTable) -> int | None:
-    """Return the first measured job of several machines, whose page has series by role."""
-    gangs = (
-        line.first_job_id
-        for line in table.lines
-        if line.state is CellState.MEASURED and not line.configuration.is_one_machine
-    )
-    return min(gangs, default=None)
 
 
 def _columns(table: SweepTable) -> Mapping[str, bool]:

@@ -1,0 +1,48 @@
+"""The tables of profiles: whose time it is, and no folder of the machine in a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.profiles import BEGIN_MARKER, END_MARKER, owner, place, table_of, write_tables
+
+ROOT = Path(__file__).parents[2]
+OURS = (f"{ROOT}/farm/wire.py", 12, "send")
+THEIRS = ("/home/x/.venv/lib/python3.12/site-packages/kombu/abstract.py", 3, "__init__")
+PYTHONS = ("/usr/lib/python3.12/json/encoder.py", 7, "iterencode")
+WAIT = ("/home/x/.venv/lib/python3.12/site-packages/psycopg/connection.py", 9, "wait")
+POLL = ("~", 0, "<method 'poll' of 'select.epoll' objects>")
+
+
+def test_time_belongs_to_a_package_to_us_to_python_or_to_a_wait() -> None:
+    owners = [owner(function) for function in (OURS, THEIRS, PYTHONS, WAIT, POLL)]
+    assert owners == ["Benchfarm", "kombu", "Python", "waiting", "waiting"]
+
+
+def test_a_place_is_the_same_on_every_machine() -> None:
+    assert [place(function) for function in (OURS, THEIRS, PYTHONS, POLL)] == [
+        "farm/wire.py: send",
+        "kombu/abstract.py: __init__",
+        "json/encoder.py: iterencode",
+        "<method 'poll' of 'select.epoll' objects>",
+    ]
+
+
+def test_the_most_comes_first_and_shares_are_of_all_of_it() -> None:
+    entry: tuple[int, int, float, float, object] = (20, 20, 1.0, 9.0, {})
+    table = table_of("a path", {OURS: entry, WAIT: (40, 40, 3.0, 3.0, {})})
+    assert table.splitlines() == [
+        "`a path`: waiting 75%, Benchfarm 25%.",
+        "",
+        "| own time | calls a turn | function |",
+        "|---|---|---|",
+        "| 75.0% | 2 | `psycopg/connection.py: wait` |",
+        "| 25.0% | 1 | `farm/wire.py: send` |",
+    ]
+
+
+def test_a_page_keeps_what_is_around_its_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN_MARKER}\nold\n{END_MARKER}\nafter\n")
+    write_tables(page, ["one", "two"])
+    assert page.read_text() == f"before\n{BEGIN_MARKER}\n\none\n\ntwo\n\n{END_MARKER}\nafter\n"
