@@ -19,10 +19,14 @@ from farm.core.agents import check_agent_id
 # does without Kombu's lock, which would take that.
 _COMMANDS = (
     *("hello", "ping", "select", "client|setname"),
-    *("brpop", "lpush", "rpush", "llen", "del", "sadd"),
-    *("zadd", "zrem", "zrange", "hset", "hget", "hdel"),
-    *("multi", "exec", "discard", "watch", "unwatch"),
+    *("multi", "exec", "discard", "unwatch"),
 )
+# By what a key is. Were its queue a hash, each batch of commands with one for it would fail, and
+# the server take its broker for dead.
+_OF_QUEUE = ("brpop", "lpush", "rpush", "llen", "del")
+_OF_UNACKED = ("hset", "hget", "hdel", "watch")
+_OF_INDEX = ("zadd", "zrem", "zrange")
+_OF_BINDINGS = ("sadd",)
 
 
 def account_name(agent_id: str) -> str:
@@ -39,15 +43,20 @@ def account_rules(
     Redis keeps them, so that none stands in a log of commands.
     """
     own = (
-        queue,
-        *(f"farm.{kind}.{queue}" for kind in ("unacked", "unacked_index")),
-        *(f"_kombu.{kind}.{queue}" for kind in ("binding", "binding_permanent")),
+        (_OF_QUEUE, (queue,)),
+        (_OF_UNACKED, (f"farm.unacked.{queue}",)),
+        (_OF_INDEX, (f"farm.unacked_index.{queue}",)),
+        (_OF_BINDINGS, tuple(f"_kombu.{k}.{queue}" for k in ("binding", "binding_permanent"))),
     )
     hashes = [f"#{hashlib.sha256(password.encode()).hexdigest()}" for password in passwords]
     adding = " ".join(f"%W~{name}" for name in shared_queues)
     return [
         *("reset", "on", *hashes),
-        *(f"~{key}" for key in own),
         *(f"+{command}" for command in _COMMANDS),
+        *(_selector(commands, [f"~{key}" for key in keys]) for commands, keys in own),
         f"(+lpush +llen {adding})",
     ]
+
+
+def _selector(commands: Collection[str], keys: Collection[str]) -> str:
+    return f"({' '.join([*(f'+{command}' for command in commands), *keys])})"

@@ -56,6 +56,11 @@ FORBIDDEN = (
     ("HSET", OTHERS, "tag", "x"),
     ("ZADD", "farm.unacked_index.agent.vm-2", "1", "tag"),
     ("LPUSH", "agent.vm-10", "x"),
+    # Its own keys as what they are not, on which the server's commands would fail.
+    ("ZADD", "agent.vm-1", "1", "x"),
+    ("HSET", "agent.vm-1", "field", "x"),
+    ("SADD", "agent.vm-1", "x"),
+    ("LPUSH", UNACKED, "x"),
     # The broker itself.
     ("KEYS", "*"),
     ("SCAN", "0"),
