@@ -293,6 +293,7 @@ protected-mode no
 aclfile $REDIS_ACL
 appendonly yes
 appendfsync everysec
+proto-max-bulk-len 64mb
 maxmemory-policy noeviction
 END
     install -m 0640 -o root -g redis "$WORK/redis" "$REDIS_CONF"

@@ -26,6 +26,12 @@ NAME = "benchfarm-redis"
 _TASK_PREFIXES = ("farm.", "agent.")
 _OPENING = re.compile(r"\s*\[\s*")
 _DECODER = json.JSONDecoder()
+# Of a message as it lies in Redis, which takes 512 MB. Parsed, brackets alone need 25 times their
+# bytes: whoever may add to a queue could end its reader by memory, and again whenever the message
+# is given out anew. A report is as long as a trainer's line, of 4 MiB, or a few that are short;
+# signed and encoded that is four times as much at most. A heartbeat has some thousand bytes.
+LONGEST_BYTES = 32 * 2**20
+_LONGEST_OF = {"farm.heartbeats": 256 * 1024}
 
 
 def register() -> str:
@@ -38,6 +44,11 @@ class OwnMessage(dict[str, object]):
     """A message as it is kept in Redis until it is acknowledged, and its arguments beside it."""
 
     args: list[object]
+
+
+def is_too_long(text: bytes, *, queue: str) -> bool:
+    """Whether a message that lay in `queue` is too long to be even parsed."""
+    return len(text) > _LONGEST_OF.get(queue, LONGEST_BYTES)
 
 
 def own_message(message: object, *, queue: str) -> OwnMessage | None:
@@ -131,6 +142,14 @@ class QoS(kombu_redis.QoS):
                 self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call] # kombu
 
 
+def _bounded(answer: Any, **_: Any) -> tuple[bytes, bytes] | None:
+    """Return what BRPOP did, which Kombu parses next; what is too long as nobody's message."""
+    if not answer:
+        return None
+    queue, text = answer
+    return queue, b"null" if is_too_long(text, queue=queue.decode()) else text
+
+
 class Channel(kombu_redis.Channel):
     Message = Message
     QoS = QoS
@@ -139,7 +158,9 @@ class Channel(kombu_redis.Channel):
     def _create_client(self, asynchronous: bool = False) -> Any:  # kombu's
         """Keep one client for the pool: each new one fills a table of 200 commands first."""
         if asynchronous:
-            return super()._create_client(asynchronous=True)  # type: ignore[no-untyped-call] # kombu
+            client: Any = super()._create_client(asynchronous=True)  # type: ignore[no-untyped-call] # kombu
+            client.set_response_callback("BRPOP", _bounded)
+            return client
         if self._kept_client is None or self._kept_client.connection_pool is not self.pool:
             self._kept_client = super()._create_client()  # type: ignore[no-untyped-call] # kombu
         return self._kept_client

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from farm.broker_errors import broker_errors
-from farm.transport import own_message
+from farm.transport import is_too_long, own_message
 from farm.wire import SOCKET_TIMEOUT_S, open_client
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 FEWEST, MOST = 4, 200
 # Long enough to be worth its commit, and short beside what the other queue may be made to wait.
 _AIM_S = 0.2
+# Taken from Redis with one exchange, and of how many bytes in all no more are: it hands over what
+# it has, however long.
+_AT_ONCE = 25
+_ENOUGH_BYTES = 2**25
 
 
 class Portion:
@@ -64,17 +68,11 @@ class Gathering:
         self._portion.took(len(envelopes), time.perf_counter() - begun_s)
 
     def _more(self, count: int) -> list[object]:
-        try:
-            texts = self._client.rpop(self._queue, count) or []
-        except broker_errors() as error:
-            # Celery notices as well, and waits for the broker, unless only the right to this is
-            # missing: then each message is stored by itself.
-            logger.warning("nothing was taken along from %s: %s", self._queue, error)
-            return []
         envelopes = []
-        for text in texts:
+        for text in self._texts(count):
             try:
-                own = own_message(json.loads(text), queue=self._queue)
+                is_long = is_too_long(text, queue=self._queue)
+                own = None if is_long else own_message(json.loads(text), queue=self._queue)
             except (ValueError, RecursionError):
                 own = None
             if own is None or own["headers"]["task"] != self._task:  # type: ignore[index] # a table
@@ -84,3 +82,19 @@ class Gathering:
                 continue
             envelopes.append(own.args[0])
         return envelopes
+
+    def _texts(self, count: int) -> list[bytes]:
+        texts: list[bytes] = []
+        while len(texts) < count and sum(map(len, texts)) < _ENOUGH_BYTES:
+            asked = min(_AT_ONCE, count - len(texts))
+            try:
+                taken = self._client.rpop(self._queue, asked) or []
+            except broker_errors() as error:
+                # Celery notices as well, and waits for the broker, unless only the right to this
+                # is missing: then each message is stored by itself.
+                logger.warning("nothing was taken along from %s: %s", self._queue, error)
+                break
+            texts += taken
+            if len(taken) < asked:
+                break
+        return texts

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from farm.wire import REPORTS_QUEUE, REPORTS_TASK, make_app, publish_reports, run_worker
+from farm.collector.gathering import Gathering
+from farm.wire import (
+    HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    REPORTS_TASK,
+    make_app,
+    publish_heartbeat,
+    publish_reports,
+    run_worker,
+)
 from tests.redis_server import RedisServer
 
 LIMIT_S = 30.0
@@ -117,3 +127,26 @@ def test_connections_that_redis_has_closed_do_not_end_the_taking(
     worker.go_on()
     publish_reports(app, {"number": 2})
     assert worker.hears() == 2
+
+
+LONG: dict[str, object] = {"number": 1, "text": "x" * 2**18}
+
+
+def test_what_is_too_long_to_be_ours_is_not_even_parsed(app: Any) -> None:
+    """Brackets alone need 25 times their bytes: a message of 500 MB would end any collector."""
+    publish_heartbeat(app, LONG)
+    publish_heartbeat(app, {"number": 2})
+    with app.connection_for_read() as connection, connection.SimpleQueue(HEARTBEATS_QUEUE) as own:
+        assert own.get(timeout=LIMIT_S).payload[0] == [{"number": 2}]
+
+
+def test_nor_is_it_where_several_are_taken_along(broker: RedisServer, app: Any) -> None:
+    short: list[dict[str, object]] = [{"number": 2}, {"number": 3}]
+    for envelope in (LONG, short[0], LONG, short[1]):
+        publish_heartbeat(app, envelope)
+    gathering = Gathering(broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK)
+    found: list[object] = []
+    while len(found) < 2:
+        with gathering.around(None) as envelopes:
+            found += envelopes[1:]
+    assert found == short
