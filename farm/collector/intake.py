@@ -17,6 +17,7 @@ from farm.core.commands import BeatConfirmed, Confirm
 from farm.core.messages import unseal
 from farm.core.reports import ReportBatch
 from farm.core.storable import storable
+from farm.errors import InvalidSpec
 from farm.store.engine import writing
 from farm.store.heartbeats import BeatEffect, record_heartbeats
 from farm.store.reports import Stored, store_batches
@@ -36,7 +37,11 @@ def read_batch(envelope: object) -> ReportBatch:
 
 def read_beat(envelope: object) -> Heartbeat:
     """Return the heartbeat in a message. Raises InvalidSpec: it is none of this version."""
-    beat = unseal(Heartbeat, storable(envelope))
+    try:
+        plain = storable(envelope)
+    except RecursionError:
+        raise InvalidSpec("envelope", envelope, "a heartbeat, which is not so nested") from None
+    beat = unseal(Heartbeat, plain)
     assert isinstance(beat, Heartbeat)
     return beat
 

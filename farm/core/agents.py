@@ -33,6 +33,18 @@ def check_agent_id(text: str) -> str:
     return text
 
 
+def check_short(text: str, *, name: str, most: int = 64) -> None:
+    """Check a text that the store keeps in a column of so many characters.
+
+    One that it did not take would cost all that is stored with it a try in vain.
+
+    Raises:
+        InvalidSpec: it is longer, or not all of it can be shown, such as half a surrogate pair.
+    """
+    if len(text) > most or not text.isprintable():
+        raise InvalidSpec(name, text, f"at most {most} characters, all of them printable")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """What a measurement was made on, and with which software."""
@@ -76,6 +88,9 @@ class AgentFacts:
     capabilities: tuple[str, ...] = ()
     hardware: Hardware
     trouble: str | None = None  # why it takes no rank, as long as that has to be mended
+
+    def __post_init__(self) -> None:
+        check_short(self.machine_id, name="machine_id", most=128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +144,4 @@ class Heartbeat:
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)
+        check_short(self.boot_id, name="boot_id")

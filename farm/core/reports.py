@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from farm.core.agents import check_agent_id
+from farm.core.agents import check_agent_id, check_short
 from farm.core.codec import UNREAD, from_json
 from farm.core.commands import RankAddress
 from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
@@ -201,6 +201,7 @@ class Report:
             raise InvalidSpec("number", self.number, "a number from 1")
         if not 0 <= self.rank < 2**31:
             raise InvalidSpec("rank", self.rank, "a rank from 0 to 2**31 - 1")
+        check_short(self.kind, name="kind")
 
     def decoded(self) -> ReportBody:
         """Return the body as its class.
@@ -224,5 +225,6 @@ class ReportBatch:
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)
+        check_short(self.generation, name="generation")
         if not self.reports:
             raise InvalidSpec("reports", [], "at least one report")

@@ -18,6 +18,9 @@ _COUNTERS = table("sqlite_sequence", column("name"), column("seq"))  # SQLite's
 _OWN_COUNTER = _COUNTERS.c.name == Attempt.__tablename__
 # Beyond this a token is an agent's damaged file, and following it would use up all numbers.
 _LAST_TOKEN = 2**62
+# What an agent says may be a lie. So far a single beat moves the tokens: after a loss beyond that
+# they need some beats, and no stolen agent can use them up.
+_FARTHEST = 2**20
 
 
 def follow_tokens(session: Session, seen_tokens: Iterable[int]) -> None:
@@ -27,8 +30,12 @@ def follow_tokens(session: Session, seen_tokens: Iterable[int]) -> None:
     agents have seen before and therefore refuse, and every job would fail until it caught up.
     """
     highest = max((token for token in seen_tokens if token < _LAST_TOKEN), default=0)
-    if highest and raise_latest_token(session, highest):
-        logger.warning("tokens go on from %d: an agent has seen it", highest)
+    if not highest:
+        return
+    latest = latest_token(session)
+    if highest > latest:
+        raise_latest_token(session, min(highest, latest + _FARTHEST))
+        logger.warning("tokens go on from %d: an agent has seen %d", latest_token(session), highest)
 
 
 def latest_token(session: Session) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import random
 import threading
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from farm.collector.intake import take_batches, take_beats
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.collector.main import register_tasks
 from farm.config import load_settings
 from farm.core.agent_keys import derive_key
@@ -19,6 +20,7 @@ from farm.core.lifecycle import AttemptState
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch, Sample, Samples
 from farm.core.signing import Direction, sign
+from farm.errors import InvalidSpec
 from farm.keyring import Keyring
 from farm.store.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
@@ -167,6 +169,51 @@ def test_of_the_tokens_that_agents_have_seen_a_damaged_one_hides_no_other(
     take_beats(engine, beats, now=NOW, lease=LEASE)
     with reading(engine) as session:
         assert latest_token(session) == 40
+
+
+def test_no_agent_can_use_up_the_tokens(engine: sa.Engine) -> None:
+    """One that has seen many more after a loss needs some beats until its jobs are taken."""
+    for counter in (1, 2, 3):
+        liar = dataclasses.replace(beat("a", counter), highest_token=2**62 - 1)
+        take_beats(engine, [liar], now=NOW, lease=LEASE)
+        with reading(engine) as session:
+            latest = latest_token(session)
+        assert (counter - 1) * 2**20 < latest <= counter * 2**20 + 1
+
+
+@pytest.mark.parametrize("text", ["x" * 129, "\ud800"], ids=["too long", "half a pair"])
+def test_what_no_column_takes_is_refused_by_name(text: str) -> None:
+    """PostgreSQL would refuse all that is stored with it, and the collector try again, one by one.
+
+    Signed or not, a stolen agent could slow all others down with one such message after another.
+    """
+    sent = (
+        ("boot_id", read_beat, beat("a", 1), ("message", "boot_id")),
+        ("facts.machine_id", read_beat, beat("a", 1), ("message", "facts", "machine_id")),
+        ("generation", read_batch, batch("a", 1, range(1, 2)), ("message", "generation")),
+        ("kind", read_batch, batch("a", 1, range(1, 2)), ("message", "reports", 0, "kind")),
+    )
+    for name, read, message, path in sent:
+        envelope: Any = seal(message)
+        place = envelope
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = text
+        if read is read_beat and text == "\ud800":
+            read(envelope)  # it has a sign in its place
+            continue
+        with pytest.raises(InvalidSpec, match=name.split(".")[-1]):
+            read(envelope)
+
+
+def test_a_beat_that_is_nested_too_deeply_is_refused_like_any_other() -> None:
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    envelope: Any = seal(beat("a", 1))
+    envelope["message"]["facts"]["labels"] = deep
+    with pytest.raises(InvalidSpec, match="nested"):
+        read_beat(envelope)
 
 
 class Collector:
