@@ -275,6 +275,15 @@ first_settings_of_server() {
     [ -n "$DATABASE" ] || set_value "$1" FARM_DATABASE_URL "postgresql+psycopg:///benchfarm?host=/var/run/postgresql"
 }
 
+# Accounts at Redis with these passwords, by builtins alone: all can read a program's command line.
+accounts_with() {
+    local server=$1 admin=$2 line
+    while IFS= read -r line || [ -n "$line" ]; do
+        line=${line//CHANGE-ME-SERVER/"$server"}
+        printf '%s\n' "${line//CHANGE-ME-ADMIN/"$admin"}"
+    done <"$HERE/redis/users.acl.example"
+}
+
 # Redis with an account for the server, one that makes agents' accounts, and none for anybody else.
 own_broker() {
     local server admin
@@ -283,7 +292,7 @@ own_broker() {
     admin=$(random_word)
     (
         umask 077
-        sed -e "s/CHANGE-ME-SERVER/$server/" -e "s/CHANGE-ME-ADMIN/$admin/" "$HERE/redis/users.acl.example" >"$WORK/acl"
+        accounts_with "$server" "$admin" >"$WORK/acl"
     )
     install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
     # Evicting a key would drop commands and reports; a full Redis refuses instead.

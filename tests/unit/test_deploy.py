@@ -168,6 +168,28 @@ def test_shellcheck_finds_no_fault_in_the_installer() -> None:
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
+def test_the_installer_names_no_password_on_a_command_line() -> None:
+    """Whoever is on the machine sees those: with one of these two he has the farm's broker."""
+    script = (DEPLOY / "install.sh").read_text()
+    function = re.search(r"^accounts_with\(\) \{\n.*?^\}\n", script, re.MULTILINE | re.DOTALL)
+    assert function is not None
+
+    written = subprocess.run(
+        ["/bin/bash", "-c", f"{function[0]}accounts_with 'one&1' 'two/2'"],
+        env={"PATH": "/nonexistent", "HERE": str(DEPLOY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    expected = (DEPLOY / "redis" / "users.acl.example").read_text()
+    expected = expected.replace("CHANGE-ME-SERVER", "one&1").replace("CHANGE-ME-ADMIN", "two/2")
+    assert written.stdout == expected
+    uses = [line.strip() for line in script.splitlines() if re.search(r"\$(server|admin)\b", line)]
+    assert uses
+    assert all(re.match(r"set_value|accounts_with|line=|printf", use) for use in uses), uses
+
+
 @needs_systemd_analyze
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_finds_no_fault_in_a_unit(unit: Path, tmp_path: Path) -> None:
