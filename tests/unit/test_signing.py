@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farm.core import signing
-from farm.core.agent_keys import derive_key
+from farm.core.agent_keys import AgentKey, derive_key
 from farm.core.commands import StopAttempt
 from farm.core.messages import WIRE_VERSION, Stranger, seal, stranger_in
 from farm.core.signing import Direction, claimed_agent, is_signed, sign, verified
@@ -53,6 +53,16 @@ def test_it_is_good_for_nothing_else(changes: dict[str, Any]) -> None:
         opened(signed(), **changes)
     with pytest.raises(InvalidSpec, match=r"^(signature|agent_id): expected"):
         opened(signed(**changes))
+
+
+def test_the_name_beside_a_message_and_the_keys_number_are_signed_too() -> None:
+    """Even where one secret were two agents', or were given out under another number."""
+    envelope = signed()
+    with pytest.raises(InvalidSpec, match=r"^signature: expected"):
+        opened({**envelope, "agent_id": "b"}, agent_id="b")
+    renumbered = {**envelope, "signatures": {"2": envelope["signatures"]["1"]}}
+    with pytest.raises(InvalidSpec, match=r"^signature: expected"):
+        opened(renumbered, keys=[AgentKey(number=2, secret=KEY.secret)])
 
 
 def test_a_changed_character_is_noticed_wherever_it_is() -> None:
