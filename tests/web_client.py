@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from flask.testing import FlaskClient
@@ -26,6 +27,7 @@ from farm.store.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests import factories
 from tests.described_client import DescribedClient
+from tests.fakes.server import wait_until
 from web.app import create_app
 
 TOKEN = "a token of this test"  # the farm's, where a test sets one
@@ -228,3 +230,13 @@ def _table(ended: RankEnded) -> dict[str, object]:
     values = to_json(ended)
     assert isinstance(values, dict)
     return values
+
+
+def fitted(client: FlaskClient, path: str) -> dict[str, Any]:
+    """Return a recommendation that rests on its fit, which may take a busy machine long."""
+
+    def answered() -> dict[str, Any] | None:
+        answer: dict[str, Any] | None = client.get(path).json
+        return None if answer is None or answer["is_preliminary"] else answer
+
+    return wait_until(answered, "a fit", timeout_s=120.0)

@@ -20,7 +20,7 @@ from farm.store.tables import Agent, Attempt, Job, Sweep
 from farm.wake import Wake
 from tests import factories
 from tests.redis_server import RedisServer
-from tests.web_client import SWEEP, Seeded, client_of, seed
+from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 
 
 @pytest.fixture
@@ -297,8 +297,7 @@ def test_what_was_not_measured_is_predicted_while_the_server_runs(
                 step_time_s=0.001 + 0.001 * batch_size,
             )
     path = "/api/v1/recommendation?global_batch_size=100&epochs=2"
-    first = client.get(path).json
-    assert first is not None
+    first = fitted(client, path)
     best = first["recommended"]
     assert (best["basis"], best["epoch_count"]) == ("interpolated", 2)
     assert best["low_s"] < best["time_per_epoch_s"] < best["high_s"]

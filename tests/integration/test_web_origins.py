@@ -15,7 +15,7 @@ from markupsafe import escape
 from farm.store.engine import writing
 from farm.submission import plan
 from tests import factories
-from tests.web_client import client_of, seed
+from tests.web_client import client_of, fitted, seed
 from web.backend import backend
 
 SQL = "'; DROP TABLE jobs; --"
@@ -63,8 +63,7 @@ def test_what_is_hard_to_believe_is_named_once_it_is_judged(
 ) -> None:
     _add_study(engine)
     # Fits the model, which the list of doubts itself never waits for.
-    path = "/api/v1/recommendation?origin=study&global_batch_size=100"
-    assert client.get(path).status_code == 200
+    fitted(client, "/api/v1/recommendation?origin=study&global_batch_size=100")
     found = client.get("/api/v1/origins/study/suspicious").json
     assert found is not None
     assert found["lacking"] == []

@@ -14,7 +14,7 @@ from farm.store.engine import reading, writing
 from farm.store.tables import Job, Sweep
 from farm.store.waiting import waiting_jobs
 from tests import factories
-from tests.web_client import SWEEP, Seeded, client_of, seed
+from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_preview_expects_what_the_farm_measured(client: FlaskClient, engine: s
                 instance_type="Standard_D2s_v3",
             )
     # The first fit is waited for by a recommendation, and never by a preview.
-    assert client.get("/api/v1/recommendation?global_batch_size=100").status_code == 200
+    fitted(client, "/api/v1/recommendation?global_batch_size=100")
     shown = client.post("/api/v1/sweeps/preview", json=SWEEP).json
     assert shown is not None
     found = shown["expected"]
