@@ -43,6 +43,11 @@ class Outgoing:
 def outgoing_of(
     attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
 ) -> list[Outgoing]:
+    """Return what these ranks are told in that state of their attempt.
+
+    Raises:
+        InvalidSpec: its strategy is none of this version's.
+    """
     strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
     return [
         Outgoing(attempt.ranks[rank].agent_id, command)

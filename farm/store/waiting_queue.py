@@ -62,7 +62,7 @@ class WaitingQueue:
         """
         marks = _read_marks(session)
         if marks[0] > _MOST_KEPT:
-            self._kept, self._marks = {}, _NOTHING
+            self._kept, self._marks, self.version = {}, _NOTHING, None
             self._changed()
             return None
         if marks != self._marks:

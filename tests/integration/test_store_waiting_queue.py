@@ -157,3 +157,17 @@ def test_lengths_are_taken_over_where_they_differ(engine: sa.Engine) -> None:
             [job] = kept(queue, session, now=NOW, **lengths)
         told.append(job.expected_s)
     assert told == [None, 100.0, 100.0, 120.0, None]
+
+
+def test_a_queue_too_long_to_be_kept_has_no_version(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        add_sweep(session, job_spec(seed=1), job_spec(seed=2))
+    with reading(engine) as session:
+        kept(queue, session, now=NOW)
+        assert queue.version is not None
+        monkeypatch.setattr("farm.store.waiting_queue._MOST_KEPT", 1)
+        assert queue.jobs(session, now=NOW, expected_s={}) is None
+    assert queue.version is None

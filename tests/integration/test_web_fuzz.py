@@ -34,7 +34,7 @@ JSON_TYPE, TOML_TYPE = "application/json", "application/toml"
 FORM_TYPE = "application/x-www-form-urlencoded"
 PARTS_TYPE = "multipart/form-data; boundary=x"
 HEADERS = ("Accept", "Authorization", "Cookie", "Host", "If-None-Match", "Origin", "Range")
-CSRF = "the token of this session"  # put into its place when it is known
+CSRF = "the CSRF token"  # put into its place when it is known
 PARAMETERS = (
     *("limit", "cursor", "state", "sweep", "attempt", "rank", "model", "strategy", "origin"),
     *("global_batch_size", "world_sizes", "one_way_delay_ms", "alpha", "budget_usd", "network"),
