@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import sqlalchemy as sa
 from apiflask import APIBlueprint
-from flask import jsonify
+from flask import current_app, json, jsonify
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
 from farm.core.lifecycle import FINAL_JOB_STATES
+from farm.core.reports import Sample
 from farm.core.spec import MAX_WORLD_SIZE
 from farm.figures.step_points import step_points
 from farm.store.engine import reading
@@ -24,6 +27,7 @@ from web.api import answers
 from web.api.description import described
 from web.backend import backend, read_session
 from web.job.attempts import ATTEMPT
+from web.job.charts import KEPT_OF_WIDTH
 
 bp = APIBlueprint("api_series", __name__, url_prefix="/api/v1", tag="Jobs")
 
@@ -59,28 +63,46 @@ def get_series(job_id: str) -> ResponseReturnValue:
         series = backend().drawings.for_a_while(
             ("series", token, rank, is_over),
             lambda: _series(session, token, rank=rank, rank_count=rank_count),
-            keep_s=0.0,
+            keep_s=lambda made: KEPT_OF_WIDTH * made.width_s,
             renew=partial(_series_again, token, rank=rank, rank_count=rank_count, engine=engine),
         )
-    response = jsonify(job_id=number, attempt=chosen.attempt.number, **series)
+    begin = json.dumps({"job_id": number, "attempt": chosen.attempt.number})
+    response = current_app.response_class(
+        f"{begin[:-1]}, {series.members}}}\n", mimetype="application/json"
+    )
     return etags.answer(response) if is_over else response
 
 
-def _series_again(
-    token: int, *, rank: int | None, rank_count: int, engine: sa.Engine
-) -> dict[str, object]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Series:
+    """What does not change with who asks, as it is sent: to write thousands of points takes long.
+
+    `members`: of the answer's object, without its braces. `width_s`: what one sample stands for.
+    """
+
+    members: str
+    width_s: float
+
+
+def _series_again(token: int, *, rank: int | None, rank_count: int, engine: sa.Engine) -> _Series:
     with reading(engine) as session:
         return _series(session, token, rank=rank, rank_count=rank_count)
 
 
-def _series(
-    session: Session, token: int, *, rank: int | None, rank_count: int
-) -> dict[str, object]:
+def _series(session: Session, token: int, *, rank: int | None, rank_count: int) -> _Series:
     share = _MAX_POINTS if rank is not None else max(1, _MAX_POINTS // max(1, rank_count))
     samples = samples_by_rank(session, token, rank=rank, max_points=share)
     steps = step_series(session, token, rank=rank or 0, max_ranges=_MAX_POINTS)
-    return {
+    series = {
         "samples": [{"rank": r, "samples": to_json(tuple(row))} for r, row in samples.items()],
         "steps": to_json(tuple(step_points(steps, max_points=_MAX_POINTS))),
         "epochs": to_json(tuple(epochs_of(session, token, rank=rank or 0))),
     }
+    return _Series(members=json.dumps(series)[1:-1], width_s=_width_s(samples))
+
+
+def _width_s(samples: Mapping[int, Sequence[Sample]]) -> float:
+    widths = [
+        (row[-1].tick - row[0].tick) / (len(row) - 1) for row in samples.values() if len(row) > 1
+    ]
+    return max(widths, default=0.0)

@@ -23,6 +23,8 @@ from web.kept import Kept
 
 _KEPT_RUNNING_S = 1.0
 _KEPT_OVER_S = 60.0
+# Of the time that one point stands for: a chart of a day looks no different a few seconds later.
+KEPT_OF_WIDTH = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,13 @@ def job_charts(
     return drawings.for_a_while(
         (attempt.id, shown, timed_window, is_over),
         lambda: _draw(session, attempt, shown, timed_window),
-        keep_s=_KEPT_OVER_S if is_over else _KEPT_RUNNING_S,
+        keep_s=_KEPT_OVER_S if is_over else _kept_running_s,
         renew=partial(_draw_again, session.connection().engine, attempt, shown, timed_window),
     )
+
+
+def _kept_running_s(charts: JobCharts) -> float:
+    return max(_KEPT_RUNNING_S, KEPT_OF_WIDTH * charts.width_ticks)
 
 
 def _draw_again(
