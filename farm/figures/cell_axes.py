@@ -14,10 +14,11 @@ from farm.figures.display import bit_rate, count, duration, percent
 Value = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellAxis:
     """One thing that cells may differ in. `name` is that of the sweep file, and of addresses.
 
+    There is one of each: they are told apart as objects, which is asked for each of many cells.
     `attribute`: of a configuration. `key` writes a value for an address, `write` for people.
     `is_of_network`: one machine is the same at every value of it. `is_number`: charts may be drawn
     along it. `unsaid`: the values that go without saying in a name.

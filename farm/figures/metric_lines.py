@@ -30,17 +30,15 @@ class _Line:
     cells: Sequence[tuple[float, CellLine]]
 
 
-def line_figure(table: SweepTable, choice: Choice, metric: Metric) -> Figure | None:
-    """Draw the lines with most cells in one panel; None where nothing is known of the metric."""
+def line_figures(
+    table: SweepTable, choice: Choice, metrics: Sequence[Metric]
+) -> list[Figure | None]:
+    """Draw each metric's lines with most cells in one panel; None where nothing is known of it."""
     along = choice.along
     if along is None:
-        return None
+        return [None for _ in metrics]
     groups = Groups(table, choice, shown=[along], is_on_number=True)
-    drawn = groups.largest(MOST_LINES)
-    left_out = len(groups.found) - len(drawn)
-    said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
-    title = f"{metric.title} against {along.title.lower()}"
-    return _figure(table, groups, drawn, along, metric, title=title, said=said)
+    return [_in_one_panel(table, groups, along, metric) for metric in metrics]
 
 
 def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figure]:
@@ -57,7 +55,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figur
     if by is None and len(groups.found) > MOST_LINES:
         by = _dividing(groups)
     if by is None:
-        one = line_figure(table, choice, metric)
+        one = _in_one_panel(table, groups, along, metric)
         return [] if one is None else [one]
     beside = [axis for axis in groups.rest if axis is not by]
     panels = _panels(groups, beside)
@@ -77,6 +75,16 @@ def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figur
             one = _figure(table, groups, drawn, along, metric, title=title, said=said, by=by)
             figures += [] if one is None else [one]
     return figures
+
+
+def _in_one_panel(
+    table: SweepTable, groups: Groups, along: CellAxis, metric: Metric
+) -> Figure | None:
+    drawn = groups.largest(MOST_LINES)
+    left_out = len(groups.found) - len(drawn)
+    said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
+    title = f"{metric.title} against {along.title.lower()}"
+    return _figure(table, groups, drawn, along, metric, title=title, said=said)
 
 
 def _dividing(groups: Groups) -> CellAxis | None:

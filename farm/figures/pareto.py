@@ -21,7 +21,7 @@ _EPOCH = next(metric for metric in METRICS if metric.name == "time_per_epoch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dot:
     line: CellLine
-    name: str
+    place: Sequence[Value]
     cost: float
     time_s: float
 
@@ -54,7 +54,7 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
         is_best = id(dot) in on_front
         told = told_of(dot.line, _EPOCH)
         assert told is not None, "those without were left out"
-        name = f"{dot.name or 'this cell'}, {x.write(dot.cost)}"
+        name = f"{named_together(table.axes, dot.place) or 'this cell'}, {x.write(dot.cost)}"
         name += ", on the Pareto front" if is_best else ""
         mark = mark_of(told, name, dot.line, x=dot.cost, y=y, is_solid=is_best)
         by_size.setdefault(dot.line.configuration.world_size, []).append(mark)
@@ -93,14 +93,10 @@ def _dots(
     table: SweepTable, choice: Choice, cost_of: Callable[[CellLine], float | None]
 ) -> list[_Dot]:
     return [
-        _Dot(line=line, name=_named(table, place), cost=cost, time_s=line.time_per_epoch_s)
+        _Dot(line=line, place=place, cost=cost, time_s=line.time_per_epoch_s)
         for line, place in choice.admitted(table)
         if line.time_per_epoch_s is not None and (cost := cost_of(line)) is not None
     ]
-
-
-def _named(table: SweepTable, place: Sequence[Value]) -> str:
-    return named_together(table.axes, place)
 
 
 def _fronts(dots: Sequence[_Dot]) -> dict[str, list[_Dot]]:

@@ -72,16 +72,17 @@ def _telling(table: SweepTable, choice: Choice) -> CellAxis | None:
     free = [axis for axis in table.axes if axis.name not in choice.fixed]
     few = [axis for axis in free if len(table.values[axis.name]) <= MOST_BARS_OF_A_GROUP]
     places = [place for _, place in choice.admitted(table)]
-    at = {axis: i for i, axis in enumerate(table.axes)}
 
     def side_by_side(axis: CellAxis) -> float:
-        groups = {place[: at[axis]] + place[at[axis] + 1 :] for place in places}
+        at = table.axes.index(axis)
+        groups = {place[:at] + place[at + 1 :] for place in places}
         return len(places) / len(groups) if groups else 0.0
 
     # Bars are for comparing what stands side by side; of names rather than of numbers, along which
     # there are lines.
-    comparing = [axis for axis in few if side_by_side(axis) >= _FEWEST_SIDE_BY_SIDE]
-    best = max(comparing, key=lambda a: (not a.is_number, side_by_side(a)), default=None)
+    found = {axis: side_by_side(axis) for axis in few}
+    comparing = [axis for axis, bars in found.items() if bars >= _FEWEST_SIDE_BY_SIDE]
+    best = max(comparing, key=lambda axis: (not axis.is_number, found[axis]), default=None)
     return best or next(iter(few or free), None)
 
 

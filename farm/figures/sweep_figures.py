@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farm.figures.bars import Bars
 from farm.figures.chart import Figure
-from farm.figures.metric_lines import line_figure
+from farm.figures.metric_lines import line_figures
 from farm.figures.pareto import cost_against_time
 from farm.figures.sweep_bars import bars_of
 from farm.figures.sweep_choice import METRICS, Choice
@@ -18,9 +18,8 @@ BARS, PARETO = "bars", "cost-time"
 def figures_of(table: SweepTable, choice: Choice) -> dict[str, Figure | Bars]:
     """Return what can be drawn; nothing where nothing is known."""
     metrics = {metric.name: metric for metric in METRICS}
-    figures: dict[str, Figure | Bars | None] = {
-        name: line_figure(table, choice, metrics[of]) for name, of in LINES.items()
-    }
+    lines = line_figures(table, choice, [metrics[of] for of in LINES.values()])
+    figures: dict[str, Figure | Bars | None] = dict(zip(LINES, lines, strict=True))
     figures[PARETO] = cost_against_time(table, choice)
     figures[BARS] = bars_of(table, choice)
     return {name: figure for name, figure in figures.items() if figure is not None}
