@@ -23,7 +23,17 @@ from tests.store_snapshot import spooled, store_value, stored_reports
 
 _SERVED = re.compile(r"rank begins.*\btoken=(\d+)|(rank is over)|(agent begins)")
 # What an agent keeps from one life to the next, and what each life has.
-_KEPT_FILES = frozenset({"spool", "highest_token", "lock", "template.log", "applied_network.lock"})
+_KEPT_FILES = frozenset(
+    {
+        "spool",
+        "highest_token",
+        "lock",
+        "template.log",
+        "applied_network.lock",
+        "closed_ports.lock",
+        "closed_ports.log",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
