@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from flask import Blueprint, flash, redirect, url_for
@@ -13,10 +12,9 @@ from sqlalchemy.orm import Session
 from farm.core.api_tokens import Scope
 from farm.core.codec import from_json
 from farm.core.lifecycle import SweepState
-from farm.core.scaling import Baselines, efficiency
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.core.spec import JobSpec
 from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
-from farm.figures.sweep_table import CellLine, SweepTable
+from farm.figures.sweep_table import CellLine
 from farm.store.agents import live_agent_count
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -25,12 +23,12 @@ from farm.store.sweeps import find_sweep, set_paused, sweep_summary
 from web import params
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.advice.kept_advice import Advice
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.drawing.plotly import page_with_charts
 from web.farm.progress import sweep_remaining_s
 from web.live.shared_looks import shared
 from web.sweep.exports import forms
+from web.sweep.lines import cell_lines, columns_of, job_lines
 from web.sweep.pictures import pictures_of
 
 bp = Blueprint("sweep", __name__)
@@ -39,38 +37,6 @@ _CELLS_SHOWN = 50
 _JOBS_SHOWN = 50
 _JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
 _MOST_PAGES = 1_000_000
-# Axes that have a column of their own; the others share one.
-_WITH_COLUMN = frozenset(
-    {
-        *("model", "dataset", "strategy", "world_size", "global_batch_size"),
-        *("one_way_delay_ms", "jitter_ms", "packet_loss_percent", "bandwidth_mbit_per_s"),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the table of jobs. `is_advised`: a recommendation rests on it."""
-
-    item: SweepJob
-    spec: JobSpec
-    efficiency_ratio: float | None
-    is_advised: bool
-
-    @property
-    def network(self) -> NetworkProfile | None:
-        """What was asked for; None is the untouched network."""
-        network = self.spec.network
-        return None if network is None or network.is_untouched else network
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """A line of the table of cells. `why`: the reason of its first failed job, `also`: the rest."""
-
-    line: CellLine
-    why: str | None
-    also: str
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -99,8 +65,12 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         jobs = _jobs_shown(session, number, page=page) if is_listed else []
         advice = backend().advice.of_sweep(session, number)
         lines = _chosen(table.lines, choice)
+        cell_count = len(lines)
         first = (cells_page - 1) * _CELLS_SHOWN
-        cells = _cell_rows(session, lines[first : first + _CELLS_SHOWN], table)
+        lines = lines[first : first + _CELLS_SHOWN]
+        firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
+        failed = failed_jobs(session, firsts)
+    columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(
         "sweep.html",
@@ -115,21 +85,20 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         metrics=METRICS,
         series_job_id=table.first_gang_job_id,
         pictures=pictures_of(backend().pictures, number, table, choice, is_busy=is_busy),
-        cells=cells,
-        cell_count=len(lines),
+        columns=columns,
+        workload=_workload(jobs[0]) if jobs and not columns.has_workloads else None,
+        cells=cell_lines(lines, failed, table, columns),
+        cell_count=cell_count,
         failed_count=table.failed_count,
         cells_page=cells_page,
-        cells_page_count=-(-len(lines) // _CELLS_SHOWN),
-        rows=_rows(jobs, advice or (), table.single),
+        cells_page_count=-(-cell_count // _CELLS_SHOWN),
+        rows=job_lines(jobs, advice or (), table.single, columns),
         has_flags=any(item.measurement and item.measurement.flags for item in jobs),
-        has_repetitions=any(item.job.repetition for item in jobs),
         is_listed=is_listed,
         page=page,
         page_count=-(-summary.job_count // _JOBS_SHOWN),
         forms=forms(),
         trains_epochs=any("epochs" in case for case in sweep.spec.get("case") or ()),
-        has_prices=any(line.cost_usd is not None for line in table.lines),
-        **_columns(table),
     )
 
 
@@ -206,43 +175,6 @@ def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
     return in_order(lines, choice)
 
 
-def _cell_rows(session: Session, lines: Sequence[CellLine], table: SweepTable) -> list[CellRow]:
-    firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
-    failed = failed_jobs(session, firsts)
-    rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
-    rows = []
-    for line in lines:
-        why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
-        kind = (line.failure_kind or "failed").replace("_", " ")
-        also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
-        rows.append(CellRow(line, f"{kind}: {why.reason or 'no reason'}" if why else None, also))
-    return rows
-
-
-def _columns(table: SweepTable) -> Mapping[str, bool]:
-    """Say which columns tell anything, of both tables."""
-    values = table.values
-    networks = (line.configuration.network for line in table.lines)
-    return {
-        "has_workloads": any(name in values for name in ("model", "dataset", "pass")),
-        "has_networks": any(network is not None for network in networks),
-        "has_further": any(axis.name not in _WITH_COLUMN for axis in table.axes),
-    }
-
-
-def _rows(jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines) -> list[Row]:
-    advised = {
-        measurement_id
-        for item in advice
-        if item.answer.recommended is not None
-        for measurement_id in item.answer.recommended.measurement_ids
-    }
-    return [
-        Row(
-            item=item,
-            spec=from_json(JobSpec, item.job.spec),
-            efficiency_ratio=efficiency(item.measurement, single) if item.measurement else None,
-            is_advised=item.measurement is not None and item.measurement.id in advised,
-        )
-        for item in jobs
-    ]
+def _workload(item: SweepJob) -> str:
+    spec = from_json(JobSpec, item.job.spec)
+    return f"{spec.model} on {spec.dataset}, {spec.training_pass.value.replace('_', ' + ')}"

@@ -1,0 +1,189 @@
+"""Lines of the tables of a sweep's page as HTML, kept by what they show.
+
+Of a page of a hundred lines hardly any has changed since it was looked at last, and to write them
+takes as long as all the rest of the page.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flask import current_app
+from markupsafe import Markup
+
+from farm.core.codec import from_json
+from farm.core.lifecycle import JobState
+from farm.core.scaling import Baselines, efficiency
+from farm.core.spec import JobSpec
+from farm.figures.sweep_table import CellLine, SweepTable
+from farm.store.cell_rows import FailedJob
+from farm.store.dashboard import SweepJob
+from farm.store.result_tables import MeasurementRow
+from web.advice.kept_advice import Advice
+from web.setup_words import network_words
+
+# Axes that have a column of their own; the others share one.
+_WITH_COLUMN = frozenset(
+    {
+        *("model", "dataset", "strategy", "world_size", "global_batch_size"),
+        *("one_way_delay_ms", "jitter_ms", "packet_loss_percent", "bandwidth_mbit_per_s"),
+    }
+)
+_MOST_KEPT = 10_000  # of a kilobyte each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which columns tell anything, of both tables."""
+
+    has_workloads: bool
+    has_networks: bool
+    has_further: bool
+    has_prices: bool
+    has_targets: bool
+    has_repetitions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellShown:
+    """What a cell's line shows. `why` its first failed job did; `also`: axes without a column."""
+
+    line: CellLine
+    why: str | None
+    also: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a job has measured, in the units of its measurement. `flags`: what disturbed it."""
+
+    step_time_s: float | None
+    step_time_p25_s: float | None
+    step_time_p75_s: float | None
+    throughput_examples_per_s: float | None
+    cpu_ratio: float | None
+    resident_bytes: float | None
+    net_rx_bytes_per_s: float | None
+    net_tx_bytes_per_s: float | None
+    accuracy: float | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShown:
+    """What the line of a job shows. `is_advised`: a recommendation rests on it.
+
+    `why` it failed or waits; `measured` None: nothing that counts.
+    """
+
+    job_id: int
+    repetition: int
+    model: str
+    dataset: str
+    global_batch_size: int
+    strategy: str
+    world_size: int
+    network: str
+    state: str
+    failure_kind: str | None
+    why: str | None
+    efficiency_ratio: float | None
+    is_advised: bool
+    measured: Measured | None
+
+
+def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> Columns:
+    """Return the columns for a sweep's cells and these of its jobs."""
+    values = table.values
+    networks = (line.configuration.network for line in table.lines)
+    return Columns(
+        has_workloads=any(name in values for name in ("model", "dataset", "pass")),
+        has_networks=any(network is not None for network in networks),
+        has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes),
+        has_prices=any(line.cost_usd is not None for line in table.lines),
+        has_targets=table.precision is not None,
+        has_repetitions=any(item.job.repetition for item in jobs),
+    )
+
+
+def cell_lines(
+    lines: Sequence[CellLine], failed: Mapping[int, FailedJob], table: SweepTable, columns: Columns
+) -> list[Markup]:
+    """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
+    rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
+    written = []
+    for line in lines:
+        why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
+        kind = (line.failure_kind or "failed").replace("_", " ")
+        also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
+        reason = f"{kind}: {why.reason or 'no reason'}" if why else None
+        written.append(_cell_line(CellShown(line, reason, also), columns))
+    return written
+
+
+def job_lines(
+    jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines, columns: Columns
+) -> list[Markup]:
+    """Return a line of HTML, or two, for each job. `single`: what one machine makes of the work."""
+    advised = {
+        measurement_id
+        for item in advice
+        if item.answer.recommended is not None
+        for measurement_id in item.answer.recommended.measurement_ids
+    }
+    return [_job_line(_job_shown(item, advised, single), columns) for item in jobs]
+
+
+def _job_shown(item: SweepJob, advised: set[int], single: Baselines) -> JobShown:
+    job, measurement = item.job, item.measurement
+    spec = from_json(JobSpec, job.spec)
+    network = spec.network
+    return JobShown(
+        job_id=job.id,
+        repetition=job.repetition,
+        model=spec.model,
+        dataset=spec.dataset,
+        global_batch_size=job.global_batch_size,
+        strategy=job.strategy,
+        world_size=job.world_size,
+        network=network_words(None if network is None or network.is_untouched else network),
+        state=job.state.value,
+        failure_kind=job.failure_kind,
+        why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
+        efficiency_ratio=efficiency(measurement, single) if measurement else None,
+        is_advised=measurement is not None and measurement.id in advised,
+        measured=_measured(measurement) if measurement and measurement.status == "ok" else None,
+    )
+
+
+def _measured(of: MeasurementRow) -> Measured:
+    return Measured(
+        step_time_s=of.step_time_s,
+        step_time_p25_s=of.step_time_p25_s,
+        step_time_p75_s=of.step_time_p75_s,
+        throughput_examples_per_s=of.throughput_examples_per_s,
+        cpu_ratio=of.cpu_ratio,
+        resident_bytes=of.resident_bytes,
+        net_rx_bytes_per_s=of.net_rx_bytes_per_s,
+        net_tx_bytes_per_s=of.net_tx_bytes_per_s,
+        accuracy=of.accuracy,
+        flags=tuple(flag["message"] for flag in of.flags),
+    )
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _cell_line(cell: CellShown, columns: Columns) -> Markup:
+    return _written("cell_line", cell, columns)
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _job_line(job: JobShown, columns: Columns) -> Markup:
+    return _written("job_line", job, columns)
+
+
+def _written(macro: str, shown: CellShown | JobShown, columns: Columns) -> Markup:
+    template = current_app.jinja_env.get_template("_sweep_lines.html")
+    written: Markup = getattr(template.module, macro)(shown, columns)
+    return written
