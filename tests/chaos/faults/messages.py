@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from farm.wire import agent_queue
-from tests.chaos.farm import ChaosFarm
+from tests.chaos.farm import LEASE_S, ChaosFarm
 from tests.chaos.faults.contract import Fault, Heal
 
 Order = Callable[[list[tuple[str, bytes]], random.Random], list[tuple[str, bytes]]]
@@ -79,28 +79,28 @@ MESSAGE_FAULTS = (
         name="messages doubled",
         does="all messages of some seconds from and to an agent come once more, late and shuffled",
         lasts_s=(1.0, 6.0),
-        limit_s=9.0,
+        limit_s=LEASE_S + 5,
         strike=double,
     ),
     Fault(
         name="messages delayed",
         does="they come late",
         lasts_s=(0.5, 3.0),
-        limit_s=9.0,
+        limit_s=LEASE_S + 5,
         strike=delay,
     ),
     Fault(
         name="messages reordered",
         does="they come late and shuffled",
         lasts_s=(0.5, 2.0),
-        limit_s=9.0,
+        limit_s=LEASE_S + 5,
         strike=reorder,
     ),
     Fault(
         name="messages lost",
         does="they never come",
         lasts_s=(0.5, 2.0),
-        limit_s=9.0,
+        limit_s=LEASE_S + 5,
         strike=lose,
     ),
 )
