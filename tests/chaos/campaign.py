@@ -226,11 +226,17 @@ class Campaign:
         return all(self._goes_on(strike, job, token, seen) for job, token in strike.jobs.items())
 
     def _goes_on(self, strike: Strike, job_id: int, token: int, seen: Glimpse) -> bool:
-        """Whether a job is over, is tried anew, or its attempt has outlived the fault."""
+        """Whether a job is over, is tried anew, or its attempt has outlived the fault.
+
+        One that waits since other attempts hold the agents it needs has been given back in time.
+        """
         job = seen.jobs[job_id]
         if job.is_over or job.attempt not in (None, token):
             return True
-        if job.attempt is None or strike.healed_at is None:
+        if job.attempt is None:
+            since = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=LEASE_S)
+            return seen.within_reach(token, since=since) < job.rank_count
+        if strike.healed_at is None:
             return False
         beats = [seen.agents[agent].heartbeat_at for agent in job.gang]
         return all(beat is not None and beat > strike.healed_at for beat in beats)

@@ -47,6 +47,16 @@ class Glimpse:
         """The jobs that are leased or running."""
         return {i: job for i, job in self.jobs.items() if job.attempt is not None}
 
+    def within_reach(self, token: int, *, since: dt.datetime) -> int:
+        """Count the agents that were heard since then, and that no attempt but this one holds."""
+        return sum(
+            agent.heartbeat_at is not None
+            and agent.heartbeat_at >= since
+            and agent.attempt in (None, token)
+            and agent.unclean in (None, token)
+            for agent in self.agents.values()
+        )
+
 
 def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
     """Look at the jobs that are not over, and those `watched`; None if the store is away."""

@@ -39,7 +39,8 @@ def fill_disk(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
 
 
 def limit_files(process: psutil.Process, limit_bytes: int) -> None:
-    with suppress(psutil.NoSuchProcess):
+    # Where one has ended meanwhile, its number may be somebody else's by now.
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         process.rlimit(psutil.RLIMIT_FSIZE, (limit_bytes, psutil.RLIM_INFINITY))
 
 
