@@ -184,6 +184,13 @@ AGENT_SETTINGS = (
         parse=parse_labels,
     ),
     Setting(
+        name="AGENT_CLOUD",
+        default="auto",
+        meaning="labels instance_type, region and zone by the cloud's metadata service, unless "
+        "given: auto, where the firmware names a cloud; azure, aws or gcp; never",
+        parse=one_of("AUTO", "AZURE", "AWS", "GCP", "NEVER"),
+    ),
+    Setting(
         name="AGENT_MODEL_DIR",
         default=None,
         meaning="folder of models that are Python files of this machine's operator, which nobody "

@@ -21,6 +21,7 @@ from farm.core.settings import read_settings
 from farm.core.trainer_lines import TrainerLimits
 from farm.errors import InvalidSpec
 from worker_agent.agent_settings import AGENT_SETTINGS, parse_agent_id
+from worker_agent.cloud import cloud_of, read_firmware
 from worker_agent.emulators.site import Site
 from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.model_folder import ModelFolder
@@ -43,6 +44,7 @@ class AgentConfig:
     cpus: tuple[int, ...]
     shares_cores: bool
     labels: dict[str, str]
+    cloud: str | None = None  # whose metadata service is asked for other labels; None: none's
     state_dir: Path
     trainer: tuple[str, ...]
     trainer_user: TrainerUser | None = None  # None: the agent's own
@@ -120,6 +122,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         cpus=cpus,
         shares_cores=cast(bool, values["AGENT_SHARES_CORES"]),
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
+        cloud=_cloud(cast(str, values["AGENT_CLOUD"])),
         state_dir=_state_dir(values),
         trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
         trainer_user=user,
@@ -167,6 +170,12 @@ def _key(values: Mapping[str, object], broker_url: str) -> AgentKey | None:
         "`farm agent add NAME` on the server prints it"
     )
     raise InvalidSpec("AGENT_KEY", None, expected)
+
+
+def _cloud(wish: str) -> str | None:
+    if wish == "NEVER":
+        return None
+    return cloud_of(read_firmware) if wish == "AUTO" else wish.lower()
 
 
 def _networks(values: Mapping[str, object]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,7 @@ from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.core.model_files import MODEL_CAPABILITY
 from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION
+from worker_agent.cloud import cloud_labels
 from worker_agent.config import AgentConfig
 from worker_agent.emulators import capabilities
 from worker_agent.metrics.gpu import devices, open_nvml
@@ -23,8 +25,11 @@ _CPUINFO = Path("/proc/cpuinfo")
 _TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
 
 
-def read_facts(config: AgentConfig) -> AgentFacts:
-    """Ask the machine once; none of this changes while the agent lives."""
+def read_facts(
+    config: AgentConfig, *, ask_cloud: Callable[[str], dict[str, str]] = cloud_labels
+) -> AgentFacts:
+    """Ask the machine and its cloud once; none of this changes while the agent lives."""
+    told = ask_cloud(config.cloud) if config.cloud else {}
     accelerators = read_accelerators()
     return AgentFacts(
         machine_id=read_machine_id(),
@@ -33,7 +38,7 @@ def read_facts(config: AgentConfig) -> AgentFacts:
         first_port=config.first_port,
         last_port=config.last_port,
         cpus=config.cpus,
-        labels=config.labels,
+        labels={**told, **config.labels},
         capabilities=(
             *capabilities(config.site),
             *(("gpu",) if accelerators else ()),

@@ -1,0 +1,185 @@
+"""What the cloud says of this machine: its instance type and its place, for labels and prices.
+
+Asked of the metadata service at the link-local address that Azure, AWS and Google Cloud have in
+common, by one that the firmware's names point to. All that is done is bounded by one deadline, and
+whatever goes wrong means that nothing is known: an agent starts with or without it. Whoever holds
+that address says what it likes, so only short words are believed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+LIMIT_S = 1.0
+_SERVICE = ("169.254.169.254", 80)
+_FIRMWARE = Path("/sys/class/dmi/id")
+_LONGEST_ANSWER_BYTES = 4096
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_AWS_TOKEN = "X-aws-ec2-metadata-token"  # a header's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """How one cloud is recognised and asked.
+
+    `firmware`: part of a text of /sys/class/dmi/id. `paths`: label to where its value is.
+    `token_path`: where a token is to be had first. `proof`: header that every answer must have.
+    """
+
+    firmware: Mapping[str, str]
+    paths: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    token_path: str | None = None
+    proof: tuple[str, str] | None = None
+
+
+def _azure_path(name: str) -> str:
+    return f"/metadata/instance/compute/{name}?api-version=2021-02-01&format=text"
+
+
+# Microsoft, "Azure Instance Metadata Service"; AWS, "Use the Instance Metadata Service"
+# (version 2, which asks for a token); Google, "About VM metadata".
+CLOUDS: Mapping[str, Cloud] = {
+    "azure": Cloud(
+        # Hyper-V elsewhere has the same vendor, and not this tag.
+        firmware={"chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"},
+        paths={
+            "instance_type": _azure_path("vmSize"),
+            "region": _azure_path("location"),
+            "zone": _azure_path("zone"),
+        },
+        headers={"Metadata": "true"},
+    ),
+    "aws": Cloud(
+        # The second is that of the Xen instances, such as t2.
+        firmware={"sys_vendor": "Amazon EC2", "bios_version": "amazon"},
+        paths={
+            "instance_type": "/latest/meta-data/instance-type",
+            "region": "/latest/meta-data/placement/region",
+            "zone": "/latest/meta-data/placement/availability-zone",
+        },
+        token_path="/latest/api/token",
+    ),
+    "gcp": Cloud(
+        firmware={"product_name": "Google Compute Engine"},
+        paths={
+            "instance_type": "/computeMetadata/v1/instance/machine-type",
+            "zone": "/computeMetadata/v1/instance/zone",
+        },
+        headers={"Metadata-Flavor": "Google"},
+        proof=("Metadata-Flavor", "Google"),
+    ),
+}
+
+
+def cloud_of(firmware: Callable[[str], str]) -> str | None:
+    """Return the cloud that the firmware names, given a reader of its texts; None: of no such."""
+    for name, cloud in CLOUDS.items():
+        if any(part in firmware(file) for file, part in cloud.firmware.items()):
+            return name
+    return None
+
+
+def read_firmware(file: str) -> str:
+    """Return one text of the firmware, or nothing where the machine has none."""
+    try:
+        return (_FIRMWARE / file).read_text()
+    except (OSError, ValueError):
+        return ""
+
+
+def cloud_labels(
+    name: str, *, service: tuple[str, int] = _SERVICE, limit_s: float = LIMIT_S
+) -> dict[str, str]:
+    """Return labels that the cloud's metadata service gives: `instance_type`, `region`, `zone`.
+
+    Returns after `limit_s` at the latest, with what was told until then.
+    """
+    cloud, deadline_s = CLOUDS[name], time.monotonic() + limit_s
+    labels = {}
+    try:
+        headers = dict(cloud.headers)
+        if cloud.token_path is not None:
+            wish = {f"{_AWS_TOKEN}-ttl-seconds": "60"}
+            token = _ask(service, "PUT", cloud.token_path, headers=wish, deadline_s=deadline_s)
+            headers[_AWS_TOKEN] = token or ""
+        for label, path in cloud.paths.items():
+            told = _ask(
+                service, "GET", path, headers=headers, deadline_s=deadline_s, proof=cloud.proof
+            )
+            # Google's values are paths; the last part is the name.
+            word = (told or "").rpartition("/")[2]
+            if _WORD.fullmatch(word):
+                labels[label] = word
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        logger.warning("the metadata service of %s was of no help: %s", name, error)
+    if name == "gcp" and "zone" in labels:
+        labels["region"] = labels["zone"].rpartition("-")[0] or labels["zone"]
+    return labels
+
+
+def _ask(
+    service: tuple[str, int],
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str],
+    deadline_s: float,
+    proof: tuple[str, str] | None = None,
+) -> str | None:
+    """Return a short answer; None where there is none, as of a zone where a region has none.
+
+    Raises:
+        OSError, HTTPException, ValueError: it does not answer in time, or nothing that counts.
+    """
+    with _HurriedSocket(deadline_s) as link:
+        link.connect(service)
+        # Made by hand, so that no proxy of the environment is asked.
+        connection = http.client.HTTPConnection(*service)
+        connection.sock = link
+        connection.request(method, path, headers={"Connection": "close", **headers})
+        response = connection.getresponse()
+        if response.status == http.HTTPStatus.NOT_FOUND:
+            return None
+        body = response.read(_LONGEST_ANSWER_BYTES + 1)
+        if response.status != http.HTTPStatus.OK or len(body) > _LONGEST_ANSWER_BYTES:
+            raise ValueError(f"{method} {path} was answered {response.status}, {len(body)} bytes")
+        if proof is not None and response.getheader(proof[0]) != proof[1]:
+            raise ValueError(f"{method} {path} was answered without {proof[0]}")
+        return body.decode("ascii").strip()
+
+
+class _HurriedSocket(socket.socket):
+    """A socket whose every wait ends at the deadline: a limit for each would let bytes drip."""
+
+    def __init__(self, deadline_s: float) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM)
+        self._deadline_s = deadline_s
+
+    def connect(self, address: tuple[str, int]) -> None:  # type: ignore[override] # IPv4 alone
+        self._hurry()
+        super().connect(address)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        self._hurry()
+        super().sendall(data, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        self._hurry()
+        return super().recv_into(buffer, nbytes, flags)
+
+    def _hurry(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("it took too long")
+        self.settimeout(left_s)
