@@ -37,7 +37,11 @@ DOCS = ROOT / "docs"
 GUIDE = DOCS / "guide.md"
 PROTOCOL = DOCS / "protocol.md"
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "deploy" / "README.md", *sorted(DOCS.glob("*.md"))]
+DOCUMENTS = [
+    *(README, ROOT / "deploy" / "README.md"),
+    *sorted(DOCS.glob("*.md")),
+    *sorted((DOCS / "clouds").glob("*.md")),
+]
 
 each_document = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
