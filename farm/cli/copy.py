@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import os
 from functools import partial
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.backup import print_tables
+from farm.cli.output import json_option
 from farm.cli.row_bar import row_bar
 from farm.cli.session import require_file, settings
 
@@ -54,9 +54,8 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
     finally:
         source.dispose()
         target.dispose()
-    if as_json:
-        print_json({"tables": [dataclasses.asdict(table) for table in tables]})
-        return
-    columns = [Column("table"), Column("rows", is_right=True), Column("checksum")]
-    print_table(columns, [[t.name, str(t.row_count), t.checksum] for t in tables])
-    click.echo(f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up.")
+    print_tables(tables, as_json=as_json)
+    if not as_json:
+        click.echo(
+            f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up."
+        )

@@ -1,4 +1,4 @@
-"""`farm db`: the store itself, its schema, its retention and its moves."""
+"""`farm db`: the store itself, its schema, its retention, its backups and its moves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 
 import click
 
+from farm.cli.backup import backup, restore
 from farm.cli.copy import copy
 from farm.cli.prune import prune
 from farm.cli.session import settings, store
@@ -13,11 +14,13 @@ from farm.cli.session import settings, store
 
 @click.group()
 def db() -> None:
-    """Upgrade or check the store, prune it, or copy it to another database."""
+    """Upgrade or check the store, prune it, back it up, or copy it to another database."""
 
 
 db.add_command(prune)
 db.add_command(copy)
+db.add_command(backup)
+db.add_command(restore)
 
 
 @db.command()

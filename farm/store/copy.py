@@ -54,11 +54,13 @@ def copy_store(
     now: dt.datetime,
     is_forced: bool,
     progress: Progress,
+    finish: Callable[[Session], None] = lambda session: None,
 ) -> list[CopiedTable]:
     """Copy every table into an empty store, which gets its schema here if it has none.
 
     Tokens go on in the target where the source is now, so that agents obey it. A farm at work
-    would go on writing to the source, so that is refused unless `is_forced`.
+    would go on writing to the source, so that is refused unless `is_forced`. `finish` changes the
+    target before it commits.
 
     Raises:
         FarmError: the source is at work, or the target holds rows or does not take one of them.
@@ -83,6 +85,7 @@ def copy_store(
         for table, expected in zip(tables, copied, strict=True):
             _compare(new, table, expected, steps)
         _follow_numbers(old, new, tables)
+        finish(new)
     return copied
 
 

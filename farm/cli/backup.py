@@ -1,0 +1,75 @@
+"""`farm db backup` and `farm db restore`: the store in one file, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.row_bar import row_bar
+from farm.cli.session import require_file, settings
+
+if TYPE_CHECKING:
+    from farm.store.copy import CopiedTable
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@json_option
+def backup(file: Path, *, as_json: bool) -> None:
+    """Write all of the store, as it is at this moment, into the new FILE.
+
+    The farm may be at work. FILE is an SQLite database, whatever the store is, and nobody else may
+    read it. --json prints the tables with row_count and checksum.
+    """
+    from farm.store.backup import back_up
+    from farm.store.engine import make_engine
+
+    loaded = settings()
+    require_file(loaded.database_url)
+    engine = make_engine(loaded.database_url)
+    try:
+        with row_bar("writing") as progress:
+            tables = back_up(engine, file, now=dt.datetime.now(dt.UTC), progress=progress)
+    finally:
+        engine.dispose()
+    print_tables(tables, as_json=as_json)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@json_option
+def restore(file: Path, *, as_json: bool) -> None:
+    """Fill the farm's store, which must be empty or not there, from a backup.
+
+    FILE is only read, and may be of an older version. Start scheduler, collector and web server
+    afterwards; agents may have gone on all the while. --json as for backup.
+    """
+    from farm.store.backup import restore as restore_store
+    from farm.store.engine import make_engine, redacted
+
+    loaded = settings()
+    engine = make_engine(loaded.database_url)
+    try:
+        with row_bar("restoring") as progress:
+            tables = restore_store(file, engine, now=dt.datetime.now(dt.UTC), progress=progress)
+    finally:
+        engine.dispose()
+    print_tables(tables, as_json=as_json)
+    if not as_json:
+        click.echo(f"{redacted(loaded.database_url)} holds what {file} held")
+
+
+def print_tables(tables: list[CopiedTable], *, as_json: bool) -> None:
+    """Say what a copy holds, table by table."""
+    if as_json:
+        print_json({"tables": [dataclasses.asdict(table) for table in tables]})
+        return
+    columns = [Column("table"), Column("rows", is_right=True), Column("checksum")]
+    print_table(columns, [[t.name, str(t.row_count), t.checksum] for t in tables])

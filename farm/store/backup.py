@@ -1,0 +1,110 @@
+"""Backups: the whole store in one SQLite file, of one moment, while the farm goes on; and back.
+
+A backup is a copy (farm.store.copy), so either database can be restored into either, and every
+table's checksum was compared when it was written. What a restored store has to do differently from
+one that was moved: the agents have lived on since, and have seen attempts that it knows nothing of.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from farm.errors import FarmError
+from farm.store.copy import CopiedTable, Progress, copy_store
+from farm.store.engine import make_engine
+from farm.store.schema import upgrade
+from farm.store.tables import Agent
+from farm.store.tokens import latest_token, raise_latest_token
+
+# More attempts than a farm makes in the life of a backup: a thousand agents with a job a minute
+# make 1.4 million a day, but heartbeats tell a store of tokens beyond this, too.
+_TOKENS_SINCE = 2**20
+
+
+def back_up(
+    source: sa.Engine, file: Path, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    """Write the store as it is at this moment into a new file, which nobody else may read.
+
+    The file appears whole or not at all. The farm may be at work.
+
+    Raises:
+        FarmError: there is such a file already, or it cannot be written.
+        Unreachable: the store does not answer, or has another schema.
+    """
+    if file.exists():
+        raise FarmError(f"{file} is there already: expected a name for a new file")
+    try:
+        # Beside the target, so that the last step is a rename.
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
+            partial = Path(folder) / "store.db"
+            tables = _copy_into(partial, source, now=now, progress=progress)
+            partial.chmod(0o600)
+            _sync(partial)
+            partial.rename(file)
+        _sync(file.parent)
+    except OSError as error:
+        raise FarmError(f"{file} cannot be written: {error.strerror or error}") from error
+    return tables
+
+
+def restore(
+    file: Path, target: sa.Engine, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    """Fill an empty store from a backup, of this schema or an older one; the file is only read.
+
+    Attempts get tokens beyond those that the lost store may have given since the backup, and no
+    agent counts as alive before it has beaten. Otherwise an attempt could be given a token that
+    its agents know from another one, and what they had still to say of that would count for this.
+
+    Raises:
+        FarmError: the file cannot be read, or the target holds rows.
+        Unreachable: the file is no store, or of a newer benchfarm; or the target does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchfarm-restore.") as folder:
+        own = Path(folder) / file.name
+        try:
+            shutil.copyfile(file, own)
+        except OSError as error:
+            raise FarmError(f"{file} cannot be read: {error.strerror or error}") from error
+        source = make_engine(f"sqlite:///{own}")
+        try:
+            upgrade(source)
+            return copy_store(
+                source, target, now=now, is_forced=True, progress=progress, finish=_settle
+            )
+        finally:
+            source.dispose()
+
+
+def _settle(session: Session) -> None:
+    raise_latest_token(session, latest_token(session) + _TOKENS_SINCE)
+    session.execute(update(Agent).values(heartbeat_at=None))
+
+
+def _copy_into(
+    file: Path, source: sa.Engine, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    target = make_engine(f"sqlite:///{file}")
+    try:
+        return copy_store(source, target, now=now, is_forced=True, progress=progress)
+    finally:
+        # The last connection takes the write-ahead log into the file.
+        target.dispose()
+
+
+def _sync(path: Path) -> None:
+    """Make it survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,224 @@
+"""Backups: of one moment, whole or not there, and restored so that agents that lived on obey."""
+
+from __future__ import annotations
+
+import datetime as dt
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.reports import Sample
+from farm.errors import FarmError, Unreachable
+from farm.store.backup import back_up, restore
+from farm.store.copy import CopiedTable
+from farm.store.engine import make_engine, reading, writing
+from farm.store.heartbeats import record_heartbeat
+from farm.store.schema import check_schema, downgrade
+from farm.store.series import insert_samples
+from farm.store.tables import Agent, Attempt
+from farm.store.tokens import latest_token
+from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
+from tests.integration.conftest import new_database
+from tests.postgres_server import binary_folder
+
+LATER = NOW + dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, database_kind: str) -> Iterator[sa.Engine]:
+    """An empty database of the other kind."""
+    kind = "postgresql" if database_kind == "sqlite" else "sqlite"
+    with new_database(request, kind, is_migrated=False) as url:
+        engine = make_engine(url)
+        yield engine
+        engine.dispose()
+
+
+def fill(engine: sa.Engine) -> int:
+    """A farm in the middle of an attempt, whose token is returned."""
+    with writing(engine) as session:
+        for agent_id in ("vm-1", "vm-2"):
+            add_agent(session, agent_id, heartbeat_at=NOW)
+        token = add_attempt(session, add_job(session), ["vm-1", "vm-2"])
+        samples = [Sample(tick=tick) for tick in range(20)]
+        insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
+    return token
+
+
+def save(engine: sa.Engine, file: Path) -> list[CopiedTable]:
+    return back_up(engine, file, now=LATER, progress=lambda done, total: None)
+
+
+def load(file: Path, engine: sa.Engine) -> list[CopiedTable]:
+    return restore(file, engine, now=LATER, progress=lambda done, total: None)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_backup_is_one_file_that_only_its_owner_reads(engine: sa.Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    save(engine, folder / "farm.backup")
+
+    assert [path.name for path in folder.iterdir()] == ["farm.backup"]
+    assert stat.S_IMODE((folder / "farm.backup").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_backup_never_replaces_another(engine: sa.Engine, tmp_path: Path) -> None:
+    (tmp_path / "farm.backup").write_text("the one of yesterday")
+
+    with pytest.raises(FarmError, match="is there already"):
+        save(engine, tmp_path / "farm.backup")
+    assert (tmp_path / "farm.backup").read_text() == "the one of yesterday"
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_backup_that_fails_leaves_nothing(empty_engine: sa.Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+
+    with pytest.raises(Unreachable, match="has schema none"):
+        save(empty_engine, folder / "farm.backup")
+    with pytest.raises(FarmError, match="cannot be written: No such file"):
+        save(empty_engine, tmp_path / "nowhere" / "farm.backup")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path
+) -> None:
+    """Each transaction of the writer adds a job, its attempt and ten samples, or none of them."""
+    fill(engine)
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            with writing(engine) as session:
+                token = add_attempt(session, add_job(session), ["vm-1"])
+                rows = [Sample(tick=tick) for tick in range(10)]
+                insert_samples(session, day=NOW.date(), token=token, rank=0, samples=rows)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        while latest_in(engine) < 5:
+            assert writer.is_alive()
+        saved = save(engine, tmp_path / "farm.backup")
+    finally:
+        is_over.set()
+        writer.join()
+    counts = {table.name: table.row_count for table in saved}
+
+    assert counts["jobs"] == counts["attempts"] >= 5
+    assert counts["samples"] == 10 * (counts["attempts"] + 1)
+    assert load(tmp_path / "farm.backup", target) == saved
+
+
+def latest_in(engine: sa.Engine) -> int:
+    with reading(engine) as session:
+        return latest_token(session)
+
+
+def test_a_restored_store_gives_no_token_that_an_agent_may_know(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path
+) -> None:
+    """Reports of a lost attempt would count for the one that got its token a second time."""
+    fill(engine)
+    save(engine, tmp_path / "farm.backup")
+    with writing(engine) as session:
+        lost = [add_attempt(session, add_job(session), ["vm-1"]) for _ in range(3)]
+    load(tmp_path / "farm.backup", target)
+
+    with reading(target) as session:
+        assert [agent.heartbeat_at for agent in session.scalars(sa.select(Agent))] == [None, None]
+    with writing(target) as session:
+        assert add_attempt(session, add_job(session), ["vm-2"]) > max(lost)
+        # Were it not enough, an agent that beats says so.
+        seen = latest_token(session) + 7
+        record_heartbeat(session, beat(seen), now=LATER, lease=dt.timedelta(seconds=20))
+        assert add_attempt(session, add_job(session), ["vm-1"]) > seen
+
+
+def beat(highest_token: int) -> Heartbeat:
+    return Heartbeat(
+        agent_id="vm-1",
+        boot_id="boot",
+        counter=100,
+        state=AgentState.IDLE,
+        serving_token=None,
+        highest_token=highest_token,
+        agent_time_s=LATER.timestamp(),
+        echo=BeatEcho(server_time_s=LATER.timestamp(), elapsed_s=0.0),
+        facts=agent_facts(),
+    )
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_backup_of_an_older_version_is_brought_up_to_date_and_stays_as_it_is(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path
+) -> None:
+    file = tmp_path / "farm.backup"
+    fill(engine)
+    save(engine, file)
+    old = make_engine(f"sqlite:///{file}")
+    downgrade(old, "0009")
+    old.dispose()
+    before = file.read_bytes()
+    load(file, target)
+
+    check_schema(target)
+    with reading(target) as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(Attempt)) == 1
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_what_is_no_backup_is_refused_and_changes_nothing(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path
+) -> None:
+    fill(engine)
+    (tmp_path / "text").write_text("no database at all, but a text that is rather long " * 20)
+    save(engine, tmp_path / "farm.backup")
+
+    with pytest.raises(FarmError, match="cannot be read: No such file"):
+        load(tmp_path / "missing", target)
+    with pytest.raises(FarmError, match="is not a database"):
+        load(tmp_path / "text", target)
+    load(tmp_path / "farm.backup", target)
+    with pytest.raises(FarmError, match="has rows: expected an empty store"):
+        load(tmp_path / "farm.backup", target)
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_what_pg_dump_wrote_is_the_same_store_when_pg_restore_has_read_it(
+    engine: sa.Engine, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As docs/operations.md has it, on PostgreSQL's own partitions, sequences and all."""
+    fill(engine)
+    with new_database(request, "postgresql", is_migrated=False) as url:
+        new = make_engine(url)
+        run("pg_dump", "--format=custom", f"--file={tmp_path / 'farm.dump'}", libpq(engine))
+        options = ("--no-owner", "--exit-on-error", "--single-transaction")
+        run("pg_restore", *options, f"--dbname={libpq(new)}", str(tmp_path / "farm.dump"))
+        check_schema(new)
+        old_saved, new_saved = save(engine, tmp_path / "old"), save(new, tmp_path / "new")
+        last = latest_in(new)
+        new.dispose()
+
+    assert new_saved == old_saved
+    assert last == latest_in(engine)
+
+
+def run(program: str, *arguments: str) -> None:
+    command = [str(binary_folder() / program), *arguments]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+
+
+def libpq(engine: sa.Engine) -> str:
+    return engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
