@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from benchmarks.__main__ import BENCHMARKS
 from farm import registry
 from farm.cli.examinations import EXAMINATIONS
 from farm.cli.main import COMMANDS
@@ -146,6 +147,21 @@ def test_every_command_line_to_type_is_understood(document: Path) -> None:
     refused = [line for line in lines if line.startswith("farm ") and not understood(line)]
 
     assert refused == []
+
+
+@each_document
+def test_every_benchmark_that_a_document_names_exists(document: Path) -> None:
+    lines = [words for line in code(document) if "-m benchmarks" in (words := line.split("#")[0])]
+    modules = {name for line in lines for name in re.findall(r"-m benchmarks\.(\w+)", line)}
+    listed = {
+        name
+        for line in lines
+        for names in re.findall(r"-m benchmarks((?: \w+)+)", line)
+        for name in names.split()
+    }
+
+    assert listed <= set(BENCHMARKS)
+    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in modules)
 
 
 def understood(line: str) -> bool:
