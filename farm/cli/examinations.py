@@ -24,12 +24,14 @@ from farm.cli.session import store
 from farm.config import Settings
 from farm.core.messages import WIRE_VERSION
 from farm.core.scheduling import hopeless
+from farm.core.trainer_lines import FailureKind
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well
+from farm.diagnosis.noise import judge_noise
 from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
@@ -48,9 +50,10 @@ from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
     database_bytes,
     database_time,
+    failed_attempts,
     late_reports_since,
-    lost_attempts,
     server_version,
+    succeeded_count,
     write_error,
 )
 from farm.store.partitions import missing_days
@@ -232,12 +235,19 @@ def _look_at_reports(settings: Settings) -> list[Finding]:
 def _look_at_leases(settings: Settings) -> list[Finding]:
     with _agents(settings) as (session, found):
         since = dt.datetime.now(dt.UTC) - _AN_HOUR
-        reasons = lost_attempts(session, since=since)
+        reasons = failed_attempts(session, FailureKind.AGENT_LOST, since=since)
         late_count = late_reports_since(session, since)
     losses = LossCounts(
         lost_attempts=sum(reasons.values()), late_reports=late_count, reasons=reasons
     )
     return of_agents.judge_leases(found, losses)
+
+
+def _look_at_noise(settings: Settings) -> list[Finding]:
+    since = dt.datetime.now(dt.UTC) - _AN_HOUR
+    with store(settings) as engine, reading(engine) as session:
+        reasons = failed_attempts(session, FailureKind.DISTURBED, since=since)
+        return judge_noise(reasons, measured_count=succeeded_count(session, since=since))
 
 
 def _look_at_disks(settings: Settings) -> list[Finding]:
@@ -283,6 +293,7 @@ EXAMINATIONS = (
     Examination("access", _look_at_access, needs="database"),
     Examination("reports", _look_at_reports, needs="database"),
     Examination("leases", _look_at_leases, needs="database"),
+    Examination("noise", _look_at_noise, needs="database"),
     Examination("disks", _look_at_disks),
     Examination("queue", _look_at_queue, needs="database"),
 )

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from farm.core.lifecycle import AttemptState
 from farm.core.trainer_lines import FailureKind
 from farm.errors import Unreachable
 from farm.store.engine import POSTGRESQL, writing
@@ -62,14 +63,22 @@ def write_error(engine: sa.Engine) -> str | None:
     return None
 
 
-def lost_attempts(session: Session, *, since: dt.datetime) -> dict[str, int]:
-    """Count by reason the attempts that ended because an agent was lost."""
+def failed_attempts(session: Session, kind: FailureKind, *, since: dt.datetime) -> dict[str, int]:
+    """Count by reason the attempts that ended by one kind of failure."""
     rows = session.execute(
         sa.select(Attempt.reason, sa.func.count())
-        .where(Attempt.failure_kind == FailureKind.AGENT_LOST.value, Attempt.ended_at >= since)
+        .where(Attempt.failure_kind == kind.value, Attempt.ended_at >= since)
         .group_by(Attempt.reason)
     )
     return {reason or "": count for reason, count in rows}
+
+
+def succeeded_count(session: Session, *, since: dt.datetime) -> int:
+    """Count the attempts that were measured."""
+    ended = (Attempt.failure_kind.is_(None), Attempt.ended_at >= since)
+    is_measured = Attempt.state == AttemptState.SUCCEEDED
+    query = sa.select(sa.func.count()).select_from(Attempt).where(*ended, is_measured)
+    return session.scalar(query) or 0
 
 
 def failure_counts(session: Session) -> dict[str, int]:

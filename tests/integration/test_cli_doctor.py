@@ -367,7 +367,14 @@ def test_agents_are_examined_one_by_one(
         attempt = session.get_one(Attempt, lost)
         attempt.failure_kind, attempt.ended_at = FailureKind.AGENT_LOST.value, now
         attempt.reason = "no fresh heartbeat within the lease from a3"
+        for state, kind in ((AttemptState.VOID, "disturbed"), (AttemptState.SUCCEEDED, None)):
+            ended = factories.add_attempt(session, factories.add_job(session), state=state)
+            attempt = session.get_one(Attempt, ended)
+            attempt.failure_kind, attempt.ended_at = kind, now
+            attempt.reason = "others took 40 % of the cores" if kind else None
         factories.add_job(session, factories.job_spec(labels={"kind": "rare"}))
+    assert "1 of 2 attempts of the last hour were void" in doctor.words("noise")
+    assert "(others took 40 % of the cores)" in doctor.words("noise")
     assert "a2 takes no rank: tc: not permitted" in doctor.words("heartbeats")
     assert "silent: a3 for 2 h" in doctor.words("heartbeats")
     assert f"old-one speaks wire version {WIRE_VERSION - 1}" in doctor.words("versions")

@@ -17,6 +17,7 @@ from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import BrokerState, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, Level, named, worst
+from farm.diagnosis.noise import judge_noise
 from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
@@ -104,6 +105,7 @@ def all_judgements() -> list[list[Finding]]:
         judge_access(agents, keyed={"a1", "a2"}, is_beyond=True),
         of_agents.judge_spools(agents),
         of_agents.judge_leases(agents, NO_LOSSES),
+        judge_noise({}, measured_count=8),
         of_agents.judge_agent_disks(agents),
         judge_queue(waiting_count=3, hopeless={}),
     ]
@@ -321,6 +323,12 @@ def test_what_was_lost_lately_is_named_with_its_reasons() -> None:
     assert_one(of_agents.judge_leases([], lost), Level.DOUBT, *words)
     late = LossCounts(lost_attempts=0, late_reports=1, reasons={})
     assert_one(of_agents.judge_leases([], late), Level.DOUBT, "1 report of the last hour came late")
+
+
+def test_attempts_that_were_void_for_what_else_used_the_machine() -> None:
+    found = judge_noise({"steal": 2, "others were busy": 5}, measured_count=20)
+    assert_one(found, Level.DOUBT, "7 of 27 attempts", "void", "(others were busy)")
+    assert "FARM_NOISE_POLICY=flag" in str(found[0].remedy)
 
 
 def test_a_disk_that_fills_up() -> None:
