@@ -10,9 +10,12 @@ SOURCE=$(dirname "$HERE")
 CURRENT=/opt/benchfarm # a link to one of:
 RELEASES=/opt/benchfarm-releases
 CONFIG=/etc/benchfarm
+AUTHORITY=$CONFIG/authority # .pem, and .key on the server that made it
 UNITS=/etc/systemd/system
 REDIS_CONF=/etc/redis/benchfarm.conf
+REDIS_CERTIFICATE=/etc/redis/benchfarm # .pem and .key
 REDIS_ACL=/var/lib/redis/benchfarm.acl
+REDIS_DATA=benchfarm # within /var/lib/redis
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
@@ -28,14 +31,16 @@ wrong() {
 
 usage() {
     cat <<'END'
-install.sh server [--address ADDRESS --plaintext] [--database URL] [--broker URL] [options]
+install.sh server [--address ADDRESS] [--web ADDRESS] [--plaintext] [--database URL] [--broker URL] [options]
     Scheduler, collector and web server. Without URLs also Redis, which listens on loopback and on
-    ADDRESS, where agents reach it, and PostgreSQL, both of the distribution. This Redis speaks no
-    TLS: --plaintext says that the network up to the agents is private. For TLS give the --broker.
-install.sh agent --broker URL --id NAME (--key KEY | --key-file FILE) [options]
+    ADDRESS, where agents reach it, and PostgreSQL, both of the distribution. Beyond loopback Redis
+    and the web server (--web) speak TLS, with certificates of an authority that is made here.
+    --plaintext: without TLS, since the network up to the agents, and to you, is private.
 install.sh agent --settings FILE [options]
-    An agent. FILE has the lines that `farm agent add NAME` prints on the server, and keeps
-    them off the command line, where every user of the machine can read them.
+install.sh agent --broker URL --id NAME (--key KEY | --key-file FILE) [--authority FILE] [options]
+    An agent. FILE has the lines that `farm agent add NAME` prints on the server, among them the
+    authority's certificate, and keeps them off the command line, where every user of the machine
+    can read them.
 install.sh wheels FOLDER [server] [agent]
     Gather in FOLDER what --wheels needs, on a machine with the same Python 3.x and an index.
 install.sh remove (server | agent) [--purge]
@@ -95,17 +100,19 @@ write_settings() {
     for setting in "${SETTINGS[@]}"; do
         set_value "$file" "${setting%%=*}" "${setting#*=}"
     done
-    if grep -q 'CHANGE-ME' "$file"; then
-        fail "$file: expected a value in the place of CHANGE-ME: $(grep -m1 'CHANGE-ME' "$file" | cut -d= -f1)"
+    if grep -q '^[^#]*CHANGE-ME' "$file"; then
+        fail "$file: expected a value in the place of CHANGE-ME: $(grep -m1 '^[^#]*CHANGE-ME' "$file" | cut -d= -f1)"
     fi
 }
 
 read_settings_file() {
-    local line
+    local line within=""
     [ -r "$1" ] || wrong "--settings: expected a readable file, got $1"
     while IFS= read -r line || [ -n "$line" ]; do
         case $line in
-        '' | '#'*) ;;
+        '# -----BEGIN CERTIFICATE-----') within=yes GIVEN_AUTHORITY+=${line#'# '}$'\n' ;;
+        '# -----END CERTIFICATE-----') within="" GIVEN_AUTHORITY+=${line#'# '}$'\n' ;;
+        '' | '#'*) [ -z "$within" ] || GIVEN_AUTHORITY+=${line#'# '}$'\n' ;;
         [A-Z]*=*) SETTINGS+=("$line") ;;
         *) wrong "--settings: expected lines NAME=VALUE, got ${line%%=*}" ;;
         esac
@@ -267,11 +274,89 @@ END
     install -m 0755 "$WORK/farm" /usr/local/bin/farm
 }
 
+# --- certificates -------------------------------------------------------------------------------
+
+# An authority of this farm's own. A second one is never made, since no agent would trust it.
+own_authority() {
+    apt_install openssl
+    cat >"$WORK/openssl" <<'END'
+[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+END
+    [ ! -e "$AUTHORITY.key" ] || return 0
+    (
+        umask 077
+        openssl req -config "$WORK/openssl" -extensions authority -x509 -newkey ec -nodes -sha256 \
+            -pkeyopt ec_paramgen_curve:P-256 -days 7300 -subj "/CN=Benchfarm's authority of $(uname -n | cut -c1-40)" \
+            -keyout "$WORK/authority.key" -out "$WORK/authority.pem" 2>"$WORK/said"
+    ) || fail "openssl made no authority: $(tail -n 1 "$WORK/said")"
+    install -m 0644 "$WORK/authority.pem" "$AUTHORITY.pem"
+    install -m 0600 "$WORK/authority.key" "$AUTHORITY.key"
+}
+
+# Certify a server of these names and addresses: FILE.pem, and FILE.key for GROUP to read. One that
+# is for the same and good for another year is kept.
+certify() {
+    local file=$1 group=$2 host names=""
+    for host in "${@:3}"; do
+        case $host in *:*) host=IP:$host ;; *[!0-9.]*) host=DNS:$host ;; *) host=IP:$host ;; esac
+        case ,$names, in *",$host,"*) ;; *) names+=${names:+,}$host ;; esac
+    done
+    own_authority
+    if [ -e "$file.key" ] && [ "$(head -n 1 "$file.pem")" = "# $names" ] &&
+        openssl verify -CAfile "$AUTHORITY.pem" "$file.pem" >/dev/null 2>&1 &&
+        openssl x509 -checkend 31536000 -noout -in "$file.pem" >/dev/null; then
+        return 0
+    fi
+    cat >>"$WORK/openssl" <<END
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = $names
+END
+    (
+        umask 077
+        openssl req -config "$WORK/openssl" -new -newkey ec -nodes -sha256 -pkeyopt ec_paramgen_curve:P-256 \
+            -subj "/CN=Benchfarm's ${file##*/}" -keyout "$WORK/server.key" -out "$WORK/request"
+        printf '# %s\n' "$names" >"$WORK/server.pem"
+        openssl x509 -req -in "$WORK/request" -CA "$AUTHORITY.pem" -CAkey "$AUTHORITY.key" -sha256 -days 3650 \
+            -set_serial "0x$(random_word | cut -c1-30)" -extfile "$WORK/openssl" -extensions server >>"$WORK/server.pem"
+    ) 2>"$WORK/said" || fail "openssl made no certificate for $names: $(tail -n 1 "$WORK/said")"
+    install -m 0644 "$WORK/server.pem" "$file.pem"
+    install -m 0640 -g "$group" "$WORK/server.key" "$file.key"
+    CERTIFIED=yes
+}
+
+# The authority that came with an agent's settings, where its broker's URL says that it is.
+keep_given_authority() {
+    local file=$CONFIG/agent.env url
+    [ -n "$GIVEN_AUTHORITY" ] || return 0
+    printf '%s' "$GIVEN_AUTHORITY" >"$WORK/given"
+    if [ -e "$AUTHORITY.key" ] && ! cmp -s "$WORK/given" "$AUTHORITY.pem"; then
+        fail "$AUTHORITY.pem: this machine's own farm has it, so that an agent of another farm needs another machine"
+    fi
+    install -m 0644 "$WORK/given" "$AUTHORITY.pem"
+    url=$(value_of "$file" FARM_BROKER_URL)
+    case $url in
+    *[?\&]ssl_ca_certs=*\&*) url=${url%%ssl_ca_certs=*}ssl_ca_certs=$AUTHORITY.pem\&${url#*ssl_ca_certs=*&} ;;
+    *[?\&]ssl_ca_certs=*) url=${url%%ssl_ca_certs=*}ssl_ca_certs=$AUTHORITY.pem ;;
+    esac
+    set_value "$file" FARM_BROKER_URL "$url"
+}
+
 # --- the server ---------------------------------------------------------------------------------
 
 first_settings_of_server() {
     set_value "$1" FARM_API_TOKEN "$(random_word)"
-    [ -n "$BROKER" ] || own_broker "$1"
+    [ -n "$BROKER" ] || own_accounts "$1"
     [ -n "$DATABASE" ] || set_value "$1" FARM_DATABASE_URL "postgresql+psycopg:///benchfarm?host=/var/run/postgresql"
 }
 
@@ -285,7 +370,7 @@ accounts_with() {
 }
 
 # Redis with an account for the server, one that makes agents' accounts, and none for anybody else.
-own_broker() {
+own_accounts() {
     local server admin
     apt_install redis-server
     server=$(random_word)
@@ -295,26 +380,112 @@ own_broker() {
         accounts_with "$server" "$admin" >"$WORK/acl"
     )
     install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
+    set_value "$1" FARM_BROKER_URL "redis://server:$server@127.0.0.1:6379/0"
+    set_value "$1" FARM_BROKER_ADMIN_URL "redis://admin:$admin@127.0.0.1:6379/0"
+    touch "$REDIS_CONF"
+}
+
+# Whether the settings name the Redis that this script has set up.
+broker_is_own() {
+    local url address
+    [ -e "$REDIS_CONF" ] || return 1
+    url=$(value_of "$CONFIG/server.env" FARM_BROKER_URL)
+    address=$(bound_address)
+    case ${url##*@} in 127.0.0.1:6379/*) ;; "$address":6379/* | "[$address]:6379/"*) ;; *) return 1 ;; esac
+}
+
+bound_address() { sed -n 's/^bind 127.0.0.1 -::1 //p' "$REDIS_CONF"; }
+
+# The same account of the same Redis, as it listens now.
+set_broker_host() {
+    local account
+    account=$(value_of "$1" "$2")
+    [ -n "$account" ] || return 0
+    account=${account#*://}
+    set_value "$1" "$2" "$SCHEME://${account%@*}@$3:6379/0$QUERY"
+}
+
+# Redis of this machine: where it listens, and by what. Without an --address it stays as it is.
+own_broker() {
+    local file=$CONFIG/server.env host=127.0.0.1 is_plain=$PLAINTEXT
+    CERTIFIED="" SCHEME=redis QUERY=""
+    if [ -z "$ADDRESS" ]; then
+        ADDRESS=$(bound_address)
+        grep -q '^tls-port' "$REDIS_CONF" || is_plain=yes
+    fi
     # Evicting a key would drop commands and reports; a full Redis refuses instead.
     cat >"$WORK/redis" <<END
-bind 127.0.0.1 -::1 $ADDRESS
+bind 127.0.0.1 -::1${ADDRESS:+ $ADDRESS}
 protected-mode no
 aclfile $REDIS_ACL
 appendonly yes
 appendfsync everysec
+appenddirname $REDIS_DATA
+save ""
 proto-max-bulk-len 64mb
 maxmemory-policy noeviction
 END
+    if [ -n "$ADDRESS" ] && [ -z "$is_plain" ]; then
+        certify "$REDIS_CERTIFICATE" redis "$ADDRESS" 127.0.0.1 localhost "$(uname -n)"
+        cat >>"$WORK/redis" <<END
+port 0
+tls-port 6379
+tls-cert-file $REDIS_CERTIFICATE.pem
+tls-key-file $REDIS_CERTIFICATE.key
+tls-auth-clients no
+END
+        SCHEME=rediss QUERY="?ssl_ca_certs=$AUTHORITY.pem"
+    fi
+    case $ADDRESS in '') ;; *:*) host="[$ADDRESS]" ;; *) host=$ADDRESS ;; esac
+    if [ -n "$ADDRESS" ] && [ "$SCHEME" = redis ]; then
+        allow_plaintext "$file" broker
+    elif [ "$(value_of "$file" FARM_PLAINTEXT)" = broker ]; then
+        set_value "$file" FARM_PLAINTEXT ""
+    fi
+    set_broker_host "$file" FARM_BROKER_URL "$host"
+    set_broker_host "$file" FARM_BROKER_ADMIN_URL 127.0.0.1
+    # Whoever waits for a command loses his connection for a second.
+    if [ -n "$CERTIFIED" ] || ! cmp -s "$WORK/redis" "$REDIS_CONF"; then
+        restart_redis
+    fi
+}
+
+restart_redis() {
     install -m 0640 -o root -g redis "$WORK/redis" "$REDIS_CONF"
     grep -qx "include $REDIS_CONF" /etc/redis/redis.conf || printf '\ninclude %s\n' "$REDIS_CONF" >>/etc/redis/redis.conf
     install -d "$UNITS/redis-server.service.d"
     printf '[Unit]\nWants=network-online.target\nAfter=network-online.target\n' >"$UNITS/redis-server.service.d/benchfarm.conf"
     systemctl daemon-reload
     systemctl enable --quiet redis-server
-    systemctl restart redis-server
-    set_value "$1" FARM_BROKER_URL "redis://server:$server@${ADDRESS:-127.0.0.1}:6379/0"
-    [ -z "$ADDRESS" ] || set_value "$1" FARM_PLAINTEXT broker
-    set_value "$1" FARM_BROKER_ADMIN_URL "redis://admin:$admin@127.0.0.1:6379/0"
+    systemctl restart redis-server || fail "Redis does not start with $REDIS_CONF: journalctl -u redis-server"
+}
+
+# Where people reach the dashboard, by a certificate of the farm's authority.
+own_web() {
+    local file=$CONFIG/server.env names
+    if [ -n "$WEB" ]; then
+        set_value "$file" FARM_WEB_HOST "$WEB"
+        if [ -n "$PLAINTEXT" ]; then
+            allow_plaintext "$file" web
+            return
+        fi
+        case $WEB in 0.0.0.0 | ::) names=$(hostname -I) ;; *) names=$WEB ;; esac
+        names="$names 127.0.0.1 localhost $(uname -n)"
+        set_value "$file" FARM_WEB_CERTIFICATE_FILE "$CONFIG/web.pem"
+        set_value "$file" FARM_WEB_KEY_FILE "$CONFIG/web.key"
+    elif [ -e "$CONFIG/web.pem" ]; then
+        names=$(sed -n '1s/^# //p' "$CONFIG/web.pem" | sed 's/IP://g; s/DNS://g; s/,/ /g')
+    else
+        return 0
+    fi
+    # shellcheck disable=SC2086 # a word each
+    certify "$CONFIG/web" benchfarm $names
+}
+
+allow_plaintext() {
+    local said
+    said=$(value_of "$1" FARM_PLAINTEXT)
+    case ,$said, in *",$2,"*) ;; *) set_value "$1" FARM_PLAINTEXT "${said:+$said,}$2" ;; esac
 }
 
 # PostgreSQL knows the farm's user by the socket: there is no password to keep.
@@ -350,6 +521,10 @@ make_signing_key(pathlib.Path(sys.argv[1]))
 install_server() {
     add_user benchfarm /var/lib/benchfarm
     write_settings
+    if broker_is_own; then
+        own_broker
+    fi
+    own_web
     case $(value_of "$CONFIG/server.env" FARM_DATABASE_URL) in
     *host=/var/run/postgresql*) own_database ;;
     esac
@@ -373,7 +548,7 @@ install_server() {
     start_services
     systemctl enable --quiet --now farm-prune.timer
     say "the server runs; its dashboard's token is FARM_API_TOKEN in $CONFIG/server.env"
-    say "for each agent: farm agent add NAME > NAME.env, and there: install.sh agent --settings NAME.env"
+    say "for each agent: (umask 077; farm agent add NAME > NAME.env); take deploy and NAME.env there: deploy/install.sh agent --settings NAME.env"
     farm doctor || say "what the doctor calls wrong is left to you; that no agent has reported yet is no fault"
 }
 
@@ -387,6 +562,7 @@ install_agent() {
     add_user benchfarm-trainer /var/lib/benchfarm-data
     install -d -m 0755 -o benchfarm-trainer -g benchfarm-trainer /var/lib/benchfarm-data
     write_settings
+    keep_given_authority
     make_release
     point_to "$RELEASE"
     install_units
@@ -406,6 +582,17 @@ except FarmError as error:
 
 # --- removal ------------------------------------------------------------------------------------
 
+# Redis and PostgreSQL as their packages set them up; what the farm's Redis held is gone.
+purge_broker() {
+    rm -rf "$UNITS"/{redis-server,postgresql@}.service.d/benchfarm.conf
+    rmdir --ignore-fail-on-non-empty "$UNITS"/{redis-server,postgresql@}.service.d 2>/dev/null || true
+    systemctl daemon-reload
+    [ -e "$REDIS_CONF" ] || return 0
+    sed -i "\\:^include $REDIS_CONF\$:d" /etc/redis/redis.conf
+    rm -rf "$REDIS_CONF" "$REDIS_ACL" "$REDIS_CERTIFICATE".{pem,key} "/var/lib/redis/$REDIS_DATA"
+    systemctl try-restart redis-server || true
+}
+
 remove_role() {
     local service
     for service in $(services_of "$ROLE") $([ "$ROLE" = agent ] || echo farm-prune.timer farm-prune); do
@@ -421,9 +608,12 @@ remove_role() {
         rm -f "$CONFIG/$ROLE.env"
         if [ "$ROLE" = server ]; then
             rm -rf /var/lib/benchfarm /var/log/benchfarm
+            rm -f "$AUTHORITY.pem" "$AUTHORITY.key" "$CONFIG"/web.{pem,key} /var/lib/systemd/timers/stamp-farm-prune.timer
+            purge_broker
             say "its database stays, if it is on this machine: dropdb benchfarm as postgres"
         else
             rm -rf /var/lib/benchfarm-agent /var/lib/benchfarm-data /var/log/benchfarm-agent
+            [ -e "$AUTHORITY.key" ] || rm -f "$AUTHORITY.pem"
             userdel benchfarm-trainer 2>/dev/null || true
         fi
         rmdir "$CONFIG" 2>/dev/null && userdel benchfarm 2>/dev/null
@@ -433,7 +623,8 @@ remove_role() {
 
 # --- the command line ---------------------------------------------------------------------------
 
-SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" PLAINTEXT="" BROKER="" DATABASE="" PURGE=""
+SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" WEB="" PLAINTEXT="" BROKER="" DATABASE="" PURGE=""
+GIVEN_AUTHORITY="" # certificates of whom an agent trusts
 ACTION=${1:-}
 [ "$#" -eq 0 ] || shift
 case $ACTION in
@@ -472,6 +663,8 @@ while [ "$#" -gt 0 ]; do
     --broker) BROKER=$1 SETTINGS+=("FARM_BROKER_URL=$1") ;;
     --database) DATABASE=$1 SETTINGS+=("FARM_DATABASE_URL=$1") ;;
     --address) ADDRESS=$1 ;;
+    --web) WEB=$1 ;;
+    --authority) GIVEN_AUTHORITY=$(cat "$1")$'\n' || wrong "--authority: expected a readable file, got $1" ;;
     --id) SETTINGS+=("AGENT_ID=$1") ;;
     --key | --token) SETTINGS+=("AGENT_KEY=$1") ;;
     --key-file) SETTINGS+=("AGENT_KEY=$(cat "$1")") ;;
@@ -486,9 +679,6 @@ while [ "$#" -gt 0 ]; do
     shift
 done
 
-if [ -n "$ADDRESS" ] && [ -z "$PLAINTEXT$BROKER" ]; then
-    wrong "--address: expected --plaintext as well, if the network up to the agents is private, or else --broker with rediss://"
-fi
 [ "$(id -u)" -eq 0 ] || fail "expected to be run as root"
 command -v systemctl >/dev/null || fail "expected a system with systemd"
 if [ "$ACTION" = remove ]; then
@@ -499,6 +689,17 @@ command -v apt-get >/dev/null || fail "expected Debian or Ubuntu, whose packages
 # Python's own module is split off by Debian.
 apt_install python3 python3-venv || fail "expected Python with its venv module: apt install python3-venv"
 PYTHON=$(find_python)
+for address in $ADDRESS $WEB; do
+    "$PYTHON" - "$address" <<'END' || wrong "--address, --web: expected an address of this machine, got $address"
+import ipaddress, socket, sys
+try:
+    address = ipaddress.ip_address(sys.argv[1])
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    socket.socket(family).bind((sys.argv[1], 0))
+except (ValueError, OSError):
+    sys.exit(1)
+END
+done
 FORMER=$(readlink "$CURRENT" || true)
 # A machine may have both: one release serves them.
 ROLES=()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import ssl
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from farm.core import plaintext
@@ -114,6 +115,12 @@ def _try_files(options: dict[str, str], name: str) -> None:
     except OSError as error:
         expected = f"a certificate of this machine's, with its key ({error.strerror or error})"
         raise InvalidSpec(f"{name} ssl_certfile", own, expected) from None
+
+
+def authorities_file(broker_url: str) -> Path | None:
+    """Return the file of the certificates by which the broker is known; None without TLS."""
+    named = dict(parse_qsl(urlsplit(broker_url).query)).get(_AUTHORITIES)
+    return Path(named) if named else None
 
 
 def without_credentials(broker_url: str) -> str:

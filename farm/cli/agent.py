@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from pathlib import Path
 
 import click
 
 from farm.broker_accounts import BrokerAccounts, agent_url
-from farm.broker_url import stays_here
+from farm.broker_url import authorities_file, stays_here
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
@@ -27,6 +29,11 @@ from farm.store.engine import reading, writing
 from farm.store.tables import AgentKeyRow
 
 _LONGEST_GRACE_HOURS = 24 * 90
+# What is longer has the system's authorities, which each machine has of its own.
+_OWN_AUTHORITY_BYTES = 16384
+_CERTIFICATE = re.compile(
+    r"^-----BEGIN CERTIFICATE-----\n(?:[A-Za-z0-9+/=]+\n)+-----END CERTIFICATE-----\n", re.MULTILINE
+)
 _COLUMNS = (
     Column("agent"),
     Column("key", is_right=True),
@@ -211,9 +218,17 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
     if loaded.broker_admin_url is not None:
         password = _password(farm_key, record.agent_id, record.number)
         url = agent_url(loaded.broker_url, record.agent_id, password)
+    trusted = authorities_file(url) if url is not None else None
+    authority = _own_authority(trusted) if trusted is not None else None
     if as_json:
         print_json(
-            {"agent": record.agent_id, "number": record.number, "key": text, "broker_url": url}
+            {
+                "agent": record.agent_id,
+                "number": record.number,
+                "key": text,
+                "broker_url": url,
+                "authority": authority,
+            }
         )
         return
     click.echo(f"AGENT_ID={record.agent_id}")
@@ -224,8 +239,23 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
             click.echo(f"{plaintext.NAME}=broker")
         if stays_here(url):
             click.echo("put the server's address into FARM_BROKER_URL for other machines", err=True)
+    if authority is not None:
+        # Comments, so that the lines are an environment file with them.
+        click.echo(f"# What it trusts, for its {trusted} (deploy/install.sh puts it there):")
+        click.echo("\n".join(f"# {line}" for line in authority.splitlines()))
     # Beside standard output, so that a script can take the lines from there.
     click.echo("put these lines into its environment, such as /etc/benchfarm/agent.env", err=True)
+
+
+def _own_authority(file: Path) -> str | None:
+    """Return the certificates that an agent's machine lacks; None where it has them, or nobody."""
+    try:
+        if file.stat().st_size > _OWN_AUTHORITY_BYTES:
+            return None
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return "".join(_CERTIFICATE.findall(text)) or None
 
 
 def _state(row: AgentKeyRow) -> str:

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from farm.core.agent_keys import derive_key, key_text
 from farm.signing_key import read_signing_key
+from tests.certificates import Authority
 from tests.farm_command import FarmCommand
-from tests.redis_server import RedisServer
+from tests.redis_server import RedisServer, TlsRedisServer, speaks_tls
 
 
 @pytest.fixture
@@ -143,6 +144,34 @@ def test_with_an_account_that_manages_others_each_agent_gets_its_own(
         broker.kill()
     refused = farm.refusal("agent", "sync", status=1)
     assert "correct FARM_BROKER_ADMIN_URL" in refused
+
+
+def test_what_an_agent_has_to_trust_is_printed_as_comments_with_its_lines(
+    farm: FarmCommand, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not speaks_tls():
+        pytest.skip("this Redis was built without TLS")
+    authority = Authority(tmp_path / "certificates")
+    certificate = authority.file.read_text()
+    broker = TlsRedisServer(tmp_path, authority=authority)
+    broker.start()
+    try:
+        monkeypatch.setenv("FARM_BROKER_ADMIN_URL", broker.url)
+        monkeypatch.setenv("FARM_BROKER_URL", broker.url)
+        # A key beside it stays here; its text before the certificate is no line of an agent's.
+        authority.file.write_text(f"SECRET=1\n{certificate}")
+        printed = farm.run("agent", "add", "vm-1").stdout.splitlines()
+        assert [line.partition("=")[0] for line in printed[:3]] == [
+            *("AGENT_ID", "AGENT_KEY", "FARM_BROKER_URL")
+        ]
+        assert printed[3].startswith(f"# What it trusts, for its {authority.file}")
+        assert printed[4:] == [f"# {line}" for line in certificate.splitlines()]
+        assert farm.json("agent", "rotate", "vm-1")["authority"] == certificate
+        # The system's authorities are on each machine already.
+        authority.file.write_text(certificate * 40)
+        assert "#" not in farm.run("agent", "add", "vm-2").stdout
+    finally:
+        broker.kill()
 
 
 def signs_in(url: str) -> bool:

@@ -1,0 +1,136 @@
+"""The functions of `deploy/install.sh` that make settings and certificates, without a system."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+# All that acts on the machine itself is left away, and owners that only root can give.
+HARNESS = """
+HERE={deploy} CONFIG={config} AUTHORITY={config}/authority
+apt_install() {{ :; }}
+install() {{
+    local words=()
+    while [ "$#" -gt 0 ]; do
+        case $1 in -o | -g) shift ;; *) words+=("$1") ;; esac
+        shift
+    done
+    command install "${{words[@]}}"
+}}
+"""
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed"
+)
+
+
+def installer(config: Path, *lines: str) -> str:
+    """Run lines of bash behind the script's functions; return what they print."""
+    functions, _, _ = (DEPLOY / "install.sh").read_text().partition("# --- the command line ---")
+    harness = HARNESS.format(deploy=DEPLOY, config=config)
+    ended = subprocess.run(
+        ["bash", "-c", "\n".join((functions, harness, *lines))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def put_settings_of_an_agent(config: Path, lines: str) -> None:
+    file = config.with_name("vm-1.env")
+    file.write_text(lines)
+    installer(
+        config,
+        'SETTINGS=() GIVEN_AUTHORITY="" ROLE=agent',
+        f"read_settings_file {file}",
+        "write_settings",
+        "keep_given_authority",
+    )
+
+
+def test_the_lines_of_farm_agent_add_are_all_that_an_agent_needs(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    lines = "AGENT_ID=vm-1\nAGENT_KEY=bfk_1_x\nFARM_BROKER_URL=redis://agent.vm-1:x@10.0.0.2/0\n"
+    put_settings_of_an_agent(config, lines)
+    written = (config / "agent.env").read_text()
+    assert all(f"\n{line}\n" in f"\n{written}" for line in lines.splitlines())
+    assert stat.S_IMODE((config / "agent.env").stat().st_mode) == 0o600
+    assert not (config / "authority.pem").exists()
+
+
+@pytest.mark.parametrize("rest", ["", "&ssl_check_hostname=true"])
+def test_an_authority_that_came_with_the_lines_is_put_where_the_url_says(
+    tmp_path: Path, rest: str
+) -> None:
+    config = tmp_path / "config"
+    pem = "-----BEGIN CERTIFICATE-----\nMIIB+/=\n-----END CERTIFICATE-----\n"
+    comments = "".join(f"# {line}\n" for line in pem.splitlines())
+    url = "rediss://agent.vm-1:x@10.0.0.2:6379/0?ssl_ca_certs="
+    lines = f"FARM_BROKER_URL={url}/srv/ours.pem{rest}\n# What it trusts\n{comments}# the end\n"
+    put_settings_of_an_agent(config, lines)
+    assert (config / "authority.pem").read_text() == pem
+    assert f"\nFARM_BROKER_URL={url}{config}/authority.pem{rest}\n" in (
+        (config / "agent.env").read_text()
+    )
+
+
+@needs_openssl
+def test_a_certificate_is_for_its_names_alone_and_kept_until_they_change(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    file = tmp_path / "redis"
+
+    def certify(*hosts: str) -> bytes:
+        installer(config, f"certify {file} root {' '.join(hosts)}")
+        return file.with_suffix(".pem").read_bytes()
+
+    first = certify("10.0.0.2", "127.0.0.1", "vm-1.example2", "fd99::1")
+    assert certify("10.0.0.2", "127.0.0.1", "vm-1.example2", "fd99::1") == first
+    authority = config / "authority.pem"
+    trusted = authority.read_bytes()
+    modes = [stat.S_IMODE(f.with_suffix(".key").stat().st_mode) for f in (authority, file)]
+    assert modes == [0o600, 0o640]
+    for name in ("10.0.0.2", "vm-1.example2", "fd99::1"):
+        assert meet(file, authority, name) is None
+    assert "mismatch" in str(meet(file, authority, "10.0.0.3"))
+    assert certify("10.0.0.3") != first
+    assert authority.read_bytes() == trusted
+    assert meet(file, authority, "10.0.0.3") is None
+
+
+def meet(file: Path, authority: Path, name: str) -> str | None:
+    """Return why a client refuses a server with these files, which it takes for `name`."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(file.with_suffix(".pem"), file.with_suffix(".key"))
+    trusting = ssl.create_default_context(cafile=str(authority))
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does from 3.13 on
+    near, far = socket.socketpair()
+    near.settimeout(60)
+    far.settimeout(60)
+
+    def serve() -> None:
+        try:
+            serving.wrap_socket(far, server_side=True).close()
+        except OSError:
+            far.close()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        trusting.wrap_socket(near, server_hostname=name).close()
+    except ssl.SSLCertVerificationError as error:
+        return str(error)
+    finally:
+        near.close()
+        server.join()
+    return None
