@@ -467,6 +467,9 @@ own_web() {
         set_value "$file" FARM_WEB_HOST "$WEB"
         if [ -n "$PLAINTEXT" ]; then
             allow_plaintext "$file" web
+            set_value "$file" FARM_WEB_CERTIFICATE_FILE ""
+            set_value "$file" FARM_WEB_KEY_FILE ""
+            rm -f "$CONFIG"/web.{pem,key}
             return
         fi
         case $WEB in 0.0.0.0 | ::) names=$(hostname -I) ;; *) names=$WEB ;; esac

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from farm.broker_url import check_broker_url
+from farm.config import load_settings
+from farm.web_listening import check_web_listening
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 # All that acts on the machine itself is left away, and owners that only root can give.
 HARNESS = """
@@ -106,6 +110,88 @@ def test_a_certificate_is_for_its_names_alone_and_kept_until_they_change(tmp_pat
     assert certify("10.0.0.3") != first
     assert authority.read_bytes() == trusted
     assert meet(file, authority, "10.0.0.3") is None
+
+
+def settings_of_a_server(config: Path, *lines: str) -> tuple[dict[str, str], list[str]]:
+    """Run lines as the script does for a server; return its settings, and how Redis listens.
+
+    It is told of each start of Redis by a line in a file `starts`.
+    """
+    redis = config.with_name("redis.conf")
+    said = f'{{ echo again >>{config}/starts; command install "$WORK/redis" {redis}; }}'
+    installer(
+        config,
+        f"REDIS_CONF={redis} REDIS_CERTIFICATE={config.with_name('redis')}",
+        f'WEB="" ADDRESS="" PLAINTEXT=""; restart_redis() {said}',
+        *lines,
+    )
+    return assignments(config / "server.env"), redis.read_text().splitlines()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The folder of a server's settings, as the script makes them before it sets up Redis."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    accounts = {"FARM_BROKER_URL": "server:one", "FARM_BROKER_ADMIN_URL": "admin:two"}
+    urls = [f"{name}=redis://{who}@127.0.0.1:6379/0\n" for name, who in accounts.items()]
+    (folder / "server.env").write_text("".join(urls))
+    (tmp_path / "redis.conf").touch()
+    return folder
+
+
+@needs_openssl
+def test_redis_speaks_tls_beyond_loopback_and_is_left_alone_by_the_next_run(config: Path) -> None:
+    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2", "own_broker")
+    url = f"10.0.0.2:6379/0?ssl_ca_certs={config}/authority.pem"
+    assert settings["FARM_BROKER_URL"] == f"rediss://server:one@{url}"
+    check_broker_url(settings["FARM_BROKER_URL"], may_be_plain=False)
+    admin = url.replace("10.0.0.2", "127.0.0.1")
+    assert settings["FARM_BROKER_ADMIN_URL"] == f"rediss://admin:two@{admin}"
+    assert {"port 0", "tls-port 6379", "bind 127.0.0.1 -::1 10.0.0.2"} <= set(redis)
+    assert meet(config.with_name("redis"), config / "authority.pem", "10.0.0.2") is None
+    again = settings_of_a_server(config, "broker_is_own && own_broker")
+    assert again == (settings, redis)
+    assert (config / "starts").read_text() == "again\n"
+
+
+@needs_openssl
+def test_a_private_network_may_be_plain_until_it_is_no_more(config: Path) -> None:
+    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2 PLAINTEXT=yes", "own_broker")
+    assert settings["FARM_BROKER_URL"] == "redis://server:one@10.0.0.2:6379/0"
+    assert settings["FARM_PLAINTEXT"] == "broker"
+    assert "port 0" not in redis
+    assert settings_of_a_server(config, "broker_is_own && own_broker") == (settings, redis)
+    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2", "own_broker")
+    assert settings["FARM_BROKER_URL"].startswith("rediss://server:one@10.0.0.2:6379/0?")
+    assert settings["FARM_PLAINTEXT"] == ""
+    assert "port 0" in redis
+
+
+def test_a_redis_of_somebody_elses_is_not_touched(config: Path) -> None:
+    (config / "server.env").write_text("FARM_BROKER_URL=redis://x@10.0.0.9:6379/0\n")
+    _, redis = settings_of_a_server(config, "broker_is_own || echo >$CONFIG/not_own")
+    assert (config / "not_own").exists()
+    assert redis == []
+
+
+@needs_openssl
+def test_the_dashboard_beyond_loopback_has_a_certificate_for_its_address(config: Path) -> None:
+    settings, _ = settings_of_a_server(config, "WEB=10.0.0.2", "own_web")
+    check_web_listening(load_settings(settings))
+    assert meet(config / "web", config / "authority.pem", "10.0.0.2") is None
+    certificate = (config / "web.pem").read_bytes()
+    assert settings_of_a_server(config, "own_web")[0] == settings
+    assert (config / "web.pem").read_bytes() == certificate
+    plain, _ = settings_of_a_server(config, "WEB=10.0.0.3 PLAINTEXT=yes", "own_web")
+    assert (plain["FARM_WEB_HOST"], plain["FARM_PLAINTEXT"]) == ("10.0.0.3", "web")
+    assert not plain["FARM_WEB_CERTIFICATE_FILE"]
+    check_web_listening(load_settings(plain))
+
+
+def assignments(file: Path) -> dict[str, str]:
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines if line)
 
 
 def meet(file: Path, authority: Path, name: str) -> str | None:
