@@ -38,7 +38,9 @@ LEASE_S = 4.0
 DEADLINE_S = 60.0
 
 
-def wait_until(condition: Callable[[], T], what: str, *, within_s: float = DEADLINE_S) -> T:
+def wait_until(
+    condition: Callable[[], T], what: str, *, within_s: float = DEADLINE_S, every_s: float = 0.05
+) -> T:
     """Return the first true value of `condition`; fail, saying `what`, after the deadline."""
     deadline = time.monotonic() + within_s
     while True:
@@ -47,7 +49,7 @@ def wait_until(condition: Callable[[], T], what: str, *, within_s: float = DEADL
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:g} s: {what}")
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 class LiveFarm:
