@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench chaos roots pins clean
+.PHONY: help demo test lint bench chaos roots compose pins clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
@@ -18,6 +18,8 @@ help:
 	@echo 'make bench  measure what the farm itself costs, more than an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
 	@echo 'make roots  install a farm on three booted roots of Debian, and break it, as root; see deploy/README.md'
+	@echo 'make compose  build the images and run the compose file in podman, as root, half an hour;'
+	@echo '            FARM_COMPOSE_CACHE=FOLDER keeps for the next time what was built'
 	@echo 'make pins   write deploy/requirements-*.txt anew: the newest versions, with hashes'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
 
@@ -27,7 +29,7 @@ demo: $(VENV)/installed-run
 # Most tests wait for processes most of the time, so one more than there are cores run at once. Those
 # that measure time, or have limits of seconds, come afterwards and have the cores to themselves.
 WORKERS ?= $(shell expr $$(nproc) + 1)
-HERE := not root and not browser and not campaign and not booted
+HERE := not root and not browser and not campaign and not booted and not compose
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not alone and $(HERE)"
 	$(BIN)/pytest -m "alone and $(HERE)"
@@ -48,6 +50,10 @@ chaos: $(VENV)/installed-dev
 # Needs Debian's debootstrap and systemd-container.
 roots: $(VENV)/installed-dev
 	$(BIN)/pytest -s -m booted tests/e2e/test_booted_farm.py
+
+compose: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compose]'
+	$(BIN)/pytest -m compose -s tests/e2e/test_compose.py
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 

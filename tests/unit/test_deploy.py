@@ -165,8 +165,10 @@ def test_a_unit_leaves_an_attacker_little(unit: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_finds_no_fault_in_the_scripts() -> None:
+    scripts = [DEPLOY / "install.sh", *CONTAINERS.iterdir()]
+    scripts += (ROOT / "tests" / "compose" / "stand_ins").glob("*.sh")
     checked = subprocess.run(
-        ["shellcheck", str(DEPLOY / "install.sh"), *map(str, CONTAINERS.iterdir())],
+        ["shellcheck", *map(str, scripts)],
         capture_output=True,
         text=True,
         timeout=60,
