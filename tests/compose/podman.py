@@ -27,7 +27,7 @@ def missing() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Podman:
-    """Where it keeps everything. `folder` must be short: a socket's path has 107 characters."""
+    """Where it keeps everything. `storage` must be short: a socket's path has 107 characters."""
 
     folder: Path
     storage: Path
@@ -105,7 +105,8 @@ def own_podman(folder: Path, *, storage: Path) -> Iterator[Podman]:
         "[storage]",
         'driver = "overlay"',
         f'graphroot = "{storage}"',
-        f'runroot = "{folder}/run"',
+        # What was used first stands in the storage's database, and counts whatever is said here.
+        f'runroot = "{storage.parent}/run"',
     )
     _write(folder / "registries.conf", 'unqualified-search-registries = ["docker.io"]')
     try:
