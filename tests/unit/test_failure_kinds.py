@@ -56,6 +56,7 @@ PRODUCERS = {
 # They only ask which kind it was.
 READERS = {
     "farm.core.trainer_lines",
+    "farm.cli.examinations",
     "farm.store.health",
     "farm.store.waiting",
     "farm.recommend.answering.candidates",
