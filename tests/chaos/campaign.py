@@ -91,8 +91,9 @@ class Campaign:
             self._heal_due()
             if seen is not None:
                 self._follow(seen)
+                # After the last one too: that a farm goes on is seen by its work.
+                self._feed(seen)
                 if ahead:
-                    self._feed(seen)
                     ahead = self._strike_next(ahead, seen)
             self._pause(_POLL_S)
 

@@ -1,7 +1,7 @@
 """Whatever dies during a sweep: every job ends in exactly one outcome, and nothing is left.
 
-At the end random faults strike farms (`tests.chaos`): 200 in `.ci/run`, and before the 1,000 of
-`make chaos`. How long recoveries take is judged there alone: it follows from the machine, too.
+At the end random faults strike farms (`tests.chaos`): 200, before the 1,000 of `make chaos`. How
+long recoveries take is judged there alone: it follows from the machine, too.
 FARM_CHAOS_FAULTS, FARM_CHAOS_FARMS and FARM_CHAOS_SEED ask for other numbers here.
 """
 
