@@ -10,7 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -47,12 +49,15 @@ def back_up(
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
             partial = Path(folder) / "store.db"
             tables = _copy_into(partial, source, now=now, progress=progress)
+            _take_in_log(partial)
             partial.chmod(0o600)
             _sync(partial)
             partial.rename(file)
         _sync(file.parent)
     except OSError as error:
         raise FarmError(f"{file} cannot be written: {error.strerror or error}") from error
+    except sqlite3.Error as error:
+        raise FarmError(f"{file} cannot be written: {error}") from error
     return tables
 
 
@@ -97,8 +102,21 @@ def _copy_into(
     try:
         return copy_store(source, target, now=now, is_forced=True, progress=progress)
     finally:
-        # The last connection takes the write-ahead log into the file.
         target.dispose()
+
+
+def _take_in_log(file: Path) -> None:
+    """Have all of a store in its one file, and nothing in a write-ahead log beside it.
+
+    The last connection that is closed does that as well, and says nothing if the disk is full.
+
+    Raises:
+        sqlite3.Error: it does not fit.
+    """
+    with closing(sqlite3.connect(file)) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    if mode != "delete":
+        raise sqlite3.OperationalError(f"its journal mode stays {mode}")
 
 
 def _sync(path: Path) -> None:

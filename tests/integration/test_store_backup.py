@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 import stat
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,34 @@ def test_a_backup_is_one_file_that_only_its_owner_reads(engine: sa.Engine, tmp_p
 
     assert [path.name for path in folder.iterdir()] == ["farm.backup"]
     assert stat.S_IMODE((folder / "farm.backup").stat().st_mode) == 0o600
+    with closing(sqlite3.connect(folder / "farm.backup")) as connection:
+        # Nothing beside the file was ever a part of it.
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_disk_that_fills_while_the_log_is_taken_in_makes_no_backup(
+    engine: sa.Engine, tmp_path: Path
+) -> None:
+    """All rows fit once, in the write-ahead log, and not a second time, in the file."""
+    token = fill(engine)
+    with writing(engine) as session:
+        samples = [Sample(tick=tick) for tick in range(40_000)]
+        insert_samples(session, day=NOW.date(), token=token, rank=1, samples=samples)
+    save(engine, tmp_path / "whole")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    size = f"size={(tmp_path / 'whole').stat().st_size * 3 // 2}"
+    mount = ("mount", "-t", "tmpfs", "-o", size, "none", str(folder))
+    if subprocess.run(mount, capture_output=True, timeout=60, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        with pytest.raises(FarmError, match="disk is full"):
+            save(engine, folder / "farm.backup")
+        assert list(folder.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(folder)], timeout=60, check=True)
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
