@@ -173,13 +173,22 @@ def test_user_data_that_could_not_work_are_refused(
 
 # --- Slurm ------------------------------------------------------------------------------------
 
-# In the place of Slurm's: it starts the command for each node, and passes SIGTERM on.
+# In the place of Slurm's: it starts the command for each node, and kills them all at SIGTERM, as
+# Slurm's does ("forcing job termination").
 SRUN = """\
 #!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 for node in node-1 node-2 node-3; do SLURMD_NODENAME=$node "$@" & done
-trap 'kill -TERM $(jobs -p)' TERM
+jobs -p >"$NOTES/step.new"
+mv "$NOTES/step.new" "$NOTES/step"
+trap 'kill -KILL $(jobs -p)' TERM
 while [ -n "$(jobs -pr)" ]; do wait; done
+"""
+# Signals what a step has started, and not the script.
+SCANCEL = """\
+#!/bin/bash
+[ "$*" = "--signal=TERM 7" ] || exit 1
+kill -TERM $(cat "$NOTES/step") 2>/dev/null
 """
 AGENT = f"""\
 #!{sys.executable}
@@ -206,6 +215,7 @@ def executable(path: Path, text: str) -> None:
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     executable(tmp_path / "bin" / "srun", SRUN)
+    executable(tmp_path / "bin" / "scancel", SCANCEL)
     executable(tmp_path / "venv" / "bin" / "farm-agent", AGENT)
     (tmp_path / "keys").mkdir()
     (tmp_path / "notes").mkdir()
@@ -225,8 +235,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("who", ["the steps, as --signal has it", "the script alone"])
 def test_an_allocation_has_an_agent_on_each_node_that_leaves_before_its_end(
-    tmp_path: Path, environ: dict[str, str]
+    tmp_path: Path, environ: dict[str, str], who: str
 ) -> None:
     notes = tmp_path / "notes"
     script = subprocess.Popen(
@@ -234,12 +245,14 @@ def test_an_allocation_has_an_agent_on_each_node_that_leaves_before_its_end(
     )
     try:
         deadline_s = time.monotonic() + 60
-        while not all((notes / node).exists() for node in ("node-1", "node-2")):
+        while not all((notes / name).exists() for name in ("node-1", "node-2", "step")):
             assert time.monotonic() < deadline_s
             assert script.poll() is None
             time.sleep(0.02)
-        # To the script alone, as the B of --signal says.
-        script.send_signal(signal.SIGTERM)
+        if who == "the script alone":
+            script.send_signal(signal.SIGTERM)
+        else:
+            subprocess.run(["scancel", "--signal=TERM", "7"], env=environ, timeout=60, check=False)
         _, errors = script.communicate(timeout=60)
     finally:
         if script.poll() is None:
@@ -271,7 +284,7 @@ def test_an_allocation_that_cannot_work_ends_with_a_line_that_says_why(
 
 def test_the_agents_are_told_well_before_the_end() -> None:
     """Slurm may signal a minute late, and an agent takes what its unit's TimeoutStopSec says."""
-    (seconds,) = re.findall(r"^#SBATCH --signal=B:TERM@(\d+)$", SBATCH.read_text(), re.MULTILINE)
+    (seconds,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", SBATCH.read_text(), re.MULTILINE)
     unit = (ROOT / "deploy" / "systemd" / "farm-agent.service").read_text()
     (stop_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
 
