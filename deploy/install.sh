@@ -292,7 +292,7 @@ END
     (
         umask 077
         openssl req -config "$WORK/openssl" -extensions authority -x509 -newkey ec -nodes -sha256 \
-            -pkeyopt ec_paramgen_curve:P-256 -days 7300 -subj "/CN=Benchfarm's authority of $(uname -n | cut -c1-40)" \
+            -pkeyopt ec_paramgen_curve:P-256 -days 7300 -subj "/CN=Benchfarm's authority of $(uname -n | cut -c1-39)" \
             -keyout "$WORK/authority.key" -out "$WORK/authority.pem" 2>"$WORK/said"
     ) || fail "openssl made no authority: $(tail -n 1 "$WORK/said")"
     install -m 0644 "$WORK/authority.pem" "$AUTHORITY.pem"

@@ -112,6 +112,17 @@ def test_a_certificate_is_for_its_names_alone_and_kept_until_they_change(tmp_pat
     assert meet(file, authority, "10.0.0.3") is None
 
 
+@needs_openssl
+def test_a_machine_may_have_the_longest_name_that_there_is(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    name = ".".join(["a" * 31] * 2)
+    installer(
+        config, f"uname() {{ echo {name}; }}", f'certify {tmp_path / "redis"} root "$(uname -n)"'
+    )
+    assert meet(tmp_path / "redis", config / "authority.pem", name) is None
+
+
 def settings_of_a_server(config: Path, *lines: str) -> tuple[dict[str, str], list[str]]:
     """Run lines as the script does for a server; return its settings, and how Redis listens.
 
