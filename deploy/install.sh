@@ -93,8 +93,10 @@ write_settings() {
     local file=$CONFIG/$ROLE.env setting
     install -d -m 0755 "$CONFIG"
     if [ ! -e "$file" ]; then
-        install -m 0600 -o root -g root "$HERE/env/$ROLE.env.example" "$file"
-        "first_settings_of_$ROLE" "$file"
+        # Whole or not at all: what is there is kept by the next run.
+        install -m 0600 -o root -g root "$HERE/env/$ROLE.env.example" "$file.new"
+        "first_settings_of_$ROLE" "$file.new"
+        mv "$file.new" "$file"
     fi
     chmod 0600 "$file"
     for setting in "${SETTINGS[@]}"; do
@@ -330,6 +332,8 @@ END
         openssl x509 -req -in "$WORK/request" -CA "$AUTHORITY.pem" -CAkey "$AUTHORITY.key" -sha256 -days 3650 \
             -set_serial "0x$(random_word | cut -c1-30)" -extfile "$WORK/openssl" -extensions server >>"$WORK/server.pem"
     ) 2>"$WORK/said" || fail "openssl made no certificate for $names: $(tail -n 1 "$WORK/said")"
+    # A certificate without its key is made anew by the next run.
+    rm -f "$file.key"
     install -m 0644 "$WORK/server.pem" "$file.pem"
     install -m 0640 -g "$group" "$WORK/server.key" "$file.key"
     CERTIFIED=yes
@@ -608,7 +612,7 @@ remove_role() {
         rm -rf "$CURRENT" "$RELEASES"
     fi
     if [ -n "$PURGE" ]; then
-        rm -f "$CONFIG/$ROLE.env"
+        rm -f "$CONFIG/$ROLE.env"{,.new}
         if [ "$ROLE" = server ]; then
             rm -rf /var/lib/benchfarm /var/log/benchfarm
             rm -f "$AUTHORITY.pem" "$AUTHORITY.key" "$CONFIG"/web.{pem,key} /var/lib/systemd/timers/stamp-farm-prune.timer

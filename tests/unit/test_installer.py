@@ -113,6 +113,34 @@ def test_a_certificate_is_for_its_names_alone_and_kept_until_they_change(tmp_pat
 
 
 @needs_openssl
+def test_a_run_that_ended_between_certificate_and_key_is_made_good_by_the_next(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    file = tmp_path / "redis"
+    installer(config, f"certify {file} root 10.0.0.2")
+    ends = 'install() { case $* in *.key) exit 0 ;; esac; command install "${@:1:2}" "${@: -2}"; }'
+    installer(config, ends, f"certify {file} root 10.0.0.3")
+    installer(config, f"certify {file} root 10.0.0.3")
+    assert meet(file, config / "authority.pem", "10.0.0.3") is None
+
+
+def test_a_first_run_that_ended_early_leaves_no_settings_that_the_next_would_keep(
+    tmp_path: Path,
+) -> None:
+    """Such as one whose Redis could not be installed, since the mirror was away."""
+    config = tmp_path / "config"
+    lines = ('SETTINGS=() BROKER="" DATABASE="" ROLE=server', "write_settings")
+    installer(config, "own_accounts() { exit 0; }", *lines)
+    installer(config, "own_accounts() { set_value $1 FARM_BROKER_URL redis:///0; }", *lines)
+    settings = assignments(config / "server.env")
+    assert len(settings["FARM_API_TOKEN"]) == 48
+    assert settings["FARM_DATABASE_URL"].startswith("postgresql+psycopg:///benchfarm?")
+    assert [file.name for file in config.iterdir()] == ["server.env"]
+
+
+@needs_openssl
 def test_a_machine_may_have_the_longest_name_that_there_is(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
