@@ -400,6 +400,20 @@ broker_is_own() {
 
 bound_address() { sed -n 's/^bind 127.0.0.1 -::1 //p' "$REDIS_CONF"; }
 
+# Whether somebody may listen there: with "beyond", beside one on loopback.
+is_address() {
+    "$PYTHON" - "$@" <<'END'
+import ipaddress, socket, sys
+try:
+    address = ipaddress.ip_address(sys.argv[1])
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    socket.socket(family).bind((sys.argv[1], 0))
+except (ValueError, OSError):
+    sys.exit(1)
+sys.exit("beyond" in sys.argv[2:] and (address.is_loopback or address.is_unspecified))
+END
+}
+
 # The same account of the same Redis, as it listens now.
 set_broker_host() {
     local account
@@ -696,17 +710,10 @@ command -v apt-get >/dev/null || fail "expected Debian or Ubuntu, whose packages
 # Python's own module is split off by Debian.
 apt_install python3 python3-venv || fail "expected Python with its venv module: apt install python3-venv"
 PYTHON=$(find_python)
-for address in $ADDRESS $WEB; do
-    "$PYTHON" - "$address" <<'END' || wrong "--address, --web: expected an address of this machine, got $address"
-import ipaddress, socket, sys
-try:
-    address = ipaddress.ip_address(sys.argv[1])
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    socket.socket(family).bind((sys.argv[1], 0))
-except (ValueError, OSError):
-    sys.exit(1)
-END
-done
+[ -z "$ADDRESS" ] || is_address "$ADDRESS" beyond ||
+    wrong "--address: expected an address of this machine beyond loopback, where Redis listens anyway, got $ADDRESS"
+[ -z "$WEB" ] || is_address "$WEB" ||
+    wrong "--web: expected an address of this machine, got $WEB"
 FORMER=$(readlink "$CURRENT" || true)
 # A machine may have both: one release serves them.
 ROLES=()

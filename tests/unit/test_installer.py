@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -205,6 +206,25 @@ def test_a_private_network_may_be_plain_until_it_is_no_more(config: Path) -> Non
     assert settings["FARM_BROKER_URL"].startswith("rediss://server:one@10.0.0.2:6379/0?")
     assert settings["FARM_PLAINTEXT"] == ""
     assert "port 0" in redis
+
+
+@pytest.mark.parametrize(
+    ("address", "for_redis", "for_the_dashboard"),
+    [
+        ("127.0.0.1", False, True),
+        ("0.0.0.0", False, True),
+        ("192.0.2.1", False, False),
+        ("127.0.0.1 127.0.0.1", False, False),
+        ("vm-1.example.org", False, False),
+    ],
+)
+def test_redis_is_not_told_to_listen_where_it_does_already(
+    tmp_path: Path, address: str, *, for_redis: bool, for_the_dashboard: bool
+) -> None:
+    """It would not start: loopback is one of its addresses in any case."""
+    ask = f"PYTHON={sys.executable}; is_address '{address}'"
+    said = installer(tmp_path, f"{ask} beyond && echo redis; {ask} && echo web; true")
+    assert said.split() == ["redis"] * for_redis + ["web"] * for_the_dashboard
 
 
 def test_a_redis_of_somebody_elses_is_not_touched(config: Path) -> None:
