@@ -30,8 +30,11 @@ URL = "https://store.example.org/benchfarm.tar.gz?se=2026-11-30&sig=a%2Bb%3D&x=|
 SETTINGS = """\
 AGENT_ID=vm-1
 AGENT_KEY=0123456789abcdef
-FARM_BROKER_URL=redis://vm-1:p&ss|w@10.0.0.2:6379/0
-FARM_PLAINTEXT=broker
+FARM_BROKER_URL=rediss://vm-1:p&ss|w@10.0.0.2:6379/0?ssl_ca_certs=/etc/benchfarm/authority.pem
+# What it trusts
+# -----BEGIN CERTIFICATE-----
+# MIIB+/=
+# -----END CERTIFICATE-----
 """
 
 
@@ -84,6 +87,7 @@ def test_the_script_in_user_data_is_right_and_calls_the_installer_as_it_is(
     usage = (ROOT / "deploy" / "install.sh").read_text().split("usage() {")[1].split("\nEND")[0]
 
     assert all(word in usage for word in call.split()[1:] if word.startswith("--"))
+    assert "--plaintext" not in call
     assert subprocess.run(["bash", "-n", str(script)], timeout=60, check=False).returncode == 0
     if shutil.which("shellcheck"):
         checked = subprocess.run(
