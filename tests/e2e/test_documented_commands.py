@@ -120,7 +120,7 @@ def test_every_command_of_the_documents_does_what_they_say(tmp_path: Path) -> No
     for command in documented():
         if any(command == left or command.startswith(f"{left} ") for left in LEFT_OUT):
             continue
-        here = command.replace("/var/backups", str(tmp_path))
+        here = command.replace("/var/backups/benchfarm", str(tmp_path))
         result = CliRunner().invoke(main, shlex.split(here)[1:], input="y\n")
         # The doctor does what it says where it finds something wrong, such as a disk that is full.
         if result.exit_code not in ((0, 1) if command.startswith("farm doctor") else (0,)):
