@@ -208,6 +208,48 @@ def test_a_private_network_may_be_plain_until_it_is_no_more(config: Path) -> Non
     assert "port 0" in redis
 
 
+# As the script wrote it before it knew of TLS.
+OF_OLD = """\
+bind 127.0.0.1 -::1 {address}
+protected-mode no
+aclfile /var/lib/redis/benchfarm.acl
+appendonly yes
+appendfsync everysec
+proto-max-bulk-len 64mb
+maxmemory-policy noeviction
+"""
+
+
+@pytest.mark.parametrize("address", ["10.0.0.2", ""])
+def test_an_upgrade_leaves_a_plain_redis_where_its_agents_know_it(
+    config: Path, address: str
+) -> None:
+    config.with_name("redis.conf").write_text(OF_OLD.format(address=address))
+    before = {
+        "FARM_BROKER_URL": f"redis://server:one@{address or '127.0.0.1'}:6379/0",
+        "FARM_BROKER_ADMIN_URL": "redis://admin:two@127.0.0.1:6379/0",
+        **({"FARM_PLAINTEXT": "broker"} if address else {}),
+    }
+    (config / "server.env").write_text("".join(f"{n}={v}\n" for n, v in before.items()))
+    settings, redis = settings_of_a_server(config, "broker_is_own && own_broker; own_web")
+    assert settings == before
+    assert f"bind 127.0.0.1 -::1 {address}".strip() in redis
+    assert not any("tls" in line or line.startswith("port") for line in redis)
+
+
+@needs_openssl
+def test_an_authority_that_comes_back_certifies_anew(tmp_path: Path) -> None:
+    """On another server: agents trust the one that they were installed with, and no other."""
+    for name in ("lost", "new"):
+        (tmp_path / name).mkdir()
+        installer(tmp_path / name, f"certify {tmp_path / name}/redis root 10.0.0.2")
+    for kind in ("pem", "key"):
+        shutil.copy(tmp_path / "lost" / f"authority.{kind}", tmp_path / "new")
+    installer(tmp_path / "new", f"certify {tmp_path}/new/redis root 10.0.0.2")
+    trusted = tmp_path / "lost" / "authority.pem"
+    assert meet(tmp_path / "new" / "redis", trusted, "10.0.0.2") is None
+
+
 @pytest.mark.parametrize(
     ("address", "for_redis", "for_the_dashboard"),
     [
