@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.booted_farm import BootedFarm, booted_farm, is_back, pid_of
+from tests.e2e.booted_farm import WAIT_S, BootedFarm, booted_farm, is_back, pid_of
 from tests.e2e.booted_roots import Machine, missing_programs
 from tests.e2e.booted_wares import Release
 from tests.e2e.live_farm import wait_until
@@ -102,9 +102,13 @@ def test_it_survives_an_upgrade_in_the_middle_of_a_sweep(
                 farm.tell(f"attempts that ran on through the server's upgrade: {spanning}")
         farm.keep_running()
         assert farm.ended_count() > ended
-    assert farm.asked("SELECT DISTINCT facts->'hardware'->>'benchfarm_version' FROM agents") == [
-        upgraded.version
-    ]
+    # The last one says so with its first heartbeat.
+    wait_until(
+        lambda: farm.asked(VERSIONS) == [upgraded.version],
+        "every agent is of the new version",
+        within_s=WAIT_S,
+        every_s=0.5,
+    )
     for machine in farm.machines:
         assert len(machine.do("ls", "/opt/benchfarm-releases").split()) == 2
         program = machine.do(
@@ -122,6 +126,7 @@ def test_each_job_has_one_outcome_and_all_succeeded(farm: BootedFarm) -> None:
     assert farm.asked(NOT_MEASURED_ONCE) == []
 
 
+VERSIONS = "SELECT DISTINCT facts->'hardware'->>'benchfarm_version' FROM agents"
 ATTEMPTS = "SELECT state, count(*) FROM attempts GROUP BY state"
 NOT_MEASURED_ONCE = """
 SELECT jobs.id FROM jobs

@@ -54,6 +54,7 @@ OTHERS = {
     "deploy/cloud-init/fill.py": "tests/unit/test_deploy_clouds.py",
     "git": "makes the archive that fill.py is given",
     "docker": "needs its engine; the file: tests/unit/test_deploy.py",
+    **dict.fromkeys(("podman", "podman-compose"), "builds images: tests/e2e/test_compose.py"),
     "pg_dump": "tests/integration/test_store_backup.py",
     "pg_restore": "tests/integration/test_store_backup.py",
     **dict.fromkeys(("aws", "az"), "needs an account; options were looked up by hand"),
