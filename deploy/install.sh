@@ -90,7 +90,7 @@ value_of() {
 
 # Make the file from its example, if there is none, and put into it what was asked for.
 write_settings() {
-    local file=$CONFIG/$ROLE.env setting
+    local file=$CONFIG/$ROLE.env setting former
     install -d -m 0755 "$CONFIG"
     if [ ! -e "$file" ]; then
         # Whole or not at all: what is there is kept by the next run.
@@ -99,12 +99,41 @@ write_settings() {
         mv "$file.new" "$file"
     fi
     chmod 0600 "$file"
+    former=$(value_of "$file" FARM_BROKER_URL)
     for setting in "${SETTINGS[@]}"; do
         set_value "$file" "${setting%%=*}" "${setting#*=}"
     done
+    follow_broker "$file" "$former"
     if grep -q '^[^#]*CHANGE-ME' "$file"; then
         fail "$file: expected a value in the place of CHANGE-ME: $(grep -m1 '^[^#]*CHANGE-ME' "$file" | cut -d= -f1)"
     fi
+}
+
+is_given() {
+    local setting
+    for setting in "${SETTINGS[@]}"; do
+        [ "${setting%%=*}" != "$1" ] || return 0
+    done
+    return 1
+}
+
+host_of() {
+    local rest=${1#*://}
+    rest=${rest##*@}
+    printf '%s\n' "${rest%%[/?]*}"
+}
+
+# What was said of the broker before this one: who makes accounts there, and that it may be plain.
+follow_broker() {
+    local file=$1 former=$2 url
+    url=$(value_of "$file" FARM_BROKER_URL)
+    [ -n "$former" ] && [ "$url" != "$former" ] || return 0
+    if [ "$(host_of "$url")" != "$(host_of "$former")" ] && [ -n "$(value_of "$file" FARM_BROKER_ADMIN_URL)" ] &&
+        ! is_given FARM_BROKER_ADMIN_URL; then
+        set_value "$file" FARM_BROKER_ADMIN_URL ""
+        say "FARM_BROKER_ADMIN_URL named the former broker, and is empty now: with --set it makes agents' accounts at this one"
+    fi
+    case $url in rediss://*) is_given FARM_PLAINTEXT || forbid_plaintext "$file" broker ;; esac
 }
 
 read_settings_file() {
@@ -214,7 +243,8 @@ gather_wheels() {
     for role in "${@:2}"; do
         # Debian 12 has Python 3.11.2, and needs what 3.11.3 no longer does.
         sed "s/ ; python_full_version < '3\.11\.[0-9]*'//" "$HERE/requirements-$role.txt" >"$WORK/requirements"
-        "$WORK/venv/bin/pip" download --quiet --dest "$1" --only-binary :all: -r "$WORK/requirements"
+        # All is named there with one version, so that nothing needs to be looked for.
+        "$WORK/venv/bin/pip" download --quiet --no-deps --dest "$1" --only-binary :all: -r "$WORK/requirements"
     done
     rm -f "$1"/benchfarm-*.whl
     "$WORK/venv/bin/pip" install --quiet -r "$HERE/requirements-build.txt"
@@ -376,17 +406,43 @@ accounts_with() {
 # Redis with an account for the server, one that makes agents' accounts, and none for anybody else.
 own_accounts() {
     local server admin
-    apt_install redis-server
     server=$(random_word)
     admin=$(random_word)
-    (
-        umask 077
-        accounts_with "$server" "$admin" >"$WORK/acl"
-    )
-    install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
+    make_accounts "$server" "$admin"
     set_value "$1" FARM_BROKER_URL "redis://server:$server@127.0.0.1:6379/0"
     set_value "$1" FARM_BROKER_ADMIN_URL "redis://admin:$admin@127.0.0.1:6379/0"
+}
+
+make_accounts() {
+    apt_install redis-server
+    (
+        umask 077
+        accounts_with "$1" "$2" >"$WORK/acl"
+    )
+    install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
     touch "$REDIS_CONF"
+}
+
+# Settings that were brought back name accounts of a Redis that this machine has yet to get: it gets
+# them, with these passwords, where it is to be on loopback or at the given address. Settings that
+# name no Redis at all get one as a first installation does.
+restore_broker() {
+    local file=$CONFIG/server.env url admin
+    [ ! -e "$REDIS_CONF" ] || return 0
+    url=$(value_of "$file" FARM_BROKER_URL)
+    admin=$(value_of "$file" FARM_BROKER_ADMIN_URL)
+    if [ -z "$url" ]; then
+        own_accounts "$file"
+        return
+    fi
+    case ${url#*://} in server:*@*) url=${url#*://server:} ;; *) return 0 ;; esac
+    case ${admin#*://} in admin:*@127.0.0.1:6379*) admin=${admin#*://admin:} ;; *) return 0 ;; esac
+    case ${url##*@} in
+    127.0.0.1:6379/* | "${ADDRESS:-none}":6379/* | "[${ADDRESS:-none}]:6379/"*) ;;
+    *) return 0 ;;
+    esac
+    say "$file names accounts at a Redis of this machine, which is set up anew with their passwords: farm agent sync makes the agents'"
+    make_accounts "${url%@*}" "${admin%@*}"
 }
 
 # Whether the settings name the Redis that this script has set up.
@@ -395,7 +451,11 @@ broker_is_own() {
     [ -e "$REDIS_CONF" ] || return 1
     url=$(value_of "$CONFIG/server.env" FARM_BROKER_URL)
     address=$(bound_address)
-    case ${url##*@} in 127.0.0.1:6379/*) ;; "$address":6379/* | "[$address]:6379/"*) ;; *) return 1 ;; esac
+    case ${url##*@} in
+    127.0.0.1:6379/* | "$address":6379/* | "[$address]:6379/"*) ;;
+    "${ADDRESS:-none}":6379/* | "[${ADDRESS:-none}]:6379/"*) ;;
+    *) return 1 ;;
+    esac
 }
 
 bound_address() { sed -n 's/^bind 127.0.0.1 -::1 //p' "$REDIS_CONF"; }
@@ -425,23 +485,17 @@ set_broker_host() {
 
 # Redis of this machine: where it listens, and by what. Without an --address it stays as it is.
 own_broker() {
-    local file=$CONFIG/server.env host=127.0.0.1 is_plain=$PLAINTEXT
+    local file=$CONFIG/server.env host=127.0.0.1 is_plain=$PLAINTEXT was_plain=""
     CERTIFIED="" SCHEME=redis QUERY=""
     if [ -z "$ADDRESS" ]; then
         ADDRESS=$(bound_address)
         grep -q '^tls-port' "$REDIS_CONF" || is_plain=yes
     fi
-    # Evicting a key would drop commands and reports; a full Redis refuses instead.
+    if is_plain_beyond; then was_plain=yes; fi
     cat >"$WORK/redis" <<END
 bind 127.0.0.1 -::1${ADDRESS:+ $ADDRESS}
-protected-mode no
 aclfile $REDIS_ACL
-appendonly yes
-appendfsync everysec
 appenddirname $REDIS_DATA
-save ""
-proto-max-bulk-len 64mb
-maxmemory-policy noeviction
 END
     if [ -n "$ADDRESS" ] && [ -z "$is_plain" ]; then
         certify "$REDIS_CERTIFICATE" redis "$ADDRESS" 127.0.0.1 localhost "$(uname -n)"
@@ -450,15 +504,15 @@ port 0
 tls-port 6379
 tls-cert-file $REDIS_CERTIFICATE.pem
 tls-key-file $REDIS_CERTIFICATE.key
-tls-auth-clients no
 END
         SCHEME=rediss QUERY="?ssl_ca_certs=$AUTHORITY.pem"
     fi
+    add_what_may_be_edited
     case $ADDRESS in '') ;; *:*) host="[$ADDRESS]" ;; *) host=$ADDRESS ;; esac
     if [ -n "$ADDRESS" ] && [ "$SCHEME" = redis ]; then
         allow_plaintext "$file" broker
-    elif [ "$(value_of "$file" FARM_PLAINTEXT)" = broker ]; then
-        set_value "$file" FARM_PLAINTEXT ""
+    else
+        forbid_plaintext "$file" broker
     fi
     set_broker_host "$file" FARM_BROKER_URL "$host"
     set_broker_host "$file" FARM_BROKER_ADMIN_URL 127.0.0.1
@@ -466,6 +520,38 @@ END
     if [ -n "$CERTIFIED" ] || ! cmp -s "$WORK/redis" "$REDIS_CONF"; then
         restart_redis
     fi
+    if [ -n "$was_plain" ] && [ "$SCHEME" = rediss ]; then
+        say "Redis speaks TLS alone from now on, so that agents which knew it without reach it no more: for each of them" \
+            "'farm agent rotate NAME' prints new lines for deploy/install.sh agent --settings FILE; or stay with --plaintext"
+    fi
+}
+
+# Whether it listens beyond loopback without TLS, as it was set up before.
+is_plain_beyond() { [ -n "$(bound_address)" ] && ! grep -q '^tls-port' "$REDIS_CONF"; }
+
+# Where Redis listens, by what and for whom is this script's to say, at each run. What else the file
+# says stays as somebody has edited it; what it does not say is put there.
+add_what_may_be_edited() {
+    local line
+    while IFS= read -r line || [ -n "$line" ]; do
+        case ${line%% *} in
+        bind | port | tls-port | tls-cert-file | tls-key-file | aclfile | appenddirname) ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done <"$REDIS_CONF" >"$WORK/edited"
+    # Evicting a key would drop commands and reports; a full Redis refuses instead.
+    while IFS= read -r line; do
+        grep -q "^${line%% *} " "$WORK/edited" || printf '%s\n' "$line" >>"$WORK/edited"
+    done <<END
+protected-mode no${QUERY:+
+tls-auth-clients no}
+appendonly yes
+appendfsync everysec
+save ""
+proto-max-bulk-len 64mb
+maxmemory-policy noeviction
+END
+    cat "$WORK/edited" >>"$WORK/redis"
 }
 
 restart_redis() {
@@ -490,6 +576,7 @@ own_web() {
             rm -f "$CONFIG"/web.{pem,key}
             return
         fi
+        forbid_plaintext "$file" web
         case $WEB in 0.0.0.0 | ::) names=$(hostname -I) ;; *) names=$WEB ;; esac
         names="$names 127.0.0.1 localhost $(uname -n)"
         set_value "$file" FARM_WEB_CERTIFICATE_FILE "$CONFIG/web.pem"
@@ -507,6 +594,16 @@ allow_plaintext() {
     local said
     said=$(value_of "$1" FARM_PLAINTEXT)
     case ,$said, in *",$2,"*) ;; *) set_value "$1" FARM_PLAINTEXT "${said:+$said,}$2" ;; esac
+}
+
+forbid_plaintext() {
+    local said kept="" word
+    said=$(value_of "$1" FARM_PLAINTEXT)
+    case ,$said, in *",$2,"*) ;; *) return 0 ;; esac
+    for word in ${said//,/ }; do
+        [ "$word" = "$2" ] || kept+=${kept:+,}$word
+    done
+    set_value "$1" FARM_PLAINTEXT "$kept"
 }
 
 # PostgreSQL knows the farm's user by the socket: there is no password to keep.
@@ -542,8 +639,13 @@ make_signing_key(pathlib.Path(sys.argv[1]))
 install_server() {
     add_user benchfarm /var/lib/benchfarm
     write_settings
+    restore_broker
     if broker_is_own; then
         own_broker
+    elif [ -n "$ADDRESS" ]; then
+        fail "--address: it is for the Redis that this script sets up; FARM_BROKER_URL in $CONFIG/server.env names another, at" \
+            "$(host_of "$(value_of "$CONFIG/server.env" FARM_BROKER_URL)"): leave --address away, or remove that line and" \
+            "FARM_BROKER_ADMIN_URL's with it"
     fi
     own_web
     case $(value_of "$CONFIG/server.env" FARM_DATABASE_URL) in

@@ -36,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Imported late, so that --help and a wrong setting answer at once.
         from worker_agent.hardware import read_facts
 
+        configure(config.log_level, json=config.log_as_json)
         facts = read_facts(config)
         if options.check:
             print(json.dumps(to_json(facts), indent=2))
             return 0
-        configure(config.log_level, json=config.log_as_json)
         privilege.withhold()
         privilege.hide()
         if config.open_ports_reason is not None:

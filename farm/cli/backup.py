@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.copied_tables import print_tables
+from farm.cli.output import json_option
 from farm.cli.row_bar import row_bar
 from farm.cli.session import require_file, settings
-
-if TYPE_CHECKING:
-    from farm.store.copy import CopiedTable
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -64,12 +60,3 @@ def restore(file: Path, *, as_json: bool) -> None:
     print_tables(tables, as_json=as_json)
     if not as_json:
         click.echo(f"{redacted(loaded.database_url)} holds what {file} held")
-
-
-def print_tables(tables: list[CopiedTable], *, as_json: bool) -> None:
-    """Say what a copy holds, table by table."""
-    if as_json:
-        print_json({"tables": [dataclasses.asdict(table) for table in tables]})
-        return
-    columns = [Column("table"), Column("rows", is_right=True), Column("checksum")]
-    print_table(columns, [[t.name, str(t.row_count), t.checksum] for t in tables])

@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from farm.cli.backup import print_tables
+from farm.cli.copied_tables import print_tables
 from farm.cli.output import json_option
 from farm.cli.row_bar import row_bar
 from farm.cli.session import require_file, settings

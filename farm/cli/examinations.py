@@ -20,6 +20,7 @@ from farm import __version__
 from farm.broker_errors import broker_errors
 from farm.broker_state import asked, queue_lengths, read_state
 from farm.broker_url import stays_here
+from farm.cli.certificates import look_at_certificates
 from farm.cli.session import store
 from farm.config import Settings
 from farm.core.messages import WIRE_VERSION
@@ -268,8 +269,7 @@ def _own_folder(settings: Settings) -> Path:
     """Return the folder of the store's file or of the farm, or the nearest that exists."""
     scheme, _, file = settings.database_url.partition(":///")
     folder = Path(file.partition("?")[0]).parent if scheme.startswith(SQLITE) else settings.home
-    folder = folder.absolute()
-    return next(f for f in (folder, *folder.parents) if f.exists())
+    return next(f for f in (folder.absolute(), *folder.absolute().parents) if f.exists())
 
 
 def _look_at_queue(settings: Settings) -> list[Finding]:
@@ -295,5 +295,6 @@ EXAMINATIONS = (
     Examination("leases", _look_at_leases, needs="database"),
     Examination("noise", _look_at_noise, needs="database"),
     Examination("disks", _look_at_disks),
+    Examination("certificates", look_at_certificates),
     Examination("queue", _look_at_queue, needs="database"),
 )

@@ -8,6 +8,7 @@ one that was moved: the agents have lived on since, and have seen attempts that 
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 import shutil
 import sqlite3
@@ -29,6 +30,7 @@ from farm.store.tokens import latest_token, raise_latest_token
 # More attempts than a farm makes in the life of a backup: a thousand agents with a job a minute
 # make 1.4 million a day, but heartbeats tell a store of tokens beyond this, too.
 _TOKENS_SINCE = 2**20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def back_up(
@@ -43,7 +45,7 @@ def back_up(
         Unreachable: the store does not answer, or has another schema.
     """
     if file.exists():
-        raise FarmError(f"{file} is there already: expected a name for a new file")
+        raise _taken(file)
     try:
         # Beside the target, so that the last step is a rename.
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
@@ -52,7 +54,7 @@ def back_up(
             _take_in_log(partial)
             partial.chmod(0o600)
             _sync(partial)
-            partial.rename(file)
+            _name(partial, file)
         _sync(file.parent)
     except OSError as error:
         raise FarmError(f"{file} cannot be written: {error.strerror or error}") from error
@@ -76,10 +78,7 @@ def restore(
     """
     with tempfile.TemporaryDirectory(prefix="benchfarm-restore.") as folder:
         own = Path(folder) / file.name
-        try:
-            shutil.copyfile(file, own)
-        except OSError as error:
-            raise FarmError(f"{file} cannot be read: {error.strerror or error}") from error
+        _copy(file, own)
         source = make_engine(f"sqlite:///{own}")
         try:
             upgrade(source)
@@ -88,6 +87,38 @@ def restore(
             )
         finally:
             source.dispose()
+
+
+def _name(partial: Path, file: Path) -> None:
+    """Give what is whole its name, unless that has been taken meanwhile.
+
+    Raises:
+        FarmError: it has been, as by a second backup at the same time.
+        OSError: it cannot be written.
+    """
+    try:
+        os.link(partial, file)
+    except FileExistsError:
+        raise _taken(file) from None
+    except OSError:  # as of a file system without hard links, each of which says it in its own way
+        partial.rename(file)
+
+
+def _taken(file: Path) -> FarmError:
+    return FarmError(f"{file} is there already: expected a name for a new file")
+
+
+def _copy(file: Path, own: Path) -> None:
+    """Raises FarmError: it cannot be read, or its copy does not fit."""
+    try:
+        shutil.copyfile(file, own)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise FarmError(f"{file} cannot be read: {error.strerror or error}") from error
+        raise FarmError(
+            f"{own.parent.parent}: expected room for a copy of {file}, {file.stat().st_size} "
+            f"bytes, got: {error.strerror}: name a folder with more of it in TMPDIR"
+        ) from error
 
 
 def _settle(session: Session) -> None:

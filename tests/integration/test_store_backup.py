@@ -6,6 +6,7 @@ import datetime as dt
 import sqlite3
 import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -106,6 +107,43 @@ def test_a_backup_never_replaces_another(engine: sa.Engine, tmp_path: Path) -> N
     with pytest.raises(FarmError, match="is there already"):
         save(engine, tmp_path / "farm.backup")
     assert (tmp_path / "farm.backup").read_text() == "the one of yesterday"
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_of_two_backups_at_once_to_one_name_the_first_stays(
+    engine: sa.Engine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    file = folder / "farm.backup"
+
+    def someone_is_first(done: int, total: int) -> None:
+        file.write_text("somebody else's")
+
+    with pytest.raises(FarmError, match="is there already"):
+        back_up(engine, file, now=LATER, progress=someone_is_first)
+    assert file.read_text() == "somebody else's"
+    assert list(folder.iterdir()) == [file]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_restore_whose_copy_does_not_fit_says_where_it_needs_room(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(engine, tmp_path / "farm.backup")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ("mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder))
+    if subprocess.run(mount, capture_output=True, timeout=60, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    try:
+        with pytest.raises(FarmError, match=f"^{folder}: expected room for a copy .* TMPDIR$"):
+            load(tmp_path / "farm.backup", target)
+        assert list(folder.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(folder)], timeout=60, check=True)
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])

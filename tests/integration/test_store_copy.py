@@ -21,7 +21,8 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.logs import insert_log_part
 from farm.store.partitions import partition_days
 from farm.store.schema import check_schema
-from farm.store.series import insert_epoch, insert_samples, insert_steps
+from farm.store.series import insert_epoch, insert_samples
+from farm.store.step_rows import insert_steps
 from farm.store.tables import (
     AgentKeyRow,
     ApiToken,

@@ -19,6 +19,7 @@ from farm.errors import InvalidSpec
 from worker_agent.cloud import CLOUDS, cloud_labels, cloud_of
 from worker_agent.config import load_config
 from worker_agent.hardware import read_facts
+from worker_agent.late_labels import LateLabels
 
 Service = tuple[str, int]
 Answer = tuple[int, str]
@@ -255,3 +256,32 @@ def test_labels_that_are_given_win_over_the_clouds() -> None:
         "zone": "mine",
         "rack": "7",
     }
+
+
+def test_a_cloud_that_is_silent_at_first_is_asked_until_it_says_what_machine_this_is() -> None:
+    answers = [{}, {"zone": "1"}, {"instance_type": "c5.xlarge", "zone": "2"}]
+    late = LateLabels("aws", known={}, ask=lambda cloud: answers.pop(0), pauses_s=(0,) * 9)
+    thread = late.start()
+    assert thread is not None
+    thread.join()
+    assert answers == []
+    assert late.told == {"instance_type": "c5.xlarge", "zone": "2"}
+
+
+def test_a_cloud_that_never_answers_is_asked_no_more() -> None:
+    asked: list[str] = []
+
+    def silent(cloud: str) -> dict[str, str]:
+        asked.append(cloud)
+        return {}
+
+    late = LateLabels("aws", known={}, ask=silent, pauses_s=(0,) * 3)
+    thread = late.start()
+    assert thread is not None
+    thread.join()
+    assert (asked, late.told) == (["aws"] * 3, {})
+
+
+@pytest.mark.parametrize(("cloud", "known"), [(None, {}), ("aws", {"instance_type": "mine"})])
+def test_nobody_is_asked_again_for_what_is_known(cloud: str | None, known: dict[str, str]) -> None:
+    assert LateLabels(cloud, known=known).start() is None

@@ -20,6 +20,7 @@ from worker_agent.spool import Spool
 def _own_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    stand_for()  # an agent that another test ran in this process may have left ids
     yield
     stand_for()
     root.handlers[:] = handlers

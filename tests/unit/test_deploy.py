@@ -197,7 +197,9 @@ def test_the_installer_names_no_password_on_a_command_line() -> None:
     assert written.stdout == expected
     uses = [line.strip() for line in script.splitlines() if re.search(r"\$(server|admin)\b", line)]
     assert uses
-    assert all(re.match(r"set_value|accounts_with|line=|printf", use) for use in uses), uses
+    assert all(
+        re.match(r"set_value|make_accounts|accounts_with|line=|printf", use) for use in uses
+    ), uses
 
 
 @needs_systemd_analyze

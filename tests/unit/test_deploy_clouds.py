@@ -14,8 +14,9 @@ import sys
 import tarfile
 import threading
 import time
+from contextlib import suppress
 from functools import partial
-from http.server import HTTPServer, SimpleHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,37 @@ def test_a_vm_installs_the_archive_that_was_meant_and_no_other(
     assert (done.returncode == 0) is is_meant
     if is_meant:
         assert (root / "called").read_text() == "agent --settings agent.env\n"
+
+
+def test_a_vm_downloads_no_more_than_an_archive_may_be(tmp_path: Path) -> None:
+    """Whoever serves it has a disk to fill: it goes on until nobody reads any more."""
+    sent = 0
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            nonlocal sent
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    sent += self.wfile.write(bytes(2**20))
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Endless) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        text = fill(tmp_path, "agent", url=url, content=b"another").stdout
+        script = yaml.safe_load(text)["write_files"][-1]["content"]
+        script = script.replace("/root/benchfarm", str(tmp_path))
+        done = subprocess.run(["bash", "-c", script], timeout=240, check=False)
+        server.shutdown()
+        thread.join()
+    assert done.returncode != 0
+    assert (tmp_path / "source.tar.gz").stat().st_size == 2**26
+    assert sent < 2**27
 
 
 def an_archive(installer: str) -> bytes:

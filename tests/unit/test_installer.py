@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import ssl
 import stat
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from farm.broker_url import check_broker_url
 from farm.config import load_settings
 from farm.web_listening import check_web_listening
-
-DEPLOY = Path(__file__).parents[2] / "deploy"
-# All that acts on the machine itself is left away, and owners that only root can give.
-HARNESS = """
-HERE={deploy} CONFIG={config} AUTHORITY={config}/authority
-apt_install() {{ :; }}
-install() {{
-    local words=()
-    while [ "$#" -gt 0 ]; do
-        case $1 in -o | -g) shift ;; *) words+=("$1") ;; esac
-        shift
-    done
-    command install "${{words[@]}}"
-}}
-"""
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="openssl is not installed"
+from tests.installer_script import (
+    assignments,
+    installer,
+    meet,
+    needs_openssl,
+    new_config,
+    settings_of_a_server,
 )
 
 
-def installer(config: Path, *lines: str) -> str:
-    """Run lines of bash behind the script's functions; return what they print."""
-    functions, _, _ = (DEPLOY / "install.sh").read_text().partition("# --- the command line ---")
-    harness = HARNESS.format(deploy=DEPLOY, config=config)
-    ended = subprocess.run(
-        ["bash", "-c", "\n".join((functions, harness, *lines))],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return new_config(tmp_path)
 
 
 def put_settings_of_an_agent(config: Path, lines: str) -> None:
@@ -152,91 +126,6 @@ def test_a_machine_may_have_the_longest_name_that_there_is(tmp_path: Path) -> No
     assert meet(tmp_path / "redis", config / "authority.pem", name) is None
 
 
-def settings_of_a_server(config: Path, *lines: str) -> tuple[dict[str, str], list[str]]:
-    """Run lines as the script does for a server; return its settings, and how Redis listens.
-
-    It is told of each start of Redis by a line in a file `starts`.
-    """
-    redis = config.with_name("redis.conf")
-    said = f'{{ echo again >>{config}/starts; command install "$WORK/redis" {redis}; }}'
-    installer(
-        config,
-        f"REDIS_CONF={redis} REDIS_CERTIFICATE={config.with_name('redis')}",
-        f'WEB="" ADDRESS="" PLAINTEXT=""; restart_redis() {said}',
-        *lines,
-    )
-    return assignments(config / "server.env"), redis.read_text().splitlines()
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """The folder of a server's settings, as the script makes them before it sets up Redis."""
-    folder = tmp_path / "config"
-    folder.mkdir()
-    accounts = {"FARM_BROKER_URL": "server:one", "FARM_BROKER_ADMIN_URL": "admin:two"}
-    urls = [f"{name}=redis://{who}@127.0.0.1:6379/0\n" for name, who in accounts.items()]
-    (folder / "server.env").write_text("".join(urls))
-    (tmp_path / "redis.conf").touch()
-    return folder
-
-
-@needs_openssl
-def test_redis_speaks_tls_beyond_loopback_and_is_left_alone_by_the_next_run(config: Path) -> None:
-    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2", "own_broker")
-    url = f"10.0.0.2:6379/0?ssl_ca_certs={config}/authority.pem"
-    assert settings["FARM_BROKER_URL"] == f"rediss://server:one@{url}"
-    check_broker_url(settings["FARM_BROKER_URL"], may_be_plain=False)
-    admin = url.replace("10.0.0.2", "127.0.0.1")
-    assert settings["FARM_BROKER_ADMIN_URL"] == f"rediss://admin:two@{admin}"
-    assert {"port 0", "tls-port 6379", "bind 127.0.0.1 -::1 10.0.0.2"} <= set(redis)
-    assert meet(config.with_name("redis"), config / "authority.pem", "10.0.0.2") is None
-    again = settings_of_a_server(config, "broker_is_own && own_broker")
-    assert again == (settings, redis)
-    assert (config / "starts").read_text() == "again\n"
-
-
-@needs_openssl
-def test_a_private_network_may_be_plain_until_it_is_no_more(config: Path) -> None:
-    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2 PLAINTEXT=yes", "own_broker")
-    assert settings["FARM_BROKER_URL"] == "redis://server:one@10.0.0.2:6379/0"
-    assert settings["FARM_PLAINTEXT"] == "broker"
-    assert "port 0" not in redis
-    assert settings_of_a_server(config, "broker_is_own && own_broker") == (settings, redis)
-    settings, redis = settings_of_a_server(config, "ADDRESS=10.0.0.2", "own_broker")
-    assert settings["FARM_BROKER_URL"].startswith("rediss://server:one@10.0.0.2:6379/0?")
-    assert settings["FARM_PLAINTEXT"] == ""
-    assert "port 0" in redis
-
-
-# As the script wrote it before it knew of TLS.
-OF_OLD = """\
-bind 127.0.0.1 -::1 {address}
-protected-mode no
-aclfile /var/lib/redis/benchfarm.acl
-appendonly yes
-appendfsync everysec
-proto-max-bulk-len 64mb
-maxmemory-policy noeviction
-"""
-
-
-@pytest.mark.parametrize("address", ["10.0.0.2", ""])
-def test_an_upgrade_leaves_a_plain_redis_where_its_agents_know_it(
-    config: Path, address: str
-) -> None:
-    config.with_name("redis.conf").write_text(OF_OLD.format(address=address))
-    before = {
-        "FARM_BROKER_URL": f"redis://server:one@{address or '127.0.0.1'}:6379/0",
-        "FARM_BROKER_ADMIN_URL": "redis://admin:two@127.0.0.1:6379/0",
-        **({"FARM_PLAINTEXT": "broker"} if address else {}),
-    }
-    (config / "server.env").write_text("".join(f"{n}={v}\n" for n, v in before.items()))
-    settings, redis = settings_of_a_server(config, "broker_is_own && own_broker; own_web")
-    assert settings == before
-    assert f"bind 127.0.0.1 -::1 {address}".strip() in redis
-    assert not any("tls" in line or line.startswith("port") for line in redis)
-
-
 @needs_openssl
 def test_an_authority_that_comes_back_certifies_anew(tmp_path: Path) -> None:
     """On another server: agents trust the one that they were installed with, and no other."""
@@ -248,32 +137,6 @@ def test_an_authority_that_comes_back_certifies_anew(tmp_path: Path) -> None:
     installer(tmp_path / "new", f"certify {tmp_path}/new/redis root 10.0.0.2")
     trusted = tmp_path / "lost" / "authority.pem"
     assert meet(tmp_path / "new" / "redis", trusted, "10.0.0.2") is None
-
-
-@pytest.mark.parametrize(
-    ("address", "for_redis", "for_the_dashboard"),
-    [
-        ("127.0.0.1", False, True),
-        ("0.0.0.0", False, True),
-        ("192.0.2.1", False, False),
-        ("127.0.0.1 127.0.0.1", False, False),
-        ("vm-1.example.org", False, False),
-    ],
-)
-def test_redis_is_not_told_to_listen_where_it_does_already(
-    tmp_path: Path, address: str, *, for_redis: bool, for_the_dashboard: bool
-) -> None:
-    """It would not start: loopback is one of its addresses in any case."""
-    ask = f"PYTHON={sys.executable}; is_address '{address}'"
-    said = installer(tmp_path, f"{ask} beyond && echo redis; {ask} && echo web; true")
-    assert said.split() == ["redis"] * for_redis + ["web"] * for_the_dashboard
-
-
-def test_a_redis_of_somebody_elses_is_not_touched(config: Path) -> None:
-    (config / "server.env").write_text("FARM_BROKER_URL=redis://x@10.0.0.9:6379/0\n")
-    _, redis = settings_of_a_server(config, "broker_is_own || echo >$CONFIG/not_own")
-    assert (config / "not_own").exists()
-    assert redis == []
 
 
 @needs_openssl
@@ -288,36 +151,5 @@ def test_the_dashboard_beyond_loopback_has_a_certificate_for_its_address(config:
     assert (plain["FARM_WEB_HOST"], plain["FARM_PLAINTEXT"]) == ("10.0.0.3", "web")
     assert not plain["FARM_WEB_CERTIFICATE_FILE"]
     check_web_listening(load_settings(plain))
-
-
-def assignments(file: Path) -> dict[str, str]:
-    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines if line)
-
-
-def meet(file: Path, authority: Path, name: str) -> str | None:
-    """Return why a client refuses a server with these files, which it takes for `name`."""
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(file.with_suffix(".pem"), file.with_suffix(".key"))
-    trusting = ssl.create_default_context(cafile=str(authority))
-    trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does from 3.13 on
-    near, far = socket.socketpair()
-    near.settimeout(60)
-    far.settimeout(60)
-
-    def serve() -> None:
-        try:
-            serving.wrap_socket(far, server_side=True).close()
-        except OSError:
-            far.close()
-
-    server = threading.Thread(target=serve)
-    server.start()
-    try:
-        trusting.wrap_socket(near, server_hostname=name).close()
-    except ssl.SSLCertVerificationError as error:
-        return str(error)
-    finally:
-        near.close()
-        server.join()
-    return None
+    again, _ = settings_of_a_server(config, "WEB=10.0.0.3", "own_web")
+    assert again["FARM_PLAINTEXT"] == ""

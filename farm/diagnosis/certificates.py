@@ -1,0 +1,44 @@
+"""Whether certificates count for long enough to be made anew in time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farm.diagnosis.finding import Finding, doubt, well, wrong
+
+# deploy/install.sh makes them anew within their last year: whoever runs it now and then sees none.
+SOON = dt.timedelta(days=45)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateState:
+    """`whose`, such as "the broker's". `is_authority`: what it certified has to follow it."""
+
+    whose: str
+    ends_at: dt.datetime
+    is_authority: bool = False
+
+
+def judge_certificates(
+    certificates: Sequence[CertificateState], *, now: dt.datetime
+) -> list[Finding]:
+    """Name each that has ended, or soon will; without any there is nothing to say."""
+    if not certificates:
+        return [well("no TLS of the farm's own: nothing here needs a certificate")]
+    found = [_ending(one, now=now) for one in certificates if one.ends_at - now < SOON]
+    first = min(certificates, key=lambda one: one.ends_at)
+    return found or [well(f"the first that ends is {first.whose}, on {first.ends_at:%Y-%m-%d}")]
+
+
+def _ending(one: CertificateState, *, now: dt.datetime) -> Finding:
+    remedy = (
+        "replace it on the server, and then at every agent (docs/security.md)"
+        if one.is_authority
+        else "have it certified anew; of what `deploy/install.sh server` made, a run of it does"
+    )
+    day = f"{one.ends_at:%Y-%m-%d}"
+    if one.ends_at <= now:
+        return wrong(f"{one.whose} certificate ended on {day}: whoever checks it refuses", remedy)
+    return doubt(f"{one.whose} certificate ends on {day}", remedy)
