@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench chaos roots compose pins clean
+.PHONY: help demo test lint bench chaos roots roots-brief compose pins clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench  measure what the farm itself costs, more than an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
 	@echo 'make roots  install a farm on three booted roots of Debian, and break it, as root; see deploy/README.md'
+	@echo 'make roots-brief  the same in minutes, on roots laid over this machine itself'
 	@echo 'make compose  build the images and run the compose file in podman, as root, half an hour;'
 	@echo '            FARM_COMPOSE_CACHE=FOLDER keeps for the next time what was built'
 	@echo 'make pins   write deploy/requirements-*.txt anew: the newest versions, with hashes'
@@ -26,12 +27,16 @@ help:
 demo: $(VENV)/installed-run
 	@exec $(BIN)/farm demo $(ARGS)
 
-# Most tests wait for processes most of the time, so one more than there are cores run at once. Those
-# that measure time, or have limits of seconds, come afterwards and have the cores to themselves.
+# Most tests wait for processes most of the time, so one more than there are cores run at once, the
+# longest files first. Those that measure time, or have limits of seconds, come afterwards and have
+# the cores to themselves.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 HERE := not root and not browser and not campaign and not booted and not compose
+# Whoever has asked Python to keep no bytecode would have every process of every farm that a test
+# starts compile the farm anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not alone and $(HERE)"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone and $(HERE)"
 	$(BIN)/pytest -m "alone and $(HERE)"
 
 lint: $(VENV)/installed-dev
@@ -47,9 +52,15 @@ chaos: $(VENV)/installed-dev
 	$(BIN)/pytest tests/e2e/test_faults.py -m campaign
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 
-# Needs Debian's debootstrap and systemd-container.
+# Needs Debian's debootstrap and systemd-container. SUITE=trixie or noble: on another Debian, or Ubuntu.
+roots: export FARM_TEST_SUITE := $(or $(SUITE),bookworm)
 roots: $(VENV)/installed-dev
 	$(BIN)/pytest -s -m booted tests/e2e/test_booted_farm.py
+
+# Needs systemd-container and what the installer takes from Debian.
+roots-brief: export FARM_TEST_SUITE := $(or $(SUITE),own)
+roots-brief: $(VENV)/installed-dev
+	$(BIN)/pytest -s -m "booted and not thorough" tests/e2e/test_booted_farm.py
 
 compose: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compose]'

@@ -22,7 +22,8 @@ from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind, TrainerResult
 from farm.store.api_tokens import add_token
 from farm.store.engine import writing
-from farm.store.series import insert_epoch, insert_samples, insert_steps
+from farm.store.series import insert_epoch, insert_samples
+from farm.store.step_rows import insert_steps
 from farm.store.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests import factories

@@ -11,22 +11,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.e2e.booted_roots import Machine, network
-from tests.e2e.booted_wares import Release, base_root, releases
+from tests.e2e.booted_system import System, find_system
+from tests.e2e.booted_wares import FAKE_AGENT, Release, make_release, trains_for_real
 from tests.e2e.live_farm import wait_until
 
-# What an agent needs beside its trainers, which are fake.
-_AGENT_PACKAGES = """\
-celery[redis]>=5.7,<5.8
-click>=8.1,<9
-numpy>=2,<3
-psutil>=7,<8
-pyroute2>=0.9.7,<0.10
-rich>=14,<16
-"""
 _FAKE = {
     "AGENT_TRAINER": "/opt/benchfarm/bin/python -B /srv/1/tree/tests/fakes/trainer.py",
     "AGENT_TRAINER_ENVIRONMENT": "FAKE_TRAINER",
@@ -44,6 +37,10 @@ world_size = 2
 global_batch_size = 32
 steps = {steps}
 """
+_AS_AGENT = (
+    *("setpriv", "--reuid=benchfarm", "--regid=benchfarm", "--init-groups"),
+    *("--inh-caps=+net_admin", "--ambient-caps=+net_admin"),
+)
 INSTALL_S = 1800.0
 WAIT_S = 900.0
 # Its column is a state's value; a job that has ended has one of the last three.
@@ -51,11 +48,18 @@ _ENDED = ("succeeded", "failed", "cancelled")
 
 
 class BootedFarm:
-    """`told` has a line for each duration that was seen."""
+    """`told` has a line for each duration that was seen; `releases` are what there is to install.
 
-    def __init__(self, server: Machine, agents: tuple[Machine, Machine]) -> None:
+    The machines have them at /srv/1, /srv/2 and so on.
+    """
+
+    def __init__(
+        self, server: Machine, agents: tuple[Machine, ...], *, system: System, folder: Path
+    ) -> None:
         self.server, self.agents = server, agents
         self.told: list[str] = []
+        self.releases: list[Release] = []
+        self._system, self._folder = system, folder
 
     @property
     def machines(self) -> dict[Machine, str]:
@@ -65,33 +69,58 @@ class BootedFarm:
         self.told.append(line)
         print(f"booted farm: {line}", flush=True)
 
+    def make_release(self, suffix: str = "") -> Release:
+        """Have another version of the project to install; they are numbered from 1."""
+        folder = self._folder / str(len(self.releases) + 1)
+        self.releases.append(make_release(folder, suffix, system=self._system))
+        return self.releases[-1]
+
+    @property
+    def installer(self) -> str:
+        """The latest release's, on every machine."""
+        return f"/srv/{len(self.releases)}/tree/deploy/install.sh"
+
+    def make_cluster(self) -> None:
+        """Have a PostgreSQL as its package leaves it, where nothing of the system's own is kept."""
+        version = max(self.server.do("ls", "/usr/lib/postgresql").split(), key=int)
+        self.server.do("pg_createcluster", version, "main")
+
+    def database_service(self) -> str:
+        """Return the unit of its PostgreSQL, which has the version in its name."""
+        version, cluster, *_ = self.server.do("pg_lsclusters", "-h").split()
+        return f"postgresql@{version}-{cluster}"
+
     def install(self) -> None:
-        """Install everything, as deploy/README.md says it."""
+        """Install the latest release everywhere, as deploy/README.md says it."""
         server = {
             # They share the cores of one host, so that each disturbs the others.
             "FARM_NOISE_POLICY": "flag",
             # All that strikes may strike one job.
             "FARM_MAX_ATTEMPTS": "20",
         }
-        self.install_on(self.server, 1, "--address", self.server.address, *_set(server))
-        for number, agent in enumerate(self.agents):
-            lines = self.server.do("farm", "agent", "add", agent.name)
-            (agent.root / "root/agent.env").write_text(f"{lines}\n")
-            (agent.root / "root/agent.env").chmod(0o600)
-            (agent.root / "root/packages.txt").write_text(_AGENT_PACKAGES)
-            cores = {"AGENT_CPUS": str(number % (os.cpu_count() or 1))}
-            settings = cores if trains_for_real() else {**_FAKE, **cores}
-            self.install_on(agent, 1, "--settings", "/root/agent.env", *_set(settings))
+        self.install_on(self.server, "--address", self.server.address, *_set(server))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._install_agent, range(len(self.agents))))
 
-    def install_on(self, machine: Machine, release: int, *options: str) -> None:
-        """Install or upgrade a machine by the script and from the wheels of a release."""
+    def _install_agent(self, number: int) -> None:
+        agent = self.agents[number]
+        lines = self.server.do("farm", "agent", "add", agent.name)
+        (agent.root / "root/agent.env").write_text(f"{lines}\n")
+        (agent.root / "root/agent.env").chmod(0o600)
+        (agent.root / "root/packages.txt").write_text(FAKE_AGENT)
+        cores = {"AGENT_CPUS": str(number % (os.cpu_count() or 1))}
+        settings = cores if trains_for_real() else {**_FAKE, **cores}
+        self.install_on(agent, "--settings", "/root/agent.env", *_set(settings))
+
+    def install_on(self, machine: Machine, *options: str) -> None:
+        """Install or upgrade a machine by the script and from the wheels of the latest release."""
         started = time.monotonic()
         role = self.machines[machine]
         if role == "agent" and not trains_for_real():
             options = ("--requirements", "/root/packages.txt", *options)
-        installer = ("bash", f"/srv/{release}/tree/deploy/install.sh")
+        release = len(self.releases)
         wheels = ("--wheels", f"/srv/{release}/wheels")
-        said = machine.do(*installer, role, *wheels, *options, limit_s=INSTALL_S)
+        said = machine.do("bash", self.installer, role, *wheels, *options, limit_s=INSTALL_S)
         self.tell(
             f"release {release} on {machine.name}: installed in {time.monotonic() - started:.0f} s"
         )
@@ -174,6 +203,22 @@ class BootedFarm:
             every_s=1.0,
         )
 
+    @contextmanager
+    def shaped(self, agent: Machine) -> Iterator[None]:
+        """Have an agent's interface shaped as that agent does it, whatever the kernel lacks.
+
+        An idle agent undoes at once what nobody has asked for, so that it may be gone by itself.
+        """
+        peer = next(machine for machine in self.machines if machine is not agent)
+        shape = (*_AS_AGENT, "/opt/benchfarm/bin/python", "-B", "-m", "tests.fakes.shaper")
+        with agent.started(
+            *("env", f"PYTHONPATH=/srv/{len(self.releases)}/tree", *shape),
+            *("/var/lib/benchfarm-agent", "host0", peer.address, str(WAIT_S)),
+        ) as shaper:
+            assert shaper.stdout is not None
+            assert shaper.stdout.readline() == "shaped\n"
+            yield
+
     def strike(self, machine: Machine, service: str) -> None:
         """Kill all of a service in the middle of a job, and wait until it is back by itself."""
         self.keep_running()
@@ -187,10 +232,6 @@ class BootedFarm:
             every_s=0.2,
         )
         self.tell(f"{service} on {machine.name}: back {time.monotonic() - started:.1f} s after")
-
-
-def trains_for_real() -> bool:
-    return os.environ.get("FARM_TEST_TRAINERS") == "tensorflow"
 
 
 def pid_of(machine: Machine, service: str) -> str:
@@ -207,22 +248,29 @@ def _set(settings: dict[str, str]) -> list[str]:
 
 
 @contextmanager
-def booted_farm(folder: Path) -> Iterator[tuple[BootedFarm, tuple[Release, ...]]]:
-    """Three machines with nothing on them yet, and two releases, at /srv/1 and /srv/2 there."""
-    base, made = base_root(), tuple(releases(folder, "", "+next"))
-    binds = [f"{release.tree.parent}:/srv/{n}" for n, release in enumerate(made, start=1)]
+def booted_farm(folder: Path) -> Iterator[BootedFarm]:
+    """Machines with nothing on them yet."""
+    system = find_system()
+    releases = folder / "releases"
+    releases.mkdir()
     with ExitStack() as stack:
         wire = stack.enter_context(network(f"bfr{os.getpid()}"))
         machines = []
-        for number, name in enumerate(("bfr-server", "bfr-one", "bfr-two"), start=1):
-            address = f"10.78.0.{number}"
+        for number, name in enumerate(("bfr-server", "bfr-agent-1", "bfr-agent-2"), start=1):
             machine = Machine(
-                name, base=base, folder=folder, network=wire, address=address, binds=binds
+                name,
+                system=system,
+                folder=folder,
+                network=wire,
+                address=f"10.78.0.{number}",
+                binds=[f"{releases}:/srv"],
             )
             stack.callback(machine.throw_away)
             machine.mount()
             machines.append(machine)
-        farm = BootedFarm(machines[0], (machines[1], machines[2]))
+        farm = BootedFarm(machines[0], tuple(machines[1:]), system=system, folder=releases)
         for machine in machines:
             farm.tell(f"{machine.name}: booted in {machine.boot():.1f} s")
-        yield farm, made
+        if system.is_own:
+            farm.make_cluster()
+        yield farm

@@ -1,6 +1,6 @@
-"""Machines with a systemd of their own: Debian roots, booted as containers on one bridge.
+"""Machines with a systemd of their own: roots that are booted as containers on one bridge.
 
-Works as root, on a host with or without systemd. Each machine is a layer over one base root, thrown
+Works as root, on a host with or without systemd. Each machine is a layer over one system, thrown
 away afterwards; the bridge is in a network namespace of its own, so that nothing else is on it.
 """
 
@@ -17,18 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
+from tests.e2e.booted_system import ENVIRONMENT, OWN, System, asked_suite, missing_of_own, run
 from tests.e2e.live_farm import wait_until
 from tests.namespaces import ip
 
-PROGRAMS = ("debootstrap", "systemd-nspawn", "nsenter", "ip", "mount")
-# Nothing of this machine's environment, such as a package index of its own.
-ENVIRONMENT = (
-    *("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"),
-    "LANG=C.UTF-8",
-)
+PROGRAMS = ("systemd-nspawn", "nsenter", "ip", "mount")
 _NETWORK = "[Match]\nName=host0\n[Network]\nAddress={address}/24\nLinkLocalAddressing=no\nLLDP=no\n"
 _BRIDGE = "br0"
+# Service and the target that starts it.
+_WANTED = {
+    "systemd-networkd": "multi-user",
+    "systemd-networkd-wait-online": "network-online",
+}
 _BOOT_S = 300.0
 _STOP_S = 120.0
 
@@ -37,8 +39,12 @@ def missing_programs() -> str | None:
     """Return why no root can be booted here; None where it can."""
     if os.geteuid() != 0:
         return "roots are booted by root"
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
+    is_own = asked_suite() == OWN
+    programs = PROGRAMS if is_own else ("debootstrap", *PROGRAMS)
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    return missing_of_own() if is_own else None
 
 
 class ControlGroups:
@@ -97,6 +103,10 @@ class Network:
 
 @contextmanager
 def network(name: str) -> Iterator[Network]:
+    """Skips the test where root may make none, as in most containers."""
+    tried = run("unshare", "--mount", "--net", "true")
+    if tried.returncode != 0:
+        pytest.skip(f"no namespace can be made here: {tried.stderr.strip()}")
     ip("netns", "add", name)
     try:
         ip("-n", name, "link", "add", _BRIDGE, "type", "bridge")
@@ -113,7 +123,7 @@ class Machine:
         self,
         name: str,
         *,
-        base: Path,
+        system: System,
         folder: Path,
         network: Network,
         address: str,
@@ -125,32 +135,46 @@ class Machine:
         self.root = self._top / "root"
         self._groups = ControlGroups(f"{name}-{os.getpid()}")
         self._nspawn: subprocess.Popen[bytes] | None = None
-        for part in ("root", "upper", "work"):
-            (self._top / part).mkdir(parents=True)
-        self._base = base
+        self._top.mkdir()
+        self._system = system
 
     def mount(self) -> None:
-        """Lay it over its base, with its name and its address."""
-        layers = f"lowerdir={self._base},upperdir={self._top}/upper,workdir={self._top}/work"
-        _do("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
+        """Lay it over its system, with its name and its address; skip where that cannot be done."""
+        if self._system.is_own:
+            # A layer cannot be in what it lies over.
+            _mount("tmpfs", self._top)
+        for part in ("root", "upper", "work"):
+            (self._top / part).mkdir()
+        layers = f"lowerdir={self._system.root},upperdir={self._top}/upper,workdir={self._top}/work"
+        _mount("overlay", self.root, "-o", layers)
+        if self._system.is_own:
+            _forget_its_machine(self.root)
         etc = self.root / "etc"
         (etc / "hostname").write_text(f"{self.name}\n")
         (etc / "hosts").write_text(f"127.0.0.1 localhost {self.name}\n")
         (etc / "machine-id").unlink(missing_ok=True)
         (etc / "machine-id").touch()
         (etc / "systemd/network/10-host0.network").write_text(_NETWORK.format(address=self.address))
-        for service in ("systemd-networkd", "systemd-networkd-wait-online"):
-            wanted = (
-                etc
-                / "systemd/system"
-                / (
-                    "network-online.target.wants"
-                    if "wait" in service
-                    else "multi-user.target.wants"
-                )
-            )
+        for service, target in _WANTED.items():
+            wanted = etc / "systemd/system" / f"{target}.target.wants"
             wanted.mkdir(exist_ok=True)
             (wanted / f"{service}.service").symlink_to(f"/lib/systemd/system/{service}.service")
+        self._check_that_it_can_be_entered()
+
+    def _check_that_it_can_be_entered(self) -> None:
+        """Skip the test where this machine lets nobody start a container."""
+        entered = run(*self._nspawn_command(), "/bin/true", limit_s=_BOOT_S)
+        if entered.returncode != 0:
+            pytest.skip(f"systemd-nspawn cannot start a container here: {entered.stderr.strip()}")
+
+    def _nspawn_command(self) -> list[str]:
+        return [
+            *self._network.entered(),
+            *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit"),
+            *("--directory", str(self.root), "--machine", self.name, "--console=pipe"),
+            *self._network.machine_options(),
+            *(f"--bind-ro={bind}" for bind in self._binds),
+        ]
 
     def boot(self) -> float:
         """Start it, wait until systemd has started what it was to start, and return how long."""
@@ -158,13 +182,7 @@ class Machine:
         self._groups.make()
         with (self._top / "console").open("ab") as console:
             self._nspawn = subprocess.Popen(
-                [
-                    *self._network.entered(),
-                    *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot"),
-                    *("--directory", self.root, "--machine", self.name, "--console=pipe"),
-                    *self._network.machine_options(),
-                    *(f"--bind-ro={bind}" for bind in self._binds),
-                ],
+                [*self._nspawn_command(), "--boot"],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -209,7 +227,8 @@ class Machine:
     def throw_away(self) -> None:
         """Leave nothing of it on this host."""
         self.power_off()
-        subprocess.run(["umount", self.root], check=False, capture_output=True, timeout=60)
+        for mounted in (self.root, self._top):
+            run("umount", str(mounted))
         self._groups.remove()
         shutil.rmtree(self._top)
 
@@ -224,16 +243,24 @@ class Machine:
         return done.stdout.strip()
 
     def tried(self, *command: str, limit_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [
-                *("nsenter", "--target", str(self._leader()), "-m", "-u", "-i", "-n", "-p", "-C"),
-                *("--", "env", "-i", *ENVIRONMENT, *command),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
+        return run(*self._entered(*command), limit_s=limit_s)
+
+    @contextmanager
+    def started(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that runs in it for the length of a block, and ends as its input does."""
+        with subprocess.Popen(
+            self._entered(*command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.communicate(timeout=_STOP_S)
+
+    def _entered(self, *command: str) -> list[str]:
+        return [
+            *("nsenter", "--target", str(self._leader()), "-m", "-u", "-i", "-n", "-p", "-C"),
+            *("--", "env", "-i", *ENVIRONMENT, *command),
+        ]
 
     def _leader(self) -> int | None:
         """Return the process that is its first, if there is one yet."""
@@ -246,6 +273,26 @@ class Machine:
         return children[-1].pid if children else None
 
 
-def _do(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, f"{command}: {done.stderr}"
+def _mount(kind: str, folder: Path, *options: str) -> None:
+    done = run("mount", "-t", kind, kind, *options, str(folder))
+    if done.returncode != 0:
+        pytest.skip(f"{kind} cannot be mounted here: {done.stderr.strip()}")
+
+
+def _forget_its_machine(root: Path) -> None:
+    """Leave of this machine's own system its packages: nothing that it starts, mounts or keeps."""
+    etc = root / "etc"
+    for folder in (etc / "systemd/system", etc / "systemd/network", root / "var/lib/redis"):
+        for inner in folder.iterdir() if folder.is_dir() else ():
+            shutil.rmtree(inner) if inner.is_dir() and not inner.is_symlink() else inner.unlink()
+        folder.mkdir(exist_ok=True)
+    generators = etc / "systemd/system-generators"
+    generators.mkdir(exist_ok=True)
+    for generator in ("systemd-sysv-generator", "cloud-init-generator"):
+        (generators / generator).unlink(missing_ok=True)
+        (generators / generator).symlink_to("/dev/null")
+    for folder in (etc / "postgresql", root / "var/lib/postgresql"):
+        for version in folder.iterdir() if folder.is_dir() else ():
+            shutil.rmtree(version)
+    for name in ("fstab", "pip.conf", "resolv.conf"):
+        (etc / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What booted machines are made of: a base root, and the project's releases with their wheels.
+"""What is installed on booted machines: the project's releases, with the wheels of all they need.
 
-Making them takes minutes, a mirror of Debian and a package index; FARM_TEST_ROOTS names the folder
-that keeps them (`~/.cache/benchfarm-roots`), so that the next time needs neither.
+Gathering wheels takes minutes and a package index; they are kept beside the roots of
+`tests.e2e.booted_system`, so that the next time needs neither.
 """
 
 from __future__ import annotations
@@ -10,49 +10,31 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from tests.e2e.booted_system import System, kept_folder, make
 from tests.e2e.live_farm import REPOSITORY
 
-MIRROR = "http://deb.debian.org/debian"
-DEBIAN = "bookworm"
-PYTHON = (3, 11)  # of that Debian
-PACKAGES = (
-    *("systemd", "systemd-sysv", "dbus", "python3", "python3-venv", "redis-server", "postgresql"),
-    *("nftables", "iproute2", "procps", "ca-certificates", "openssl"),
-)
-_MAKE_S = 1800.0
+# What an agent needs beside its trainers where those are fake, and of it what no server needs.
+FAKE_AGENT = """\
+celery[redis]>=5.7,<5.8
+click>=8.1,<9
+numpy>=2,<3
+psutil>=7,<8
+pyroute2>=0.9.7,<0.10
+rich>=14,<16
+"""
+_FAKE_AGENT_ALONE = "pyroute2>=0.9.7,<0.10"
 _RELEASED = ("pyproject.toml", "README.md", "LICENSE", "farm", "worker_agent", "web", "deploy")
 
 
-def kept_folder() -> Path:
-    named = os.environ.get("FARM_TEST_ROOTS")
-    folder = Path(named) if named else Path.home() / ".cache" / "benchfarm-roots"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.resolve()
+def trains_for_real() -> bool:
+    return os.environ.get("FARM_TEST_TRAINERS") == "tensorflow"
 
 
-def base_root() -> Path:
-    """Return a root with what a farm needs of Debian; skip the test where the mirror is away."""
-    digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
-    root = kept_folder() / f"{DEBIAN}-{digest}"
-    if not root.exists():
-        unfinished = root.with_name(f"{root.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        _make(
-            *("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
-            *(DEBIAN, str(unfinished), MIRROR),
-        )
-        unfinished.rename(root)
-    return root
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """The project in one version: its tree, as one has it from the repository, and all wheels."""
 
@@ -61,36 +43,10 @@ class Release:
     wheels: Path
 
 
-def releases(folder: Path, *suffixes: str) -> list[Release]:
-    """Make a release for each suffix of the version; "" is the version as it is."""
-    packages = _package_wheels()
-    return [
-        _release(folder / f"release-{number}", suffix, packages)
-        for number, suffix in enumerate(suffixes, start=1)
-    ]
-
-
-def _package_wheels() -> Path:
-    """Return the folder with the wheels of all that is pinned, and with what builds ours."""
-    if sys.version_info[:2] != PYTHON:
-        pytest.skip(f"{DEBIAN} has Python {PYTHON[0]}.{PYTHON[1]}, and this is {sys.version[:6]}")
-    deploy = REPOSITORY / "deploy"
-    pinned = b"".join(file.read_bytes() for file in sorted(deploy.glob("requirements-*.txt")))
-    wheels = kept_folder() / f"wheels-{hashlib.sha256(pinned).hexdigest()[:8]}"
-    if not wheels.exists():
-        unfinished = wheels.with_name(f"{wheels.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        _make(str(deploy / "install.sh"), "wheels", str(unfinished))
-        builder = unfinished / "builder"
-        _make(sys.executable, "-m", "venv", str(builder))
-        requirements = str(deploy / "requirements-build.txt")
-        _make(str(builder / "bin/python"), "-m", "pip", "install", "--quiet", "-r", requirements)
-        unfinished.rename(wheels)
-    return wheels
-
-
-def _release(folder: Path, suffix: str, packages: Path) -> Release:
-    release = Release(_version() + suffix, folder / "tree", folder / "wheels")
+def make_release(folder: Path, suffix: str, *, system: System) -> Release:
+    """Make one with this suffix of its version; "" is the version as it is."""
+    packages = _package_wheels(system)
+    release = Release(version=_version() + suffix, tree=folder / "tree", wheels=folder / "wheels")
     for directory in (release.tree, release.wheels):
         directory.mkdir(parents=True)
     for name in (*_RELEASED, "tests/fakes"):
@@ -106,10 +62,35 @@ def _release(folder: Path, suffix: str, packages: Path) -> Release:
     for wheel in packages.glob("*.whl"):
         if not wheel.name.startswith("benchfarm-"):
             _link(wheel, release.wheels / wheel.name)
-    python = str(packages / "builder/bin/python")
-    options = ("--quiet", "--no-deps", "--no-build-isolation")
-    _make(python, "-m", "pip", "wheel", *options, "-w", str(release.wheels), str(release.tree))
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "-w", str(release.wheels))
+    make(
+        *("env", f"PYTHONPATH={packages / 'builder'}", sys.executable, "-m", "pip", "wheel"),
+        *(*options, str(release.tree)),
+    )
     return release
+
+
+def _package_wheels(system: System) -> Path:
+    """Return the folder with the wheels of all that is pinned, and with what builds ours."""
+    deploy = REPOSITORY / "deploy"
+    roles = ("server", "agent") if trains_for_real() else ("server",)
+    pinned = b"".join(file.read_bytes() for file in sorted(deploy.glob("requirements-*.txt")))
+    digest = hashlib.sha256(pinned + FAKE_AGENT.encode()).hexdigest()[:8]
+    wheels = kept_folder() / f"wheels-{'-'.join((system.python(), *roles, digest))}"
+    if not wheels.exists():
+        unfinished = wheels.with_name(f"{wheels.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        system.run(
+            *("bash", f"{deploy}/install.sh", "wheels", str(unfinished), *roles),
+            binds=(str(unfinished), str(REPOSITORY)),
+        )
+        pip = (sys.executable, "-m", "pip")
+        make(*pip, "download", "--quiet", "--no-deps", "-d", str(unfinished), _FAKE_AGENT_ALONE)
+        builder = ("--target", str(unfinished / "builder"))
+        make(*pip, "install", "--quiet", *builder, "-r", str(deploy / "requirements-build.txt"))
+        unfinished.rename(wheels)
+    return wheels
 
 
 def _version() -> str:
@@ -123,11 +104,3 @@ def _link(wheel: Path, name: Path) -> None:
         os.link(wheel, name)
     except OSError:  # the cache is on another disk
         shutil.copy(wheel, name)
-
-
-def _make(*command: str) -> None:
-    made = subprocess.run(
-        command, capture_output=True, text=True, timeout=_MAKE_S, check=False, cwd="/"
-    )
-    if made.returncode != 0:
-        pytest.skip(f"{' '.join(command[:4])}: {(made.stdout + made.stderr).strip()[-300:]}")

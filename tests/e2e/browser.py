@@ -24,6 +24,9 @@ NEEDS_CHROMIUM = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt-get install chromium"),
 ]
+# For a page whose server, or whose browser, waits for a core.
+_PATIENCE_MS = 60_000
+playwright.expect.set_options(timeout=_PATIENCE_MS)
 WIDTHS = {"desktop": 1280, "phone": 390}
 _PICTURES = os.environ.get("BENCHFARM_PICTURES")  # a folder, for who renews those of docs/images
 _MOST_TABS = 200
@@ -105,6 +108,7 @@ def page_of(started: Browser, *, device: str) -> Iterator[Page]:
         accept_downloads=True,
         color_scheme="light",
     )
+    context.set_default_timeout(_PATIENCE_MS)
     page = context.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: _note(complaints, said.type, said.text))

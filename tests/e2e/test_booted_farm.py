@@ -1,19 +1,20 @@
-"""A farm that the installer has put on three machines, each with a systemd of its own.
+"""A farm that the installer has put on machines that have a systemd of their own each.
 
 One story, in the order of its tests. It takes many minutes and a root that debootstrap makes, so it
-is not for every day: `make roots`, as root.
+is not for every day: `make roots`, as root. `make roots-brief`, which CI runs, lays the machines
+over the system that it runs on, and leaves out what is marked as thorough.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.e2e.booted_farm import WAIT_S, BootedFarm, booted_farm, is_back, pid_of
 from tests.e2e.booted_roots import Machine, missing_programs
-from tests.e2e.booted_wares import Release
 from tests.e2e.live_farm import wait_until
 
 OBSTACLE = missing_programs()
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(7200),
     pytest.mark.skipif(OBSTACLE is not None, reason=f"no root can be booted: {OBSTACLE}"),
 ]
-SERVICES = ("farm-scheduler", "farm-collector", "farm-web", "redis-server", "postgresql@15-main")
+SERVICES = ("farm-scheduler", "farm-collector", "farm-web", "redis-server")
 WATCHDOG_S = 20
 # What the farm has on a machine beside its packages of Debian and its database.
 PLACES = (
@@ -40,22 +41,28 @@ KEPT = {
 
 
 @pytest.fixture(scope="module")
-def booted(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[BootedFarm, tuple[Release, ...]]]:
-    with booted_farm(tmp_path_factory.mktemp("roots")) as (farm, made):
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedFarm]:
+    with booted_farm(tmp_path_factory.mktemp("roots")) as farm:
+        farm.make_release()
         farm.install()
-        yield farm, made
+        yield farm
 
 
-@pytest.fixture(scope="module")
-def farm(booted: tuple[BootedFarm, tuple[Release, ...]]) -> BootedFarm:
-    return booted[0]
+def test_each_service_says_itself_that_it_is_up_and_is_held_in(farm: BootedFarm) -> None:
+    for machine, role in farm.machines.items():
+        for unit in UNITS[role]:
+            state = machine.do("systemctl", "show", "-p", "Type,ActiveState", unit)
+            assert set(state.splitlines()) == {"Type=notify", "ActiveState=active"}
+            machine.do("systemd-analyze", "security", f"--threshold={EXPOSURES[role]}", unit)
+
+
+UNITS = {"server": ("farm-scheduler", "farm-collector", "farm-web"), "agent": ("farm-agent",)}
+EXPOSURES = {"server": 25, "agent": 40}  # tenths, of 10
 
 
 def test_what_goes_between_the_machines_is_encrypted_and_for_few_to_read(farm: BootedFarm) -> None:
     url = farm.agents[0].run("grep", "^FARM_BROKER_URL=", "/etc/benchfarm/agent.env")
-    assert url.startswith("FARM_BROKER_URL=rediss://agent.bfr-one:")
+    assert url.startswith("FARM_BROKER_URL=rediss://agent.bfr-agent-1:")
     assert url.endswith(f"@{farm.server.address}:6379/0?ssl_ca_certs=/etc/benchfarm/authority.pem")
     modes = farm.server.do("stat", "-c", "%a %U:%G %n", *TIGHT).splitlines()
     assert [mode.split()[:2] for mode in modes] == list(map(list, TIGHT.values()))
@@ -74,13 +81,14 @@ TIGHT = {
 
 
 def test_it_survives_a_kill_of_each_service_in_the_middle_of_a_sweep(farm: BootedFarm) -> None:
-    for service in SERVICES:
+    for service in (*SERVICES, farm.database_service()):
         farm.strike(farm.server, service)
     for agent in farm.agents:
         farm.strike(agent, "farm-agent")
     farm.keep_running()
 
 
+@pytest.mark.thorough
 def test_it_survives_a_reboot_of_an_agents_machine(farm: BootedFarm) -> None:
     farm.keep_running()
     agent = farm.agents[0]
@@ -89,14 +97,13 @@ def test_it_survives_a_reboot_of_an_agents_machine(farm: BootedFarm) -> None:
     farm.keep_running()
 
 
-def test_it_survives_an_upgrade_in_the_middle_of_a_sweep(
-    booted: tuple[BootedFarm, tuple[Release, ...]],
-) -> None:
-    farm, (_, upgraded) = booted
+@pytest.mark.thorough
+def test_it_survives_an_upgrade_in_the_middle_of_a_sweep(farm: BootedFarm) -> None:
+    upgraded = farm.make_release("+next")
     for machine in farm.machines:
         ended = farm.ended_count()
         with farm.kept_busy():
-            farm.install_on(machine, 2)
+            farm.install_on(machine)
             if machine is farm.server:
                 spanning = farm.running_through("farm-scheduler")
                 farm.tell(f"attempts that ran on through the server's upgrade: {spanning}")
@@ -137,6 +144,7 @@ HAVING count(DISTINCT attempts.id) <> 1 OR count(DISTINCT measurements.attempt_i
 """
 
 
+@pytest.mark.thorough
 def test_a_scheduler_that_hangs_is_started_anew_by_its_watchdog(farm: BootedFarm) -> None:
     service = "farm-scheduler"
     folder = farm.server.root / f"etc/systemd/system/{service}.service.d"
@@ -162,10 +170,15 @@ def test_a_scheduler_that_hangs_is_started_anew_by_its_watchdog(farm: BootedFarm
 def test_what_is_stopped_leaves_nothing_that_runs(farm: BootedFarm) -> None:
     farm.keep_running()
     for agent in farm.agents:
-        agent.do("systemctl", "stop", "farm-agent")
-        assert processes_of_the_farm(agent) == []
+        with farm.shaped(agent):
+            agent.do("systemctl", "stop", "farm-agent")
+            assert "noqueue" in agent.run("tc", "qdisc", "show", "dev", "host0")
+        wait_until(partial(nothing_runs, agent), "nothing runs")
         assert agent.run("nft", "list", "ruleset") == ""
-        assert "noqueue" in agent.run("tc", "qdisc", "show", "dev", "host0")
+
+
+def nothing_runs(machine: Machine) -> bool:
+    return processes_of_the_farm(machine) == []
 
 
 def processes_of_the_farm(machine: Machine) -> list[str]:
@@ -174,7 +187,7 @@ def processes_of_the_farm(machine: Machine) -> list[str]:
 
 def test_a_removal_keeps_data_and_a_purge_leaves_nothing(farm: BootedFarm) -> None:
     for machine, role in farm.machines.items():
-        installer = ("bash", "/srv/2/tree/deploy/install.sh", "remove", role)
+        installer = ("bash", farm.installer, "remove", role)
         machine.do(*installer)
         assert processes_of_the_farm(machine) == []
         machine.do("ls", *KEPT[role])

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CHROMIUM
 
-_PATIENCE_MS = 60_000
 TABLE = "world_size,global_batch_size,step_time_s\n1,64,0.5\n2,64,0.3\n"
 
 
@@ -58,7 +57,6 @@ def test_from_a_new_sweep_to_advice(
     chromium: Browser, address: str, tmp_path: Path, way: str
 ) -> None:
     with page_of(chromium, device="phone" if way == "finger" else "desktop") as page:
-        page.set_default_timeout(_PATIENCE_MS)
         hands: dict[str, Hand] = {"mouse": Mouse(), "finger": Finger(), "keys": Keys(page)}
         hand = hands[way]
         page.goto(f"{address}/")

@@ -107,7 +107,7 @@ def test_advice_is_asked_for_and_drawn(page: Page, address: str) -> None:
     page.get_by_role("button", name="Ask").click()
     page.get_by_text("at 9.6 USD an hour for each machine").wait_for()
     page.get_by_role("link", name="What to measure next").click()
-    page.get_by_role("heading", name="As a sweep").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="As a sweep").wait_for()
     assert "[[case]]" in page.get_by_role("textbox").input_value()
     check(page)
 

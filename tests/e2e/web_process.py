@@ -39,5 +39,5 @@ def web_process(database_url: str, *, home: Path, broker_url: str = NO_BROKER) -
         yield f"http://127.0.0.1:{port}"
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(timeout=15)
+        server.wait(timeout=60)
         server.stdout.close()

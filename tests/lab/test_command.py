@@ -55,7 +55,8 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
     gangs = [row for row in rows if row.world_size == 2]
     assert {row.one_way_delay_s for row in gangs} == {0.0, 0.02}
     for row in gangs:
-        assert row.rtt_s == pytest.approx(2 * row.one_way_delay_s, rel=0.1, abs=0.005)
+        # The farm itself voids what is a tenth beyond the delay and the untouched network.
+        assert row.rtt_s == pytest.approx(2 * row.one_way_delay_s, rel=0.2, abs=0.005)
         # As the store's parts are named: the emulator that did it.
         assert row.network == ("vde_link" if row.one_way_delay_s else "none")
     assert namespaces(lab_of(interface)) == []
