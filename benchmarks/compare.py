@@ -28,7 +28,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -53,6 +53,7 @@ JOB_COUNT, ROUND_COUNT = 40, 8
 QUICK_JOB_COUNT, QUICK_ROUND_COUNT = 2, 1
 FARM = "the farm"
 _SHOWN_S = 0.005
+_MEASURING = f"attempt: {AttemptState.MEASURING.value}"
 _LOOK_EVERY_S = 0.1  # a look takes milliseconds from the cores that the ranks have
 _STEP_S, _STEPS, _WARMUP_STEPS = 0.02, 45, 5  # a second in all
 _CASE: dict[str, Any] = {
@@ -101,8 +102,11 @@ class Farm:
             series = steps_by_rank(session, session.scalars(succeeded).one())
         return max(sum(sum(chunk.times_s) for chunk in chunks) for chunks in series.values())
 
-    def phases(self) -> str:
-        """Say where the time between a lease and the next one goes, as the store was told."""
+    def phases_s(self) -> dict[str, list[float]]:
+        """Return where the time between a lease and the next one goes, by the event it begins with.
+
+        As the store was told of each counted job.
+        """
         told = (
             sa.select(Job.sweep_id, JobEvent.at, JobEvent.event)
             .join(Job, Job.id == JobEvent.job_id)
@@ -115,8 +119,7 @@ class Farm:
         for (sweep_id, begun, name), (next_sweep_id, ended, _) in itertools.pairwise(events):
             if next_sweep_id == sweep_id:  # or another contender's turn lies between
                 spans_s.setdefault(name, []).append((ended - begun).total_seconds())
-        medians = {name: statistics.median(each_s) for name, each_s in spans_s.items()}
-        return ", ".join(f"'{n}' {s:.2f} s" for n, s in medians.items() if s >= _SHOWN_S)
+        return spans_s
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -156,8 +159,8 @@ def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
         if work.trainer != FAKE_TRAINER:
             farm.wait_for(lambda: _are_warm(farm), "warm trainers", within_s=120)
         played = _play(contenders, work, round_count=round_count, each=job_count // round_count)
-        phases = ours.phases()
-    return _compared(work, played, phases=phases)
+        phases_s = ours.phases_s()
+    return _compared(work, played, phases_s=phases_s)
 
 
 def _are_warm(farm: BenchmarkFarm) -> bool:
@@ -178,8 +181,7 @@ def _play(
         for name in names[first:] + names[:first]:
             one = _play_round(contenders[name], name, work, number=number, each=each)
             played[name].append(one)
-            per_job_s = one.makespan_s / each
-            say(f"{work.name}, round {number + 1}, {name}: {per_job_s:.2f} s a job")
+            say(f"{work.name}, round {number + 1}, {name}: {_said([one])}")
     return played
 
 
@@ -212,9 +214,14 @@ def _processor_s() -> float:
     return total_s
 
 
-def _compared(work: Work, played: dict[str, list[Played]], *, phases: str) -> list[Figure]:
+def _compared(
+    work: Work, played: dict[str, list[Played]], *, phases_s: Mapping[str, Sequence[float]]
+) -> list[Figure]:
     figures: list[Figure] = []
     ours = played.pop(FARM)
+    medians_s = {name: statistics.median(each_s) for name, each_s in phases_s.items()}
+    phases = ", ".join(f"'{n}' {s:.2f} s" for n, s in medians_s.items() if s >= _SHOWN_S)
+    measuring_s = statistics.mean(phases_s[_MEASURING])
     is_limited = work.trainer != FAKE_TRAINER
     for name, theirs in played.items():
         figures.append(
@@ -231,10 +238,24 @@ def _compared(work: Work, played: dict[str, list[Played]], *, phases: str) -> li
                 f" (ratio {_overhead_s(ours) / _overhead_s(theirs):.2f}); processor time a job "
                 f"{_processor_s_a_job(ours):.2f} s, {name} {_processor_s_a_job(theirs):.2f} s; "
                 f"slots idle {_idle_ratio(ours):.0%}, {name} {_idle_ratio(theirs):.0%}"
-                + (f"; median of the farm's from event to event: {phases}" if not figures else ""),
+                + (
+                    f"; of the farm's overhead {measuring_s:.2f} s a job to close its ports, to "
+                    "time the network and to test the machine, which the others do not; medians "
+                    f"from event to event: {phases}"
+                    if not figures
+                    else ""
+                ),
             )
         )
     return figures
+
+
+def _said(rounds: Sequence[Played]) -> str:
+    """Say what a job took, so that a long run that is stopped has told something."""
+    return (
+        f"{_makespan_s(rounds) / _job_count(rounds):.2f} s a job, overhead "
+        f"{_overhead_s(rounds):.2f} s, processor time {_processor_s_a_job(rounds):.2f} s"
+    )
 
 
 def _job_count(rounds: Sequence[Played]) -> int:

@@ -13,11 +13,12 @@ from worker_agent.delivery import Delivery
 from worker_agent.departure import Departure
 from worker_agent.heartbeat import Pulse
 from worker_agent.journal import Journal
+from worker_agent.late_labels import LateLabels
 from worker_agent.remains import Remains
 
 
 class Condition:
-    """Reads what others own."""
+    """Reads what others own, but for the labels that it still asks the cloud for."""
 
     def __init__(
         self,
@@ -31,6 +32,8 @@ class Condition:
     ) -> None:
         self._config = config
         self._facts = facts
+        self._labels = LateLabels(config.cloud, known=facts.labels)
+        self._labels.start()
         self._pulse = pulse
         self._delivery = delivery
         self._departure = departure
@@ -55,7 +58,11 @@ class Condition:
             highest_token=highest_token,
             agent_time_s=time.time(),
             echo=self._pulse.echo(now=now),
-            facts=dataclasses.replace(self._facts, trouble=self._remains.trouble),
+            facts=dataclasses.replace(
+                self._facts,
+                trouble=self._remains.trouble,
+                labels={**self._labels.told, **self._facts.labels},
+            ),
             template_bytes=template_bytes,
             backlog=self._delivery.backlog(now=now),
             disk_free_bytes=_free_bytes(self._config.state_dir),

@@ -51,10 +51,14 @@ def refused_counts(table: str) -> dict[str, int] | None:
     Raises:
         EmulationFailed: nobody can say.
     """
-    tables = json.loads(_run(["--json", "list", "tables"]))["nftables"]
-    if not any(found.get("table", {}).get("name") == table for found in tables):
+    try:
+        rules = json.loads(_run(["--json", "list", "table", "inet", table]))["nftables"]
+    except EmulationFailed:
+        # What nft says of a table that is not there is meant for people.
+        tables = json.loads(_run(["--json", "list", "tables"]))["nftables"]
+        if any(found.get("table", {}).get("name") == table for found in tables):
+            raise
         return None
-    rules = json.loads(_run(["--json", "list", "table", "inet", table]))["nftables"]
     counts: dict[str, int] = {}
     for rule in (found["rule"] for found in rules if "rule" in found):
         for part in rule["expr"]:

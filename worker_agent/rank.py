@@ -228,16 +228,16 @@ class Rank:
             return
         if event.failure is not None:
             self.fail(FailureKind.NETWORK, event.failure)
-        elif event.purpose is Purpose.UNTOUCHED:
+            return
+        if event.purpose is Purpose.UNTOUCHED:
             self._report(PeersMeasured(rtts=event.rtts, control_s=event.control_s))
-            self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
-        else:
-            self._report(
-                Shaped(emulator=event.emulator, rtts=event.rtts, bandwidths=event.bandwidths)
-            )
-            # A peer may need all of the barrier's time, which can be long.
-            wait_s = self._shape_timeout_s + BARRIER_GRACE_S
-            self._enter(Phase.SHAPED, now + wait_s, "go never came")
+            if self._command.spec.network is not None:
+                self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
+                return
+        # Where nothing is to be shaped, this network is the one that was just measured.
+        self._report(Shaped(emulator=event.emulator, rtts=event.rtts, bandwidths=event.bandwidths))
+        # A peer may need all of the barrier's time, which can be long.
+        self._enter(Phase.SHAPED, now + self._shape_timeout_s + BARRIER_GRACE_S, "go never came")
 
     def _report_progress(self, event: Event, *, now: float) -> None:
         if isinstance(event, Started):

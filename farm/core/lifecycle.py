@@ -72,7 +72,7 @@ _ENDED = frozenset({_A.FAILED, _A.LOST, _A.VOID, _A.CANCELLED})
 
 ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
     _A.PREPARING: _ENDED | {_A.MEASURING},
-    _A.MEASURING: _ENDED | {_A.SHAPING},
+    _A.MEASURING: _ENDED | {_A.SHAPING, _A.STARTING},  # the latter: there is nothing to shape
     _A.SHAPING: _ENDED | {_A.STARTING},
     _A.STARTING: _ENDED | {_A.RUNNING},
     _A.RUNNING: _ENDED | {_A.SUCCEEDED},

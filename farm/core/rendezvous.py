@@ -1,9 +1,10 @@
 """The four barriers that a gang passes before it trains, and how an attempt ends.
 
 *prepared*: every rank holds its ports and its trainer waits; *peers*: every rank has measured the
-untouched network; *shaped*: the profile is applied and verified; *go*: TensorFlow connects, and
-every rank has finished its first step. Each barrier has a limit, so that no gang can wait for a
-member for ever: TensorFlow itself would, for minutes.
+untouched network; *shaped*: the profile is applied and verified, and where there is none this is
+told with the one before; *go*: TensorFlow connects, and every rank has finished its first step.
+Each barrier has a limit, so that no gang can wait for a member for ever: TensorFlow itself would,
+for minutes.
 
 Pure: `decide` takes a snapshot of one attempt and says what to do; the scheduler does it.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.barriers import BARRIERS, Limits, barrier_limit_s
+from farm.core.barriers import BARRIERS, Barrier, Limits, barrier_limit_s
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.network_check import RankNetwork, find_deviations, find_leftovers
 from farm.core.noise import Flag, control_voids
@@ -74,7 +75,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
             _unlike_versions(attempt)
             or _drift(attempt, limits)
             or _wrong_network(attempt)
-            or Advance(state=barrier.onward)
+            or Advance(state=_onward(attempt, barrier))
         )
     limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
     if attempt.state_age_s >= limit_s:
@@ -85,6 +86,18 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         )
     unanswered = tuple(r.rank for r in behind if r.command_age_s >= limits.resend_s)
     return Resend(ranks=unanswered) if unanswered else Wait()
+
+
+def _onward(attempt: AttemptView, barrier: Barrier) -> AttemptState:
+    """Return what comes next: on an untouched network ranks tell of two barriers at once."""
+    has_shaped = all(_has_passed(rank, RankPhase.SHAPED) for rank in attempt.ranks)
+    if barrier.onward is AttemptState.SHAPING and has_shaped and _is_untouched(attempt):
+        return AttemptState.STARTING
+    return barrier.onward
+
+
+def _is_untouched(attempt: AttemptView) -> bool:
+    return attempt.spec.network is None or attempt.spec.network.is_untouched
 
 
 def voided(flags: tuple[Flag, ...]) -> End:

@@ -84,6 +84,28 @@ def test_a_rank_that_is_already_further_has_passed_the_barrier() -> None:
     assert decide(view, LIMITS) == Advance(state=AttemptState.RUNNING)
 
 
+@pytest.mark.parametrize(
+    ("network", "onward"),
+    [
+        (None, AttemptState.STARTING),
+        (NetworkProfile(), AttemptState.STARTING),
+        (NetworkProfile(one_way_delay_s=0.02), AttemptState.SHAPING),
+    ],
+)
+def test_two_barriers_are_passed_at_once_only_where_nothing_is_to_be_shaped(
+    network: NetworkProfile | None, onward: AttemptState
+) -> None:
+    spec = dataclasses.replace(SPEC, network=network)
+    ranks = [rank(index, RankPhase.SHAPED) for index in range(2)]
+    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == Advance(
+        state=onward
+    )
+    ranks[0] = rank(0, RankPhase.MEASURED)  # by an agent that waits to be told
+    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == Advance(
+        state=AttemptState.SHAPING
+    )
+
+
 def test_only_the_ranks_that_did_not_answer_are_told_again() -> None:
     view = attempt(
         AttemptState.PREPARING,
