@@ -148,7 +148,10 @@ class Campaign:
     def _victim(
         self, fault: Fault, seen: Glimpse, rng: random.Random
     ) -> tuple[str, dict[int, int]] | None:
-        """Choose whom to strike, somebody at work if there is anybody soon; most often a run."""
+        """Choose whom to strike, somebody at work if there is anybody soon; most often a run.
+
+        A gang with an agent that another fault holds is left alone: it may wait for that one.
+        """
         waits_for_run = rng.random() < _RUNNING_SHARE
         is_impatient = self._is_impatient()
         wanted = ACTIVE_JOB_STATES if is_impatient or not waits_for_run else {JobState.RUNNING}
@@ -163,8 +166,9 @@ class Campaign:
             (agent, {i: token})
             for i, token in sorted(active.items())
             if i not in busy and seen.jobs[i].state in wanted
+            if struck.isdisjoint(seen.jobs[i].gang)
             for agent in seen.jobs[i].gang
-            if agent in self._farm.agents and agent not in struck
+            if agent in self._farm.agents
         ]
         rng.shuffle(free)
         if is_impatient:

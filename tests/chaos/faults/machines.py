@@ -64,6 +64,7 @@ MACHINE_FAULTS = (
         does="an agent's clock jumps by an hour, ahead or back, and returns",
         lasts_s=(1.0, 3.0),
         limit_s=5.0,
+        counts_from_end=True,
         strike=shift_clock,
     ),
     Fault(
