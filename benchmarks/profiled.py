@@ -29,7 +29,6 @@ from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
-from farm.scheduler.rounds import run_round
 from farm.store.attempts import end_attempt
 from farm.store.engine import make_engine, reading, writing
 from farm.store.schema import upgrade
@@ -38,6 +37,7 @@ from farm.store.waiting_queue import WaitingQueue
 from farm.submission import plan, submit
 from farm.wire import make_app, send_commands
 from tests.factories import add_agent, agent_facts
+from tests.scheduler_round import run_round
 from web.app import create_app
 
 ROUND_AGENT_COUNT, ROUND_JOB_COUNT = 1000, 10_000

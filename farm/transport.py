@@ -11,14 +11,17 @@ for a batch of samples costs more than storing them.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import logging
 import re
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as kombu_redis
+
+from farm.task_message import task_message
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,34 @@ def is_too_long(text: bytes, *, queue: str) -> bool:
 
 def own_message(message: object, *, queue: str) -> OwnMessage | None:
     """Return the message with nothing but what ours have, or None if it is not one of ours."""
+    parts = _own_parts(message)
+    if parts is None:
+        return None
+    body = f"[{parts.text}, {{}}, {{}}]"
+    own = OwnMessage(
+        task_message(queue, parts.task, body, task_id=parts.task_id, delivery_tag=parts.tag)
+    )
+    own.args = parts.args
+    return own
+
+
+def own_argument(message: object) -> tuple[str, object] | None:
+    """Return task and argument of a message that is not kept, or None if it is not one of ours."""
+    parts = _own_parts(message)
+    return None if parts is None else (parts.task, parts.args[0])
+
+
+class _Parts(NamedTuple):
+    """What a message of ours says. `text`: its arguments as they were written."""
+
+    task: str
+    task_id: str
+    tag: str
+    args: list[object]
+    text: str
+
+
+def _own_parts(message: object) -> _Parts | None:
     try:
         task, task_id = message["headers"]["task"], message["headers"]["id"]  # type: ignore[index]
         tag, body = message["properties"]["delivery_tag"], message["body"]  # type: ignore[index]
@@ -63,24 +94,7 @@ def own_message(message: object, *, queue: str) -> OwnMessage | None:
         return None
     if not task.startswith(_TASK_PREFIXES) or not isinstance(args, list) or len(args) != 1:
         return None
-    own = OwnMessage(
-        {
-            "body": base64.b64encode(f"[{text}, {{}}, {{}}]".encode()).decode(),
-            "content-type": "application/json",
-            "content-encoding": "utf-8",
-            "headers": {"lang": "py", "task": task, "id": task_id, "argsrepr": "..."},
-            "properties": {
-                "body_encoding": "base64",
-                "correlation_id": task_id,
-                "delivery_info": {"exchange": "", "routing_key": queue},
-                "delivery_mode": 2,
-                "delivery_tag": tag,
-                "priority": 0,
-            },
-        }
-    )
-    own.args = args
-    return own
+    return _Parts(task, task_id, tag, args, text)
 
 
 def _arguments(body: str) -> tuple[object, str]:
@@ -151,9 +165,15 @@ def _bounded(answer: Any, **_: Any) -> tuple[bytes, bytes] | None:
 
 
 class Channel(kombu_redis.Channel):
+    """`lengths`: how long a queue was when something was last added to it here."""
+
     Message = Message
     QoS = QoS
     _kept_client: Any = None
+
+    @functools.cached_property
+    def lengths(self) -> dict[str, int]:
+        return {}
 
     def _create_client(self, asynchronous: bool = False) -> Any:  # kombu's
         """Keep one client for the pool: each new one fills a table of 200 commands first."""

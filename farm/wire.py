@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from farm.broker_errors import reported
@@ -20,6 +19,7 @@ from farm.broker_url import verified
 from farm.core.commands import COMMAND_NAMES, Command
 from farm.core.messages import seal
 from farm.errors import NotFound
+from farm.task_message import task_text
 
 if TYPE_CHECKING:
     import redis
@@ -73,10 +73,6 @@ def make_app(broker_url: str, *, owner: str) -> Any:
         task_ignore_result=True,
         task_acks_late=True,
         task_default_queue="farm.unused",
-        # One retry at once covers a connection that Redis closed while it was idle. More would
-        # only hide an outage from the caller, who has a schedule of its own for sending again.
-        task_publish_retry=True,
-        task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0},
         worker_prefetch_multiplier=1,
         worker_enable_remote_control=False,
         worker_send_task_events=False,
@@ -153,16 +149,25 @@ def send_commands(
     Raises:
         Unreachable: within about 10 s; some of them may have been sent.
     """
-    from kombu.exceptions import BatchPublishError
+    texts = [
+        (agent_queue(agent_id), task_text(agent_queue(agent_id), task, envelope))
+        for agent_id, task, envelope in _addressed(commands, signer=signer)
+    ]
 
-    ready = list(_addressed(commands, signer=signer))
-    with _sender(app) as sender:
-        try:
-            _send_together(app, sender, ready)
-        except BatchPublishError:
-            # Once more at once, for a connection that Redis closed while it was idle: Celery's own
-            # retry, see `make_app`, does not reach into a batch.
-            _send_together(app, sender, ready)
+    def put(channel: Any) -> None:
+        with channel.conn_or_acquire() as client:
+            pipe = client.pipeline(transaction=False)
+            for queue, text in texts:
+                pipe.lpush(queue, text)
+            added = pipe.execute(raise_on_error=False)
+        refused = [outcome for outcome in added if isinstance(outcome, Exception)]
+        if len(refused) == len(texts):  # Redis may be full
+            raise refused[0]
+        for outcome in refused:  # a key of that name that is no list is nobody else's fault
+            logger.warning("command not sent: %s", outcome)
+
+    if texts:
+        _twice(app, put)
 
 
 _Addressed = tuple[str, str, dict[str, object]]  # agent, task and envelope
@@ -181,12 +186,6 @@ def _addressed(
                 logger.warning("command not sent: %s", error, extra={"agent_id": agent_id})
                 continue
         yield agent_id, task, envelope
-
-
-def _send_together(app: Any, sender: Any, ready: Sequence[_Addressed]) -> None:
-    with sender.batch():
-        for agent_id, task, envelope in ready:
-            _send(app, sender, agent_queue(agent_id), task, envelope)
 
 
 def publish_reports(app: Any, envelope: dict[str, object]) -> None:
@@ -218,31 +217,41 @@ def purge_queue(app: Any, queue: str) -> int:
 
 
 def _publish(app: Any, queue: str, task: str, envelope: dict[str, object], *, most: int) -> None:
-    with _sender(app) as sender:
-        # An agent may look at the length, and not shorten the queue: that would remove what others
-        # have sent.
-        with sender.channel.conn_or_acquire() as client:
-            if client.llen(queue) >= most:
-                return
-        _send(app, sender, queue, task, envelope)
+    text = task_text(queue, task, envelope)
+
+    def put(channel: Any) -> None:
+        with channel.conn_or_acquire() as client:
+            # Asked only at first, and of a queue that was full when this one last added to it. An
+            # agent may not shorten the queue: that would remove what others have sent.
+            if channel.lengths.get(queue, most) >= most:
+                channel.lengths[queue] = client.llen(queue)
+            if channel.lengths[queue] < most:
+                channel.lengths[queue] = client.lpush(queue, text)
+
+    _twice(app, put)
 
 
-@contextmanager
-def _sender(app: Any) -> Iterator[Any]:
+def _twice(app: Any, put: Callable[[Any], None]) -> None:
+    """Call `put` with a channel; once more at once where that fails, and then no more.
+
+    The second time is for a connection that Redis closed while it was idle; one that cannot be made
+    at all, Kombu has tried for seconds. More would only hide an outage from the caller, who has a
+    schedule of its own for sending again.
+
+    Raises:
+        Unreachable: it failed again.
+    """
+    import redis
+
     with (
         reported(app.conf.broker_url),
         app.producer_pool.acquire(block=True, timeout=10) as sender,
     ):
-        yield sender
-
-
-def _send(app: Any, sender: Any, queue: str, task: str, envelope: dict[str, object]) -> None:
-    from kombu.entity import Exchange, Queue
-
-    # The anonymous exchange needs no binding, which an emptied Redis would have forgotten.
-    exchange = Exchange("", type="direct")  # type: ignore[no-untyped-call] # kombu has no types
-    target = Queue(queue, exchange, routing_key=queue)  # type: ignore[no-untyped-call] # kombu
-    app.send_task(task, args=(envelope,), queue=target, declare=[], producer=sender, argsrepr="...")
+        try:
+            put(sender.channel)
+        except (redis.RedisError, OSError) as error:
+            logger.debug("once more: %s", error)
+            put(sender.channel)
 
 
 def check_broker(broker_url: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from farm.core.commands import COMMANDS
-from farm.transport import own_message
+from farm.transport import own_argument
 from farm.wire import agent_queue, command_task
 
 _WAIT_S = 30  # of one BRPOP
@@ -65,11 +65,9 @@ class CommandQueues:
                 continue
             line.answer.clear()
             line.connection.sendall(line.question)
-            own = own_message(json.loads(message), queue="") if message else None
+            own = own_argument(json.loads(message)) if message else None
             if own is not None:
-                headers = own["headers"]
-                assert isinstance(headers, dict)
-                yield line.agent_id, _NAMES[headers["task"]], own.args[0], time.monotonic()
+                yield line.agent_id, _NAMES[own[0]], own[1], time.monotonic()
 
     def _connect(self, agent_id: str) -> _Line:
         connection = socket.create_connection(self._address, timeout=10)

@@ -64,7 +64,7 @@ def main() -> None:
         )
         setattr(module, name, clock.around(name, getattr(module, name)))
     main_module: Any = farm.scheduler.main
-    for name in ("run_round", "send_all"):
+    for name in ("lead_attempts", "place_jobs", "send_all"):
         setattr(main_module, name, clock.around(name, getattr(main_module, name)))
     one_round = main_module._round
     with Path(sys.argv[1]).open("a", buffering=1) as file:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from farm.broker_errors import broker_errors
-from farm.transport import is_too_long, own_message
+from farm.transport import is_too_long, own_argument
 from farm.wire import SOCKET_TIMEOUT_S, open_client
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 FEWEST, MOST = 4, 200
 # Long enough to be worth its commit, and short beside what the other queue may be made to wait.
 _AIM_S = 0.2
+# No lock is held for so long while the store is well.
+_STUCK_S = 5.0
 # Taken from Redis with one exchange, and of how many bytes in all no more are: it hands over what
 # it has, however long.
 _AT_ONCE = 25
@@ -33,15 +35,25 @@ _ENOUGH_BYTES = 2**25
 
 
 class Portion:
-    """How many messages are stored together, so that it takes about `_AIM_S`. Pure."""
+    """How many messages are stored together, so that they take about `_AIM_S` of work. Pure.
+
+    Of work, not of time: what a portion waits for, such as a lock that the scheduler has, it waits
+    for once. Smaller portions would wait more often, and fall behind just when there is most to do.
+    """
 
     def __init__(self) -> None:
         self.count = FEWEST
 
-    def took(self, count: int, time_s: float) -> None:
-        """Learn from a portion; a small one says nothing of a larger one but that it may be."""
-        fitting = int(count * _AIM_S / max(time_s, 1e-6))
-        if time_s > _AIM_S:
+    def took(self, count: int, *, work_s: float, time_s: float) -> None:
+        """Learn from a portion: its processor time, and how long it took.
+
+        A small one says nothing of a larger one but that it may be. One that took very long was
+        probably not stored, and what is taken while the store is away has to be sent again.
+        """
+        fitting = int(count * _AIM_S / max(work_s, 1e-6))
+        if time_s > _STUCK_S:
+            self.count = FEWEST
+        elif work_s > _AIM_S:
             self.count = max(FEWEST, min(fitting, self.count))
         elif count >= self.count:
             self.count = min(MOST, 2 * self.count, max(fitting, FEWEST))
@@ -60,27 +72,31 @@ class Gathering:
     def around(self, envelope: object) -> Iterator[list[object]]:
         """Give the message in hand and, in order, those that should be stored with it.
 
-        How long the block takes decides how many come next time.
+        How much work the block is decides how many come next time.
         """
         envelopes = [envelope, *self._more(self._portion.count - 1)]
-        begun_s = time.perf_counter()
+        work_s, begun_s = time.thread_time(), time.monotonic()
         yield envelopes
-        self._portion.took(len(envelopes), time.perf_counter() - begun_s)
+        self._portion.took(
+            len(envelopes),
+            work_s=time.thread_time() - work_s,
+            time_s=time.monotonic() - begun_s,
+        )
 
     def _more(self, count: int) -> list[object]:
         envelopes = []
         for text in self._texts(count):
             try:
                 is_long = is_too_long(text, queue=self._queue)
-                own = None if is_long else own_message(json.loads(text), queue=self._queue)
+                own = None if is_long else own_argument(json.loads(text))
             except (ValueError, RecursionError):
                 own = None
-            if own is None or own["headers"]["task"] != self._task:  # type: ignore[index] # a table
+            if own is None or own[0] != self._task:
                 logger.warning(
                     "a message from somebody else was dropped", extra={"queue": self._queue}
                 )
                 continue
-            envelopes.append(own.args[0])
+            envelopes.append(own[1])
         return envelopes
 
     def _texts(self, count: int) -> list[bytes]:

@@ -18,7 +18,9 @@ from sqlalchemy.exc import DBAPIError
 
 from farm.config import Settings
 from farm.core.barriers import Limits
+from farm.core.commands import Peers
 from farm.core.noise import NoiseLimits, NoisePolicy
+from farm.core.pace import Pace
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError, Unreachable
 from farm.garbage import collect_rarely
@@ -27,8 +29,8 @@ from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.placing import LastLook, Recollection
-from farm.scheduler.rounds import run_round
+from farm.scheduler.placing import LastLook, Recollection, place_jobs
+from farm.scheduler.rounds import lead_attempts
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
@@ -83,13 +85,14 @@ def run(settings: Settings) -> None:
         thread.start()
     last_starts: dict[int, dt.datetime] = {}
     queue, last_look = WaitingQueue(epoch=dt.datetime.now(dt.UTC)), LastLook()
+    pace = Pace()
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     collect_rarely()
     logger.info("scheduler started")
     while not stopping.is_set():
         manager.turned()
-        known = Recollection(lengths.expected_s, last_starts, queue, last_look)
+        known = Recollection(lengths.expected_s, last_starts, queue, last_look, pace)
         _round(engine, app, rules, known, signer=signer, life=life)
         if not stopping.is_set():
             wake.wait(_ROUND_EVERY_S)
@@ -111,8 +114,14 @@ def _round(
 ) -> None:
     try:
         now = dt.datetime.now(dt.UTC)
-        outgoing = run_round(engine, now=now, rules=rules, recollection=known)
-        send_all(app, outgoing, signer=signer)
+        # Gangs on their way do not wait until others have got theirs.
+        outgoing = lead_attempts(engine, now=now, rules=rules)
+        if not send_all(app, outgoing, signer=signer):
+            return  # nor do others set out by a broker that is away
+        asked_twice = sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
+        now = dt.datetime.now(dt.UTC)  # leases count from here, however long sending took
+        known.pace.asked_twice(asked_twice, now_s=now.timestamp())
+        send_all(app, place_jobs(engine, now=now, rules=rules, known=known), signer=signer)
         life.worked()
     except (DBAPIError, Unreachable) as error:
         # The next round starts from the store again, whatever this one had begun.
@@ -124,12 +133,14 @@ def _round(
         life.failed(repr(error))
 
 
-def send_all(app: Any, outgoing: Sequence[Outgoing], *, signer: Signer | None = None) -> None:
-    """Send what is due, in order. What fails is due again after the resend interval."""
+def send_all(app: Any, outgoing: Sequence[Outgoing], *, signer: Signer | None = None) -> bool:
+    """Send what is due, in order; False where it fails: then it is due again before long."""
     if not outgoing:
-        return
+        return True
     try:
         send_commands(app, [(due.agent_id, due.command) for due in outgoing], signer=signer)
     except FarmError as error:
         behind = len(outgoing) - 1
         logger.warning("command not sent, and %d behind: %s", behind, error, extra=outgoing[0].ids)
+        return False
+    return True

@@ -26,10 +26,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A command that is due, for one agent."""
+    """A command that is due, for one agent. `is_again`: it was sent before, and not answered."""
 
     agent_id: str
     command: Command
+    is_again: bool = field(default=False, compare=False)
 
     @property
     def ids(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from farm.core.pace import Pace
 from farm.core.scheduling import place
 from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, LeaseConflict
@@ -62,6 +63,7 @@ class Recollection:
     last_starts: dict[int, dt.datetime] = field(default_factory=dict)
     queue: WaitingQueue | None = None
     last_look: LastLook = field(default_factory=LastLook)
+    pace: Pace = field(default_factory=Pace)
 
 
 def _start_commands(
@@ -85,7 +87,13 @@ def _start_commands(
 def place_jobs(
     engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
 ) -> list[Outgoing]:
-    """Lease gangs to jobs that wait; return what starts them."""
+    """Lease gangs to jobs that wait, as fast as their pace allows; return what starts them.
+
+    Of more placements than that the first are made, and the next round decides anew.
+    """
+    now_s = now.timestamp()
+    if not known.pace.may_start(now_s=now_s):
+        return []
     live_within_s = rules.lease.total_seconds()
     with reading(engine) as session:
         if not is_any_idle(session, now=now, live_within_s=live_within_s):
@@ -110,6 +118,8 @@ def place_jobs(
     sweep_ids = {job.job_id: job.sweep_id for job in jobs} if placements else {}
     outgoing: list[Outgoing] = []
     for placement in placements:
+        if not known.pace.may_start(now_s=now_s):
+            break
         try:
             with writing(engine) as session:
                 token = lease_gang(session, placement, now=now, lease=rules.lease)
@@ -120,6 +130,7 @@ def place_jobs(
             # Somebody else was quicker; the next round sees what is left.
             logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
             continue
+        known.pace.took(len(placement.agent_ids))
         known.last_starts[sweep_ids[placement.job_id]] = now
         if known.queue is not None:
             known.queue.left(placement.job_id)

@@ -1,10 +1,11 @@
-"""One round of scheduling: read, decide in pure code, write, and only then send.
+"""The first half of a round, attempts: read, decide in pure code, write, and only then send.
 
 What cannot be sent is not lost: the store says what is due, and a later round sends it again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import logging
 from collections.abc import Sequence
@@ -15,22 +16,21 @@ from sqlalchemy.orm import Session
 
 from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Advance, Decision, End, Resend, Wait, decide, voided
+from farm.core.rendezvous import Advance, End, Resend, Wait, decide, voided
 from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView
 from farm.registry import strategy
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
-from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.attempts import (
     active_attempts,
     advance_attempt,
-    agents_to_stop,
     end_attempt,
     mark_commanded,
 )
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
+from farm.store.leases import agents_to_stop
 from farm.store.outcomes import gather_evidence, record_outcome
 from farm.store.repetitions import extend_cells
 from farm.store.tables import Attempt
@@ -40,40 +40,47 @@ logger = logging.getLogger(__name__)
 _STOP_EVERY = dt.timedelta(seconds=2)
 
 
-def run_round(
-    engine: Engine, *, now: dt.datetime, rules: Rules, recollection: Recollection | None = None
-) -> list[Outgoing]:
-    """Advance every attempt, place what can be placed, and return the commands to send."""
+def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+    """Advance or end every attempt for which it is time; return the commands to send.
+
+    Most of those that are looked at have nothing to do but to wait, and collectors write to their
+    rows all the time: only the others are locked, and decided on once more.
+    """
     with reading(engine) as session:
-        tokens = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
+        stirring = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
+        seen = active_attempts(session, stirring, now=now, locks=False)
+    tokens = list(seen.unreadable) + [
+        a.token for a in seen.attempts if not isinstance(decide(a, rules.limits), Wait)
+    ]
     with writing(engine) as session:
-        outgoing = _lead_attempts(session, tokens, now=now, rules=rules) if tokens else []
+        outgoing = _lead(session, tokens, now=now, rules=rules) if tokens else []
         stops = agents_to_stop(session, now=now, alive_within=rules.lease, every=_STOP_EVERY)
-    outgoing += [
+    return outgoing + [
         Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
         for agent_id, token in stops
     ]
-    known = recollection or Recollection()
-    return outgoing + place_jobs(engine, now=now, rules=rules, known=known)
 
 
-def _lead_attempts(
+def _lead(
     session: Session, tokens: Sequence[int], *, now: dt.datetime, rules: Rules
 ) -> list[Outgoing]:
     outgoing: list[Outgoing] = []
+    commanded: list[tuple[int, int]] = []
     active = active_attempts(session, tokens, now=now)
     ended = set(active.unreadable)
     for token, reason in active.unreadable.items():
         _give_up(session, token, reason, now=now, rules=rules)
     for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
-        if isinstance(decision, Wait):
-            continue
-        if isinstance(decision, End):
-            ended.add(attempt.token)
         try:
-            with session.begin_nested():
-                outgoing += _carry_out(session, attempt, decision, now=now, rules=rules)
+            if isinstance(decision, End):
+                ended.add(attempt.token)
+                with session.begin_nested():
+                    _end(session, attempt, decision, now=now, rules=rules)
+            elif not isinstance(decision, Wait):
+                due = _go_on(session, attempt, decision, now=now, rules=rules)
+                outgoing += due
+                commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
         except OperationalError:
             raise  # it is the database's, and of no attempt in particular
         except Exception as error:
@@ -82,26 +89,37 @@ def _lead_attempts(
             reason = f"{type(error).__name__}: {error}"
             _give_up(session, attempt.token, reason, now=now, rules=rules)
             ended.add(attempt.token)
+    mark_commanded(session, commanded, now=now)
     extend_cells(session, ended, now=now)
     return outgoing
 
 
-def _carry_out(
-    session: Session, attempt: AttemptView, decision: Decision, *, now: dt.datetime, rules: Rules
+def _go_on(
+    session: Session,
+    attempt: AttemptView,
+    decision: Resend | Advance,
+    *,
+    now: dt.datetime,
+    rules: Rules,
 ) -> list[Outgoing]:
-    outgoing: list[Outgoing] = []
+    """Return what is due now. Nothing is written before all that may fail is done.
+
+    So that it takes no savepoint, and the database gets the writes of all attempts together.
+    """
+    state = decision.state if isinstance(decision, Advance) else attempt.state
+    outgoing = outgoing_of(attempt, state, _ranks(attempt, decision), limits=rules.limits)
     if isinstance(decision, Resend):
-        outgoing = outgoing_of(attempt, attempt.state, decision.ranks, limits=rules.limits)
-        mark_commanded(session, attempt.token, decision.ranks, now=now)
-    elif isinstance(decision, Advance):
-        everyone = tuple(r.rank for r in attempt.ranks)
-        advance_attempt(session, attempt.token, decision.state, now=now)
-        logger.info("attempt went on: %s", decision.state.value, extra=_ids(attempt))
-        outgoing = outgoing_of(attempt, decision.state, everyone, limits=rules.limits)
-        mark_commanded(session, attempt.token, everyone, now=now)
-    elif isinstance(decision, End):
-        _end(session, attempt, decision, now=now, rules=rules)
+        return [dataclasses.replace(due, is_again=True) for due in outgoing]
+    advance_attempt(session, attempt.token, state, now=now)
+    logger.info("attempt went on: %s", state.value, extra=_ids(attempt))
     return outgoing
+
+
+def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
+    """Return the ranks that are told."""
+    if isinstance(decision, Resend):
+        return decision.ranks
+    return tuple(rank.rank for rank in attempt.ranks)
 
 
 def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rules: Rules) -> None:

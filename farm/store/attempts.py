@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
@@ -27,6 +27,13 @@ from farm.errors import InvalidSpec, NotFound
 from farm.store.control_runs import control_runs
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 
+# Under this name a session keeps what `active_attempts` has locked: each decision would read it
+# once more.
+_LOCKED = "locked attempts"
+
+# On an untouched network ranks tell of both at once.
+_HAVE_MEASURED = (RankPhase.MEASURED, RankPhase.SHAPED)
+
 # When a rank's round trips are looked at.
 _JUDGED = {
     (AttemptState.SHAPING, RankPhase.SHAPED),
@@ -42,20 +49,26 @@ class Active:
     unreadable: Mapping[int, str]
 
 
-def active_attempts(session: Session, tokens: Sequence[int], *, now: dt.datetime) -> Active:
-    """Return those of these attempts that are active and nobody else decides on, and lock them.
+def active_attempts(
+    session: Session, tokens: Sequence[int], *, now: dt.datetime, locks: bool = True
+) -> Active:
+    """Return those of these attempts that are active; with `locks` lock them.
 
-    Two schedulers at once each see what the other one has not locked. The jobs are locked with
+    Two schedulers at once each lock and get what the other one has not. The jobs are locked with
     them: whoever cancels a sweep locks its jobs in another order, and waiting for them here, with
     some locked already, would be a deadlock.
     """
-    rows = session.execute(
+    active = (
         select(Attempt, Job)
         .join(Job, Job.id == Attempt.job_id)
         .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES), Attempt.id.in_(tokens))
         .order_by(Attempt.id)
-        .with_for_update(of=[Attempt, Job], skip_locked=True)
-    ).all()
+    )
+    if locks:
+        active = active.with_for_update(of=[Attempt, Job], skip_locked=True)
+    rows = session.execute(active).all()
+    if locks:
+        session.info[_LOCKED] = {attempt.id: (attempt, job) for attempt, job in rows}
     members = _members(session, [attempt.id for attempt, _ in rows])
     runs = control_runs(
         session,
@@ -85,7 +98,7 @@ def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView
 def _awaits_judgement(attempt: Attempt, members: Iterable[Row[Rank, Agent]]) -> bool:
     """Whether all control runs of the attempt are in and it has not gone on yet."""
     return attempt.state is AttemptState.MEASURING and all(
-        rank.phase is RankPhase.MEASURED for rank, _ in members
+        rank.phase in _HAVE_MEASURED for rank, _ in members
     )
 
 
@@ -186,12 +199,17 @@ def advance_attempt(session: Session, token: int, state: AttemptState, *, now: d
         session.add(JobEvent(job_id=job.id, attempt_id=token, at=now, event=event))
 
 
-def mark_commanded(session: Session, token: int, ranks: Iterable[int], *, now: dt.datetime) -> None:
-    """Note that the present state's command goes out to these ranks now."""
+def mark_commanded(
+    session: Session, ranks: Collection[tuple[int, int]], *, now: dt.datetime
+) -> None:
+    """Note that these ranks, by token and rank, are sent their present state's command now."""
+    if not ranks:
+        return
     session.execute(
         update(Rank)
-        .where(Rank.attempt_id == token, Rank.rank.in_(list(ranks)))
+        .where(tuple_(Rank.attempt_id, Rank.rank).in_(ranks))
         .values(commanded_at=now)
+        .execution_options(synchronize_session=False)
     )
 
 
@@ -249,33 +267,11 @@ def end_attempt(
     return job.state
 
 
-def agents_to_stop(
-    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
-) -> Sequence[tuple[str, int]]:
-    """Return (agent id, token) of unclean agents that should be told to stop, and note the time.
-
-    Only agents that are alive: commands to a dead one would pile up in its queue, and when it
-    comes back its first heartbeats bring it here again.
-    """
-    unclean = (
-        select(Agent)
-        .where(
-            Agent.unclean_token.is_not(None),
-            Agent.heartbeat_at > now - alive_within,
-            (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
-        )
-        .order_by(Agent.id)
-        .with_for_update(skip_locked=True)
-    )
-    stops = []
-    for agent in session.scalars(unclean):
-        agent.stop_sent_at = now
-        if agent.unclean_token is not None:
-            stops.append((agent.id, agent.unclean_token))
-    return stops
-
-
 def _attempt_and_job(session: Session, token: int) -> tuple[Attempt, Job]:
+    """Lock an attempt and its job, unless this transaction has done so already."""
+    locked: dict[int, tuple[Attempt, Job]] = session.info.get(_LOCKED, {})
+    if token in locked:
+        return locked[token]
     attempt = session.get(Attempt, token, with_for_update=True)
     if attempt is None:
         raise NotFound(f"attempt {token}: there is none")

@@ -57,6 +57,32 @@ def lease_gang(
     return attempt.id
 
 
+def agents_to_stop(
+    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> Sequence[tuple[str, int]]:
+    """Return (agent id, token) of unclean agents that should be told to stop, and note the time.
+
+    Only agents that are alive: commands to a dead one would pile up in its queue, and when it
+    comes back its first heartbeats bring it here again.
+    """
+    unclean = (
+        select(Agent)
+        .where(
+            Agent.unclean_token.is_not(None),
+            Agent.heartbeat_at > now - alive_within,
+            (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
+        )
+        .order_by(Agent.id)
+        .with_for_update(skip_locked=True)
+    )
+    stops = []
+    for agent in session.scalars(unclean):
+        agent.stop_sent_at = now
+        if agent.unclean_token is not None:
+            stops.append((agent.id, agent.unclean_token))
+    return stops
+
+
 def _waiting_job(session: Session, job_id: int) -> Job:
     waiting = select(Job).where(
         Job.id == job_id, Job.state == JobState.WAITING, Job.cancel_requested.is_(False)

@@ -39,8 +39,9 @@ from farm.store.attempts import reached
 from farm.store.attention import is_gang_at
 from farm.store.logs import insert_log_part
 from farm.store.sample_rows import SampleSeries, insert_series
-from farm.store.series import insert_chunks, insert_epoch
+from farm.store.series import insert_epoch
 from farm.store.spool_positions import Spool, lock_positions, write_positions
+from farm.store.step_rows import insert_chunks
 from farm.store.tables import Attempt, Job, LateReport, Rank
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Stored:
 
     `moves_attempts`: the last rank of a gang passed a barrier, or one has failed, so the scheduler
     has reason to look.
-    `late`: how many came late, by token and rank; `job_ids`: the job of each token that is known.
+    `late`: how many came late, by token and rank; `job_ids`: of these tokens, where it is known.
     """
 
     confirmed: int
@@ -212,7 +213,7 @@ def _store_fresh(
         late_count=late.total(),
         moves_attempts=moves,
         late=late,
-        job_ids={token: target.job_id for token, target in targets.items()},
+        job_ids={token: targets[token].job_id for token, _ in late if token in targets},
     )
 
 

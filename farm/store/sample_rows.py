@@ -53,7 +53,7 @@ def insert_series(session: Session, series: Sequence[SampleSeries]) -> None:
     connection = session.connection()
     if connection.dialect.name == POSTGRESQL:
         days, *columns, extras = zip(*rows, strict=True)
-        arrays = [_array_text(days, written=str), *map(_array_text, columns), list(extras)]
+        arrays = [array_text(days, written=str), *map(array_text, columns), list(extras)]
         connection.exec_driver_sql(_insert_of_arrays(), tuple(arrays))
     else:
         connection.exec_driver_sql(_insert_of_rows(), rows)
@@ -82,6 +82,6 @@ def _insert_of_arrays() -> str:
     )
 
 
-def _array_text(values: Iterable[object], *, written: Callable[[object], str] = repr) -> str:
+def array_text(values: Iterable[object], *, written: Callable[[object], str] = repr) -> str:
     """Write numbers as PostgreSQL reads an array; psycopg's own way takes three times as long."""
     return "{" + ",".join(["NULL" if value is None else written(value) for value in values]) + "}"

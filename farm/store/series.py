@@ -9,7 +9,7 @@ import dataclasses
 import datetime as dt
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,11 +17,9 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from farm.core.measurement import quantile
 from farm.core.reports import Sample, StepTimes
 from farm.core.trainer_lines import Epoch
 from farm.errors import NotFound
-from farm.store.base import Table
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.sample_ranges import extent, ranks_there, stored_span
@@ -36,38 +34,12 @@ def insert_samples(
     insert_series(session, [SampleSeries(day=day, token=token, rank=rank, samples=samples)])
 
 
-def insert_steps(session: Session, *, token: int, rank: int, steps: StepTimes) -> None:
-    """Store consecutive step times, compressed; a chunk without a step says nothing."""
-    insert_chunks(session, [(token, rank, steps)])
-
-
-def insert_chunks(session: Session, chunks: Iterable[tuple[int, int, StepTimes]]) -> None:
-    """Store chunks of step times, each with its token and rank, as `insert_steps` does one."""
-    rows = []
-    for token, rank, steps in chunks:
-        if not steps.times_s:
-            continue
-        ordered = sorted(steps.times_s)
-        rows.append(
-            {
-                "attempt_id": token,
-                "rank": rank,
-                "first_step": steps.first_step,
-                "kind": steps.kind,
-                "begun_s": steps.begun_s,
-                "step_count": len(ordered),
-                "median_s": quantile(ordered, 0.5),
-                "p95_s": quantile(ordered, 0.95),
-                "times": zlib.compress(struct.pack(f"<{len(ordered)}d", *steps.times_s)),
-            }
-        )
-    _insert_new(session, StepChunk, rows)
-
-
 def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:
     """Store one pass over the training set."""
     row = {"attempt_id": token, "rank": rank, **dataclasses.asdict(epoch)}
-    _insert_new(session, EpochRow, [row])
+    connection = session.connection()
+    dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
+    connection.execute(dialect.insert(EpochRow).on_conflict_do_nothing(), row)
 
 
 def samples_of(
@@ -168,15 +140,6 @@ def epochs_by_rank(
 
 def _epoch(row: EpochRow) -> Epoch:
     return Epoch(**{f.name: getattr(row, f.name) for f in dataclasses.fields(Epoch)})
-
-
-def _insert_new(session: Session, table: type[Table], rows: list[dict[str, Any]]) -> None:
-    """Insert rows whose key is new. One prepared statement for all: VALUES lists are slow."""
-    if not rows:
-        return
-    connection = session.connection()
-    dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
 def _range_width(

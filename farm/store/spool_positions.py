@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from farm.core.reports import ReportBatch
+from farm.store.engine import POSTGRESQL
 from farm.store.tables import SpoolPosition
 
 Spool = tuple[str, str]  # agent id and generation
@@ -32,6 +33,12 @@ _CONFIRM = (
     )
     .values(confirmed_number=bindparam("number"), updated_at=bindparam("now"))
 )
+_CONFIRM_ARRAYS = f"""
+    UPDATE {SpoolPosition.__tablename__} AS p
+    SET confirmed_number = r.number, updated_at = %s
+    FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS r (agent_id, generation, number)
+    WHERE p.agent_id = r.agent_id AND p.generation = r.generation
+"""  # noqa: S608 (a name of our own)
 
 
 def lock_positions(
@@ -66,8 +73,14 @@ def write_positions(
     session: Session, confirmed: Mapping[Spool, int], spools: Iterable[Spool], *, now: dt.datetime
 ) -> None:
     """Note how far these spools are stored."""
-    rows = [
-        {"agent": agent, "spool": spool, "number": confirmed[agent, spool], "now": now}
-        for agent, spool in sorted(set(spools))
-    ]
-    session.connection().execute(_CONFIRM, rows)
+    rows = [(agent, spool, confirmed[agent, spool]) for agent, spool in sorted(set(spools))]
+    connection = session.connection()
+    if connection.dialect.name == POSTGRESQL:
+        agents, generations, numbers = map(list, zip(*rows, strict=True))
+        connection.exec_driver_sql(_CONFIRM_ARRAYS, (now, agents, generations, numbers))
+    else:
+        named = [
+            {"agent": agent, "spool": spool, "number": number, "now": now}
+            for agent, spool, number in rows
+        ]
+        connection.execute(_CONFIRM, named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,10 +200,12 @@ def test_a_trainer_that_is_never_ready_misses_the_barrier(farm: AgentFarm) -> No
 def test_a_profile_that_no_emulator_serves_is_a_network_failure(farm: AgentFarm) -> None:
     agent = farm.agent()
     gang = farm.gang(1, agent)
+    profile = NetworkProfile(packet_loss_ratio=0.02)  # on loopback, where nothing can lose packets
+    gang.spec = replace(gang.spec, network=profile)
     gang.start()
     farm.server.send(agent.agent_id, Peers(token=1, addresses=gang.addresses(), timeout_s=5))
     gang.wait_for(PeersMeasured)
-    profile = NetworkProfile(packet_loss_ratio=0.02)  # on loopback, where nothing can lose packets
+    assert farm.server.bodies(agent.agent_id, Shaped) == []
     farm.server.send(agent.agent_id, Shape(token=1, profile=profile, timeout_s=5))
     [ended] = gang.wait_for(RankEnded)
     assert ended.failure is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from kombu import pools
 
 from farm.collector.gathering import Gathering
 from farm.core.commands import StopAttempt
@@ -84,6 +85,23 @@ def test_reports_that_nobody_takes_do_not_fill_the_broker(
         publish_reports(app, {"number": number})
     gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
     assert taken_with(gathering) == [{"number": n} for n in range(3)]
+    app.close()
+
+
+def test_a_new_client_adds_nothing_to_a_full_queue_and_goes_on_once_it_is_emptied(
+    broker: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farm.wire.REPORTS_KEPT", 2)
+    for number in range(4):
+        pools.reset()  # type: ignore[no-untyped-call] # as a new process has it
+        app = make_app(broker.url, owner="test")
+        publish_reports(app, {"number": number})
+    publish_reports(app, {"number": 4})
+    with broker.client() as client:
+        assert client.llen(REPORTS_QUEUE) == 2
+        client.delete(REPORTS_QUEUE)
+        publish_reports(app, {"number": 5})
+        assert client.llen(REPORTS_QUEUE) == 1
     app.close()
 
 

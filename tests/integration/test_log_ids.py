@@ -14,10 +14,10 @@ from farm.core.lifecycle import AttemptState
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.rounds import run_round
 from farm.store.engine import writing
 from farm.store.tables import Job
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
+from tests.scheduler_round import run_round
 
 RULES = Rules(lease=seconds(20.0), reserve_after_s=60.0)
 

@@ -9,12 +9,12 @@ from farm.core.views import GangAtWork
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
-from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
 from farm.store.tables import Attempt, Job
 from farm.store.waiting import waiting_jobs
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
+from tests.scheduler_round import run_round
 
 RULES = Rules(lease=dt.timedelta(seconds=20), reserve_after_s=60.0)
 

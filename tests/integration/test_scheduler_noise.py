@@ -9,18 +9,18 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.commands import Shape, StartRank
+from farm.core.commands import Go, StartRank
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.reports import PeersMeasured, RankEnded, Sample, Samples, Shaped, StepTimes
 from farm.core.trainer_lines import StepKind
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Rank
 from tests.factories import add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.integration.test_scheduler_rounds import FACTS, RESULT, RULES, STARTED, Gang
+from tests.scheduler_round import run_round
 
 FLAGGING = dataclasses.replace(
     RULES,
@@ -54,13 +54,12 @@ class NoisyGang(Gang):
         self.round()
         self.report("a", token, 0, PeersMeasured(rtts=(), control_s=1.0))
         self.report("b", token, 1, PeersMeasured(rtts=(), control_s=control_s))
+        self.both_report(token, Shaped(emulator="none", rtts=()))  # at once: nothing to shape
         return token, self.round()
 
     def train(self, *, control_s: float = 1.0, **disturbance: Any) -> int:
         """Lead the gang to its end, rank 1 disturbed as told; return the token."""
         token, _ = self.measure_network(control_s=control_s)
-        self.both_report(token, Shaped(emulator="none", rtts=()))
-        self.round()
         self.both_report(token, STARTED)
         self.round()
         quiet = {"machine_cpu_ratio": 0.9, "cpu_ratio": 0.9, "machine_steal_ratio": 0.0}
@@ -167,7 +166,7 @@ def test_under_the_flagging_policy_it_is_measured_however_disturbed(gang: NoisyG
 def test_a_machine_that_drifted_is_found_before_anything_is_measured(gang: NoisyGang) -> None:
     remember(gang.engine, "b", *[1.0] * 5)
     token, outgoing = gang.measure_network(control_s=1.5)
-    assert not [due for due in outgoing if isinstance(due.command, Shape)]
+    assert not [due for due in outgoing if isinstance(due.command, Go)]
     [attempt] = [a for a in gang.attempts() if a.id == token]
     assert (attempt.state, attempt.failure_kind) == (AttemptState.VOID, "disturbed")
     assert attempt.reason == (
@@ -182,7 +181,7 @@ def test_a_machine_without_a_past_or_true_to_it_goes_on(
 ) -> None:
     remember(gang.engine, "b", *past)
     _, outgoing = gang.measure_network(control_s=1.5)
-    assert [type(due.command) for due in outgoing] == [Shape, Shape]
+    assert [type(due.command) for due in outgoing] == [Go, Go]
 
 
 def test_a_machine_that_changed_for_good_is_measured_again_after_three_void_attempts(

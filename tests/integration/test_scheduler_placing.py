@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from farm.core.commands import StartRank
+from farm.core.pace import Pace
 from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.engine import reading, writing
@@ -45,3 +46,20 @@ def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(
         add_agent(session, "c", machine_id="c")
         add_sweep(session, job_spec())
     assert placed(1.7)[0] != [], f"beside job {job_id}"
+
+
+def test_gangs_start_at_their_pace_and_none_is_forgotten(engine: sa.Engine) -> None:
+    known = Recollection(queue=WaitingQueue(epoch=NOW), pace=Pace(per_s=1.0, burst=2))
+
+    def started(after_s: float) -> int:
+        now = NOW + seconds(after_s)
+        return len(place_jobs(engine, now=now, rules=RULES, known=known))
+
+    with writing(engine) as session:
+        for number in range(5):
+            add_sweep(session, job_spec())
+            add_agent(session, f"agent-{number}", machine_id=f"machine-{number}")
+    assert started(0.0) == 2
+    assert started(0.1) == 0
+    assert started(1.1) == 1
+    assert started(5.0) == 2

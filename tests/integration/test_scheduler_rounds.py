@@ -41,11 +41,11 @@ from farm.core.trainer_lines import (
     TrainerResult,
 )
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.rounds import run_round
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
+from tests.scheduler_round import run_round
 
 RULES = Rules(
     lease=dt.timedelta(seconds=20),

@@ -21,7 +21,8 @@ from farm.store.partitions import make_partitions, partition_days
 from farm.store.prune import prune
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.retention import PrunePlan, Retention, plan_prune
-from farm.store.series import insert_epoch, insert_samples, insert_steps, samples_of
+from farm.store.series import insert_epoch, insert_samples, samples_of
+from farm.store.step_rows import insert_steps
 from farm.store.tables import Attempt, JobEvent, LateReport, SpoolPosition
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement
 from tests.postgres_server import wait_until_blocked

@@ -37,7 +37,6 @@ from farm.core.reports import (
 from farm.core.scheduling import Placement
 from farm.core.trainer_lines import StepKind
 from farm.errors import LeaseConflict, Unreachable
-from farm.scheduler.rounds import run_round
 from farm.store.engine import make_engine, reading, writing
 from farm.store.leases import lease_gang
 from farm.store.result_tables import SampleRow
@@ -53,6 +52,7 @@ from tests.factories import (
     seconds,
 )
 from tests.integration.test_scheduler_rounds import RESULT, RULES, SOURCE, STARTED
+from tests.scheduler_round import run_round
 
 LEASE = seconds(20)
 

@@ -19,7 +19,8 @@ from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series import insert_samples, insert_steps
+from farm.store.series import insert_samples
+from farm.store.step_rows import insert_steps
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests import factories
 from tests.web_client import (

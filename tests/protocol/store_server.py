@@ -16,7 +16,6 @@ from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import NotFound
 from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing
-from farm.scheduler.rounds import run_round
 from farm.store.agents import set_drained
 from farm.store.base import Table
 from farm.store.engine import reading, writing
@@ -24,6 +23,7 @@ from farm.store.jobs import request_cancel_job, retry_job
 from tests.factories import add_job
 from tests.protocol.server import RULES, Answer, Round, spec_of
 from tests.protocol_values import Spooled, StoreValue
+from tests.scheduler_round import run_round
 from tests.store_snapshot import store_value, stored_reports
 
 

@@ -26,10 +26,11 @@ RULES: dict[str, set[str]] = {
     "farm.broker_errors": {"farm.broker_url", "farm.errors", "kombu", "redis"},
     "farm.wire": {
         *("farm.broker_errors", "farm.broker_url", "farm.core", "farm.errors", "farm.transport"),
+        "farm.task_message",
         *("celery", "kombu", "redis"),
     },
     "farm.wake": {"farm.broker_errors", "farm.wire"},
-    "farm.transport": {"kombu"},
+    "farm.transport": {"farm.task_message", "kombu"},
     "farm.broker_accounts": {
         *(
             "farm.broker_errors",

@@ -1,0 +1,20 @@
+"""One round of the scheduler, without its process: what it does, and what it would send."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from sqlalchemy import Engine
+
+from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.placing import Recollection, place_jobs
+from farm.scheduler.rounds import lead_attempts
+
+
+def run_round(
+    engine: Engine, *, now: dt.datetime, rules: Rules, recollection: Recollection | None = None
+) -> list[Outgoing]:
+    """Lead attempts, then place jobs; return all commands in the order in which they go out."""
+    outgoing = lead_attempts(engine, now=now, rules=rules)
+    known = recollection or Recollection()
+    return outgoing + place_jobs(engine, now=now, rules=rules, known=known)
