@@ -139,12 +139,7 @@ class EmbeddedFarm:
             self.settings, web_port=_web_port(self.settings.web_host, self.settings.web_port)
         )
         begun_at = dt.datetime.now(dt.UTC)
-        for program in (*self._server_programs(), *self._agent_programs()):
-            # A child started after the request to stop would only be ended again.
-            self._signals.pause(0)
-            child = Child(program, log_dir=home / "logs")
-            child.start()
-            self._nursery.adopt(child)
+        self._run(*self._server_programs("collector", "web"), *self._agent_programs())
         write_endpoints(
             home,
             Endpoints(
@@ -154,6 +149,17 @@ class EmbeddedFarm:
             ),
         )
         self._wait_until_up(begun_at)
+        # Jobs may wait from an earlier farm of this home: given out before all agents are there,
+        # their ranks would share cores that they need not.
+        self._run(*self._server_programs("scheduler"))
+
+    def _run(self, *programs: Program) -> None:
+        for program in programs:
+            # A child started after the request to stop would only be ended again.
+            self._signals.pause(0)
+            child = Child(program, log_dir=self.settings.home / "logs")
+            child.start()
+            self._nursery.adopt(child)
 
     def _stop(self) -> None:
         begun = self._signals.count
@@ -188,7 +194,7 @@ class EmbeddedFarm:
             allowed = dataclasses.replace(self.settings.plaintext, broker=True)
             self.settings = dataclasses.replace(self.settings, plaintext=allowed)
 
-    def _server_programs(self) -> list[Program]:
+    def _server_programs(self, *names: str) -> list[Program]:
         environ = self._environ()
         return [
             Program(
@@ -198,7 +204,7 @@ class EmbeddedFarm:
                 stage=_STAGE_SERVERS,
                 grace_s=_SERVER_GRACE_S,
             )
-            for name in ("scheduler", "collector", "web")
+            for name in names
         ]
 
     def _agent_programs(self) -> list[Program]:

@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from farm.embedded.home import read_endpoints
 from farm.embedded.leftovers import end_marked, find_marked
 from farm.embedded.redis import free_port
+from farm.store.engine import make_engine, reading
+from farm.store.tables import Agent
 
 _ROOT = Path(__file__).parents[2]
 _DEADLINE_S = 60.0
@@ -66,6 +69,10 @@ class Up:
     def processes(self) -> list[int]:
         return find_marked(str(self.home))
 
+    def schedulers(self) -> list[int]:
+        wanted = b"\0run\0scheduler\0"
+        return [p for p in self.processes() if wanted in Path(f"/proc/{p}/cmdline").read_bytes()]
+
     def said(self) -> str:
         return self.output.read_text()
 
@@ -105,6 +112,13 @@ def _is_listening(url: str) -> bool:
     host, _, port = url.rpartition("/")[0].removeprefix("http://").rpartition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
+
+
+def _started_at_s(pid: int) -> float:
+    """Return the Unix time at which a process was started, to hundredths of a second."""
+    booted_at_s = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return booted_at_s + int(ticks) / os.sysconf("SC_CLK_TCK") + 0.02  # both are rounded down
 
 
 def test_the_farm_comes_up_serves_commands_and_ends_at_ctrl_c(up: Up) -> None:
@@ -186,17 +200,28 @@ def test_a_killed_scheduler_is_reported_and_started_again(up: Up) -> None:
     process = up.start()
     up.wait_until_up()
 
-    def schedulers() -> list[int]:
-        wanted = b"\0run\0scheduler\0"
-        return [p for p in up.processes() if wanted in Path(f"/proc/{p}/cmdline").read_bytes()]
-
-    (first,) = schedulers()
+    up.wait_until(up.schedulers, "the scheduler")
+    (first,) = up.schedulers()
     os.kill(first, signal.SIGKILL)
     up.wait_until(lambda: "scheduler was ended by signal 9; starting it again" in up.said(), "it")
-    up.wait_until(lambda: schedulers() not in ([], [first]), "a new scheduler")
+    up.wait_until(lambda: up.schedulers() not in ([], [first]), "a new scheduler")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=_DEADLINE_S) == 0
     assert up.processes() == []
+
+
+def test_jobs_of_an_earlier_farm_are_given_out_once_all_agents_are_there(up: Up) -> None:
+    process = up.start()
+    up.wait_until_up()
+    engine = make_engine(f"sqlite:///{up.home}/farm.db")
+    with reading(engine) as session:
+        seen_at = session.scalars(sa.select(Agent.first_seen_at)).one()
+    engine.dispose()
+    up.wait_until(up.schedulers, "a scheduler")
+    (scheduler,) = up.schedulers()
+    assert seen_at.timestamp() < _started_at_s(scheduler)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=_DEADLINE_S) == 0
 
 
 def test_more_agents_than_cores_are_refused_before_anything_is_written(up: Up) -> None:
