@@ -28,7 +28,7 @@ from farm.core.spec import JobSpec
 from farm.errors import FarmError
 from farm.store.attempts import advance_attempt, end_attempt
 from farm.store.engine import writing
-from farm.store.leases import lease_gang
+from farm.store.leases import lease_gangs
 from farm.store.measurements import insert_measurement
 from farm.store.tables import Agent, Attempt, Job
 
@@ -146,9 +146,8 @@ class FarmAtWork:
                 .order_by(Job.id)
                 .limit(1)
             ).one()
-            token = lease_gang(
-                session, Placement(job_id, tuple(free[:world_size])), now=now, lease=_LEASE
-            )
+            placement = Placement(job_id, tuple(free[:world_size]))
+            token = lease_gangs(session, [placement], now=now, lease=_LEASE).tokens[job_id]
         self.changed_at_s.append(time.monotonic())
         return token
 

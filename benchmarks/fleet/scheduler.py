@@ -27,7 +27,7 @@ PARTS = (
     "live_agents",
     "_queue",
     "place",
-    "lease_gang",
+    "_lease",
 )
 
 

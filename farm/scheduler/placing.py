@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from farm.core.pace import Pace
-from farm.core.scheduling import place
+from farm.core.scheduling import Placement, place
 from farm.core.views import WaitingJob
-from farm.errors import InvalidSpec, LeaseConflict
+from farm.errors import InvalidSpec
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents import is_any_idle, live_agents
-from farm.store.attempts import attempt_of
+from farm.store.attempts import Active, active_attempts
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
-from farm.store.leases import lease_gang
+from farm.store.leases import lease_gangs
 from farm.store.waiting import waiting_jobs
 from farm.store.waiting_queue import WaitingQueue
 
@@ -66,24 +66,6 @@ class Recollection:
     pace: Pace = field(default_factory=Pace)
 
 
-def _start_commands(
-    session: Session, token: int, *, job_id: int, now: dt.datetime, rules: Rules
-) -> list[Outgoing]:
-    try:
-        attempt = attempt_of(session, token, now=now)
-        everyone = tuple(r.rank for r in attempt.ranks)
-        return outgoing_of(attempt, attempt.state, everyone, limits=rules.limits)
-    except InvalidSpec as error:
-        # Leased all the same, since the rounds to come give it up and so end the job. Refused
-        # here, it would be the first to be placed again, for ever.
-        logger.error(  # noqa: TRY400
-            "attempt cannot be started: %s",
-            error,
-            extra={"job_id": job_id, "attempt_id": token},
-        )
-        return []
-
-
 def place_jobs(
     engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
 ) -> list[Outgoing]:
@@ -115,29 +97,61 @@ def place_jobs(
     )
     if not placements:
         known.last_look.note(idle, version, now=now)
-    sweep_ids = {job.job_id: job.sweep_id for job in jobs} if placements else {}
-    outgoing: list[Outgoing] = []
+    chosen = _at_their_pace(placements, known.pace, now_s=now_s)
+    return _lease(engine, chosen, jobs=jobs, now=now, rules=rules, known=known) if chosen else []
+
+
+def _at_their_pace(placements: Sequence[Placement], pace: Pace, *, now_s: float) -> list[Placement]:
+    chosen: list[Placement] = []
     for placement in placements:
-        if not known.pace.may_start(now_s=now_s):
+        if not pace.may_start(now_s=now_s):
             break
-        try:
-            with writing(engine) as session:
-                token = lease_gang(session, placement, now=now, lease=rules.lease)
-                outgoing += _start_commands(
-                    session, token, job_id=placement.job_id, now=now, rules=rules
-                )
-        except LeaseConflict as conflict:
+        pace.took(len(placement.agent_ids))
+        chosen.append(placement)
+    return chosen
+
+
+def _lease(
+    engine: Engine,
+    placements: Sequence[Placement],
+    *,
+    jobs: Collection[WaitingJob],
+    now: dt.datetime,
+    rules: Rules,
+    known: Recollection,
+) -> list[Outgoing]:
+    with writing(engine) as session:
+        leased = lease_gangs(session, placements, now=now, lease=rules.lease)
+        started = active_attempts(session, list(leased.tokens.values()), now=now, locks=False)
+    sweep_ids = {job.job_id: job.sweep_id for job in jobs}
+    for placement in placements:
+        job_id = placement.job_id
+        if job_id in leased.conflicts:
             # Somebody else was quicker; the next round sees what is left.
-            logger.info("placement was overtaken: %s", conflict, extra={"job_id": placement.job_id})
+            reason = leased.conflicts[job_id]
+            logger.info("placement was overtaken: %s", reason, extra={"job_id": job_id})
             continue
-        known.pace.took(len(placement.agent_ids))
-        known.last_starts[sweep_ids[placement.job_id]] = now
+        known.last_starts[sweep_ids[job_id]] = now
         if known.queue is not None:
-            known.queue.left(placement.job_id)
-        logger.info(
-            "gang leased",
-            extra={"job_id": placement.job_id, "attempt_id": token, "agents": placement.agent_ids},
-        )
+            known.queue.left(job_id)
+        ids = {"job_id": job_id, "attempt_id": leased.tokens[job_id]}
+        logger.info("gang leased", extra={**ids, "agents": placement.agent_ids})
+    return _start_commands(started, rules)
+
+
+def _start_commands(started: Active, rules: Rules) -> list[Outgoing]:
+    outgoing: list[Outgoing] = []
+    refused = dict(started.unreadable)
+    for attempt in started.attempts:
+        everyone = tuple(r.rank for r in attempt.ranks)
+        try:
+            outgoing += outgoing_of(attempt, attempt.state, everyone, limits=rules.limits)
+        except InvalidSpec as error:
+            refused[attempt.token] = str(error)
+    for token, reason in refused.items():
+        # Leased all the same, since the rounds to come give it up and so end the job. Refused
+        # here, it would be the first to be placed again, for ever.
+        logger.error("attempt cannot be started: %s", reason, extra={"attempt_id": token})
     return outgoing
 
 

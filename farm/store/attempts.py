@@ -84,17 +84,6 @@ def active_attempts(
     return Active(attempts=tuple(views), unreadable=unreadable)
 
 
-def attempt_of(session: Session, token: int, *, now: dt.datetime) -> AttemptView:
-    """Return one attempt, in whatever state, with its ranks.
-
-    Raises:
-        NotFound: there is no such attempt.
-        InvalidSpec: its rows are not what this version writes.
-    """
-    attempt, job = _attempt_and_job(session, token)
-    return _view(attempt, job, _members(session, [token])[token], {}, now=now)
-
-
 def _awaits_judgement(attempt: Attempt, members: Iterable[Row[Rank, Agent]]) -> bool:
     """Whether all control runs of the attempt are in and it has not gone on yet."""
     return attempt.state is AttemptState.MEASURING and all(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -16,28 +18,55 @@ from farm.errors import LeaseConflict
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 
 
-def lease_gang(
-    session: Session, placement: Placement, *, now: dt.datetime, lease: dt.timedelta
-) -> int:
-    """Lease every agent of the gang to a new attempt, or none; return its fencing token.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """What came of some placements, by job: its fencing token, or why it got no gang."""
 
-    The caller owns the transaction and rolls it back on the error. The token is the attempt's id.
-    It is drawn only after the rows are locked, so for any one agent or job a later lease always
-    has a larger token, even when PostgreSQL transactions interleave. An agent that has not yet
-    confirmed the end of its last attempt cannot be leased, however idle it looks.
+    tokens: Mapping[int, int]
+    conflicts: Mapping[int, str]
 
-    Raises:
-        LeaseConflict: the job no longer waits, or an agent is locked, leased, unclean or drained,
-            or another one has taken its cores.
+
+def lease_gangs(
+    session: Session, placements: Sequence[Placement], *, now: dt.datetime, lease: dt.timedelta
+) -> Leased:
+    """Lease every agent of each gang to a new attempt, or none of that gang.
+
+    All of them together, since a statement costs as much for a dozen gangs as for one. A placement
+    that others have overtaken keeps none of the others from theirs: the job no longer waits, or an
+    agent is locked, leased, unclean or drained, or another one has taken its cores.
+
+    The caller owns the transaction. The token is the attempt's id. It is drawn only after the rows
+    are locked, so for any one agent or job a later lease always has a larger token, even when
+    PostgreSQL transactions interleave. An agent that has not yet confirmed the end of its last
+    attempt cannot be leased, however idle it looks.
     """
-    job = _waiting_job(session, placement.job_id)
-    gang = _free_agents(session, placement.agent_ids)
-    attempt = _new_attempt(session, job, now=now)
+    jobs = _waiting_jobs(session, [placement.job_id for placement in placements])
+    nearby = _Nearby(session, {agent_id for p in placements for agent_id in p.agent_ids})
+    gangs: dict[int, list[Agent]] = {}
+    conflicts: dict[int, str] = {}
+    for placement in placements:
+        if placement.job_id not in jobs:
+            conflicts[placement.job_id] = "expected to be waiting and unlocked, is not any more"
+            continue
+        try:
+            gangs[placement.job_id] = nearby.take(placement.agent_ids)
+        except LeaseConflict as conflict:
+            conflicts[placement.job_id] = str(conflict)
+    attempts = _new_attempts(session, [jobs[job_id] for job_id in gangs], now=now)
+    for attempt in attempts:
+        _hand_over(session, jobs[attempt.job_id], attempt, gangs[attempt.job_id], until=now + lease)
+    return Leased(tokens={a.job_id: a.id for a in attempts}, conflicts=conflicts)
+
+
+def _hand_over(
+    session: Session, job: Job, attempt: Attempt, gang: Sequence[Agent], *, until: dt.datetime
+) -> None:
     job.state = move(job.state, JobState.LEASED)
     job.attempt_id = attempt.id
     job.attempt_count += 1
+    now = attempt.leased_at
     for rank, agent in enumerate(gang):
-        agent.attempt_id, agent.lease_expires_at = attempt.id, now + lease
+        agent.attempt_id, agent.lease_expires_at = attempt.id, until
         agent.lease_boot_id = agent.boot_id
         session.add(
             Rank(
@@ -49,12 +78,10 @@ def lease_gang(
                 hardware=agent.facts["hardware"],
             )
         )
-    names = ", ".join(placement.agent_ids)
-    reason = f"attempt {attempt.number} on {names}"
+    reason = f"attempt {attempt.number} on {', '.join(agent.id for agent in gang)}"
     session.add(
         JobEvent(job_id=job.id, attempt_id=attempt.id, at=now, event="job: leased", reason=reason)
     )
-    return attempt.id
 
 
 def agents_to_stop(
@@ -83,51 +110,71 @@ def agents_to_stop(
     return stops
 
 
-def _waiting_job(session: Session, job_id: int) -> Job:
-    waiting = select(Job).where(
-        Job.id == job_id, Job.state == JobState.WAITING, Job.cancel_requested.is_(False)
+def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, Job]:
+    """Lock those of these jobs that wait, and that nobody else has locked."""
+    waiting = (
+        select(Job)
+        .where(Job.id.in_(job_ids), Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
+        .order_by(Job.id)
+        .with_for_update(skip_locked=True)
     )
-    job = session.scalar(waiting.with_for_update(skip_locked=True))
-    if job is None:
-        raise LeaseConflict(f"job {job_id}: expected to be waiting and unlocked, is not any more")
-    return job
+    return {job.id: job for job in session.scalars(waiting)}
 
 
-def _free_agents(session: Session, agent_ids: Sequence[str]) -> list[Agent]:
-    """Lock the gang and all that shares a machine with it; return the gang in order of rank.
+class _Nearby:
+    """Agents, and all that share a machine with one of them, locked.
 
     The neighbours are locked too, because who is leased beside whom is decided by cores: two
     schedulers could otherwise each lease one of two agents that share some.
     """
-    machines = select(Agent.machine_id).where(Agent.id.in_(agent_ids))
-    nearby = select(Agent).where(Agent.machine_id.in_(machines))
-    count = session.scalar(select(func.count()).select_from(nearby.subquery())) or 0
-    locked = nearby.order_by(Agent.id).with_for_update(skip_locked=True)
-    agents = {agent.id: agent for agent in session.scalars(locked)}
-    if len(agents) < count:
-        raise LeaseConflict(f"agents {agent_ids}: {count - len(agents)} beside them are locked")
-    gang = [agents[agent_id] for agent_id in agent_ids if agent_id in agents]
-    free = [agent for agent in gang if _is_free(agent)]
-    if len(free) < len(agent_ids):
-        raise LeaseConflict(f"agents {agent_ids}: only {len(free)} of them are free")
-    taken = {
-        (agent.machine_id, cpu)
-        for agent in agents.values()
-        if agent.attempt_id is not None or agent.unclean_token is not None
-        for cpu in agent.facts["cpus"]
-    }
-    shared: set[tuple[str, int]] = set()
-    for agent in gang:
-        cores = {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
-        # Those that may share do so within a gang; another attempt's cores stay its own.
-        may_share = SHARES_CORES in agent.facts["capabilities"]
-        if cores & (taken if may_share else taken | shared):
-            raise LeaseConflict(f"agent {agent.id}: its cores are taken by another one")
-        if may_share:
-            shared |= cores
-        else:
-            taken |= cores
-    return gang
+
+    def __init__(self, session: Session, agent_ids: Collection[str]) -> None:
+        machines = select(Agent.machine_id).where(Agent.id.in_(agent_ids))
+        nearby = Agent.machine_id.in_(machines)
+        known = session.execute(select(Agent.id, Agent.machine_id).where(nearby)).all()
+        locked = select(Agent).where(nearby).order_by(Agent.id).with_for_update(skip_locked=True)
+        self._agents = {agent.id: agent for agent in session.scalars(locked)}
+        self._locked_elsewhere = Counter(
+            machine_id for agent_id, machine_id in known if agent_id not in self._agents
+        )
+        self._given: set[str] = set()
+        self._taken = {
+            core
+            for agent in self._agents.values()
+            if agent.attempt_id is not None or agent.unclean_token is not None
+            for core in _cores(agent)
+        }
+
+    def take(self, agent_ids: Sequence[str]) -> list[Agent]:
+        """Give these agents, in that order, to nobody after this; all of them or none.
+
+        Raises:
+            LeaseConflict: one of them cannot be had.
+        """
+        gang = [self._agents[agent_id] for agent_id in agent_ids if agent_id in self._agents]
+        machine_ids = {agent.machine_id for agent in gang}
+        locked = sum(self._locked_elsewhere[machine_id] for machine_id in machine_ids)
+        if locked:
+            raise LeaseConflict(f"agents {agent_ids}: {locked} beside them are locked")
+        free = [agent for agent in gang if _is_free(agent) and agent.id not in self._given]
+        if len(free) < len(agent_ids):
+            raise LeaseConflict(f"agents {agent_ids}: only {len(free)} of them are free")
+        shared: set[tuple[str, int]] = set()
+        own: set[tuple[str, int]] = set()
+        for agent in gang:
+            cores = _cores(agent)
+            # Those that may share do so within a gang; another attempt's cores stay its own.
+            may_share = SHARES_CORES in agent.facts["capabilities"]
+            if cores & (self._taken | own) or (cores & shared and not may_share):
+                raise LeaseConflict(f"agent {agent.id}: its cores are taken by another one")
+            (shared if may_share else own).update(cores)
+        self._taken |= shared | own
+        self._given.update(agent_ids)
+        return gang
+
+
+def _cores(agent: Agent) -> set[tuple[str, int]]:
+    return {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
 
 
 def _is_free(agent: Agent) -> bool:
@@ -139,15 +186,24 @@ def _is_free(agent: Agent) -> bool:
     )
 
 
-def _new_attempt(session: Session, job: Job, *, now: dt.datetime) -> Attempt:
-    tried = select(func.count()).select_from(Attempt).where(Attempt.job_id == job.id)
-    attempt = Attempt(
-        job_id=job.id,
-        number=1 + (session.scalar(tried) or 0),
-        state=AttemptState.PREPARING,
-        state_since=now,
-        leased_at=now,
+def _new_attempts(session: Session, jobs: Sequence[Job], *, now: dt.datetime) -> list[Attempt]:
+    """Add the next attempt of each of these jobs; return them, in that order, with their ids."""
+    tried = (
+        select(Attempt.job_id, func.count())
+        .where(Attempt.job_id.in_([job.id for job in jobs]))
+        .group_by(Attempt.job_id)
     )
-    session.add(attempt)
+    counts = dict(session.execute(tried).all()) if jobs else {}
+    attempts = [
+        Attempt(
+            job_id=job.id,
+            number=1 + counts.get(job.id, 0),
+            state=AttemptState.PREPARING,
+            state_since=now,
+            leased_at=now,
+        )
+        for job in jobs
+    ]
+    session.add_all(attempts)
     session.flush()
-    return attempt
+    return attempts

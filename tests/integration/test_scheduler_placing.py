@@ -63,3 +63,22 @@ def test_gangs_start_at_their_pace_and_none_is_forgotten(engine: sa.Engine) -> N
     assert started(0.1) == 0
     assert started(1.1) == 1
     assert started(5.0) == 2
+
+
+def test_a_dozen_gangs_cost_as_many_statements_as_two(engine: sa.Engine) -> None:
+    known = Recollection(queue=WaitingQueue(epoch=NOW))
+
+    def statement_count(gang_count: int, *, after_s: float) -> int:
+        with writing(engine) as session:
+            for number in range(gang_count):
+                add_sweep(session, job_spec(world_size=2))
+                for rank in range(2):
+                    add_agent(session, name := f"{after_s}-{number}-{rank}", machine_id=name)
+        with statements(engine) as seen:
+            sent = place_jobs(engine, now=NOW + seconds(after_s), rules=RULES, known=known)
+        assert len(sent) == 2 * gang_count
+        # SQLite is given the rows of a write one by one; there is no way to a server, though.
+        is_local = engine.dialect.name == "sqlite"
+        return len([text for text in seen if not is_local or text.startswith("SELECT")])
+
+    assert statement_count(12, after_s=1) == statement_count(2, after_s=0)

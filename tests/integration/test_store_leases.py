@@ -15,7 +15,7 @@ from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement
 from farm.errors import LeaseConflict
 from farm.store.engine import reading, writing
-from farm.store.leases import lease_gang
+from farm.store.leases import lease_gangs
 from farm.store.tables import Agent, Job, Rank
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec
 
@@ -24,7 +24,10 @@ LEASE = dt.timedelta(seconds=20)
 
 def lease(engine: sa.Engine, job_id: int, *agent_ids: str) -> int:
     with writing(engine) as session:
-        return lease_gang(session, Placement(job_id, agent_ids), now=NOW, lease=LEASE)
+        leased = lease_gangs(session, [Placement(job_id, agent_ids)], now=NOW, lease=LEASE)
+    if job_id in leased.conflicts:
+        raise LeaseConflict(leased.conflicts[job_id])
+    return leased.tokens[job_id]
 
 
 def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
@@ -40,6 +43,37 @@ def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
         assert {(a.attempt_id, a.lease_expires_at) for a in agents} == {(token, NOW + LEASE)}
         ranks = session.scalars(select(Rank).order_by(Rank.rank)).all()
         assert [r.agent_id for r in ranks] == ["b", "a"]
+
+
+def test_of_gangs_leased_together_only_those_that_conflict_go_without(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        first, second, third, fourth = add_sweep(session, *(job_spec(seed=n) for n in range(4)))
+        add_agent(session, "a", facts=agent_facts(machine_id="m1", cpus=(0, 1)))
+        add_agent(session, "beside a", facts=agent_facts(machine_id="m1", cpus=(1,)))
+        add_agent(session, "b", facts=agent_facts(machine_id="m2"))
+        add_agent(session, "drained", facts=agent_facts(machine_id="m3"), is_drained=True)
+    wanted = [
+        Placement(first, ("a",)),
+        Placement(second, ("beside a",)),
+        Placement(third, ("drained",)),
+        Placement(fourth, ("b",)),
+    ]
+    with writing(engine) as session:
+        leased = lease_gangs(session, wanted, now=NOW, lease=LEASE)
+        again = lease_gangs(session, [Placement(second, ("b",))], now=NOW, lease=LEASE)
+    assert set(leased.tokens) == {first, fourth}
+    assert set(leased.conflicts) == {second, third}
+    assert set(again.conflicts) == {second}
+    with reading(engine) as session:
+        holders = dict(session.execute(select(Agent.id, Agent.attempt_id)).all())
+        attempt_ids = select(Job.id, Job.attempt_id).where(Job.attempt_id.is_not(None))
+        assert dict(session.execute(attempt_ids).all()) == leased.tokens
+    assert holders == {
+        "a": leased.tokens[first],
+        "b": leased.tokens[fourth],
+        "beside a": None,
+        "drained": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from farm.core.views import WaitingJob
 from farm.store.attempts import end_attempt
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_job, retry_job
-from farm.store.leases import lease_gang
+from farm.store.leases import lease_gangs
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job, Sweep
 from farm.store.waiting import waiting_jobs
@@ -79,7 +79,7 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> int | N
             free = session.scalars(sa.select(Agent.id).where(Agent.attempt_id.is_(None))).first()
             if free is not None:
                 session.get_one(Agent, free).unclean_token = None
-                lease_gang(session, Placement(job_id, (free,)), now=now, lease=LEASE)
+                lease_gangs(session, [Placement(job_id, (free,))], now=now, lease=LEASE)
                 return job_id
         case 6:
             active = sa.select(Attempt.id).where(Attempt.ended_at.is_(None)).order_by(Attempt.id)
@@ -118,7 +118,7 @@ def test_what_has_not_changed_is_not_read_again(engine: sa.Engine) -> None:
     with reading(engine) as session:
         kept(queue, session, now=NOW)
     with writing(engine) as session:
-        lease_gang(session, Placement(job_ids[2], ("a",)), now=NOW, lease=LEASE)
+        lease_gangs(session, [Placement(job_ids[2], ("a",))], now=NOW, lease=LEASE)
     queue.left(job_ids[2])
     with reading(engine) as session, statements(engine) as seen:
         found = kept(queue, session, now=NOW + seconds(5))
