@@ -1,7 +1,7 @@
 """The scheduler's process with a clock at what it does.
 
 `python -m benchmarks.fleet.scheduler FILE` is `farm run scheduler`, but for the lines of JSON that
-it adds to FILE, one for each round.
+it adds to FILE, one for each turn of its two loops.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import farm.scheduler.main
 import farm.scheduler.placing
@@ -20,19 +20,15 @@ import farm.scheduler.rounds
 from farm.config import load_settings
 from farm.log import configure
 
-# The parts of a round by the name under which it is called.
-PARTS = (
-    "attempts_to_decide",
-    "active_attempts",
-    "live_agents",
-    "_queue",
-    "place",
-    "_lease",
-)
+# The parts of a turn by the name under which its module calls them.
+PARTS: dict[Any, tuple[str, ...]] = {
+    farm.scheduler.rounds: ("attempts_to_decide", "active_attempts"),
+    farm.scheduler.placing: ("live_agents", "_queue", "place", "_lease"),
+}
 
 
 class Clock:
-    """Sums up for how long each part of a round took, and how much it returned."""
+    """Sums up for how long each part of a turn took, and how much it returned."""
 
     def __init__(self) -> None:
         self.times_s: dict[str, float] = {}
@@ -57,36 +53,41 @@ class Clock:
 
 def main() -> None:
     """Run until SIGTERM."""
-    clock = Clock()
-    for name in PARTS:
-        module = next(
-            m for m in (farm.scheduler.placing, farm.scheduler.rounds) if hasattr(m, name)
-        )
-        setattr(module, name, clock.around(name, getattr(module, name)))
     main_module: Any = farm.scheduler.main
-    for name in ("lead_attempts", "place_jobs", "send_all"):
-        setattr(main_module, name, clock.around(name, getattr(main_module, name)))
-    one_round = main_module._round
     with Path(sys.argv[1]).open("a", buffering=1) as file:
-
-        def told(*args: Any, **kwargs: Any) -> None:
-            clock.times_s.clear()
-            clock.counts.clear()
-            begun_s, cpu_s = time.perf_counter(), time.process_time()
-            one_round(*args, **kwargs)
-            line = {
-                "at_s": time.time(),
-                "round_s": time.perf_counter() - begun_s,
-                "cpu_s": time.process_time() - cpu_s,
-                "times_s": clock.times_s,
-                "counts": clock.counts,
-            }
-            file.write(json.dumps(line) + "\n")
-
-        main_module._round = told
+        for name, module in (
+            ("lead_once", farm.scheduler.rounds),
+            ("place_once", farm.scheduler.placing),
+        ):
+            clock = Clock()
+            for part in PARTS[module]:
+                setattr(module, part, clock.around(part, getattr(module, part)))
+            turn = _told(name, getattr(main_module, name), clock, file)
+            setattr(main_module, name, turn)
         settings = load_settings(dict(os.environ))
         configure(settings.log_level)
         main_module.run(settings)
+
+
+def _told(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Callable[..., Any]:
+    """Return the turn, which tells the file of itself; each is one thread's."""
+
+    def told(*args: Any, **kwargs: Any) -> None:
+        clock.times_s.clear()
+        clock.counts.clear()
+        begun_s, cpu_s = time.perf_counter(), time.thread_time()
+        turn(*args, **kwargs)
+        line = {
+            "name": name,
+            "at_s": time.time(),
+            "turn_s": time.perf_counter() - begun_s,
+            "cpu_s": time.thread_time() - cpu_s,
+            "times_s": clock.times_s,
+            "counts": clock.counts,
+        }
+        file.write(json.dumps(line) + "\n")
+
+    return told
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
 
 _EVERY_S = 1.0
 _MOST_PROCESSES = 4
+_NICENESS = "5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +58,13 @@ class FleetServer:
     processes: dict[str, list[psutil.Process]]
     readings: list[Reading] = field(default_factory=list)
 
-    def rounds(self, *, since_s: float, until_s: float) -> list[dict[str, Any]]:
-        """Return what the scheduler noted of its rounds between two Unix times."""
-        file = self.folder / "rounds.jsonl"
+    def turns(self, name: str, *, since_s: float, until_s: float) -> list[dict[str, Any]]:
+        """Return what the scheduler noted of one loop's turns between two Unix times."""
+        file = self.folder / "turns.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]
-        return [line for line in lines if since_s <= line["at_s"] <= until_s]
+        return [
+            line for line in lines if line["name"] == name and since_s <= line["at_s"] <= until_s
+        ]
 
     def between(self, since_s: float, until_s: float) -> list[Reading]:
         return [r for r in self.readings if since_s <= r.at_s <= until_s]
@@ -127,8 +130,8 @@ def fleet_server(
         commands = {
             f"collector-{i}": ["farm.cli.main", "run", "collector"] for i in range(collectors)
         }
-        commands["scheduler"] = ["benchmarks.fleet.scheduler", str(folder / "rounds.jsonl")]
-        (folder / "rounds.jsonl").touch()
+        commands["scheduler"] = ["benchmarks.fleet.scheduler", str(folder / "turns.jsonl")]
+        (folder / "turns.jsonl").touch()
         processes: dict[str, list[psutil.Process]] = {}
         for name, command in commands.items():
             child = stack.enter_context(_running(run + command, environ, folder / f"{name}.log"))
@@ -211,7 +214,8 @@ def running_fleet(
     with ExitStack() as stack:
         first = 0
         for number, share in enumerate(shares):
-            command = [sys.executable, "-P", "-m", "benchmarks.fleet"]
+            # They would be on machines of their own: the server's cores are the server's first.
+            command = ["nice", "-n", _NICENESS, sys.executable, "-P", "-m", "benchmarks.fleet"]
             command += ["--broker-url", server.broker_url]
             command += ["--first", str(first), "--count", str(share)]
             command += ["--lease-s", server.environ["FARM_LEASE_S"]]

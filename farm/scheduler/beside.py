@@ -1,9 +1,10 @@
-"""Work that a round must not wait for, done again and again in a thread of its own."""
+"""Work that others must not wait for, done again and again in a thread of its own."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from sqlalchemy.exc import DBAPIError
@@ -12,35 +13,67 @@ from farm.errors import FarmError
 
 logger = logging.getLogger(__name__)
 
+_TOLD_LENGTH = 300  # of what a database has to say, the statement included
+
 
 class Beside:
-    """Calls `work` at once and then again, as many seconds later as it returns.
+    """Calls `work` at once and then again, as many seconds later as it returns, or when rung for.
 
-    What fails is told of and done again after `again_after_s`.
+    What fails is told of and done again after `again_after_s`. `rest_ratio`: the work is left alone
+    for so many times as long as it took, whoever rings, so that it leaves time to others.
     """
 
-    def __init__(self, name: str, work: Callable[[], float], *, again_after_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], float],
+        *,
+        again_after_s: float,
+        rest_ratio: float = 0.0,
+    ) -> None:
         self._name = name
         self._work = work
         self._again_after_s = again_after_s
+        self._rest_ratio = rest_ratio
         self._stopping = threading.Event()
+        self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.turn_count = 0  # how often it has been done, if only in vain
+        self.trouble: str | None = None  # what made it fail, the last time
 
     def start(self) -> None:
         self._thread.start()
 
+    def ring(self) -> None:
+        """Have it done as soon as may be; however often during one turn, it is done once more."""
+        self._bell.set()
+
     def stop(self) -> None:
         """Wait for what is under way, for some seconds at most."""
         self._stopping.set()
+        self._bell.set()
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        wait_s = 0.0
-        while not self._stopping.wait(wait_s):
-            wait_s = self._again_after_s
-            try:
-                wait_s = self._work()
-            except (DBAPIError, FarmError) as error:
-                logger.warning("%s failed: %s", self._name, " ".join(str(error).split())[:300])
-            except Exception:
-                logger.exception("%s failed", self._name)
+        while not self._stopping.is_set():
+            self._bell.clear()
+            begun_s = time.monotonic()
+            wait_s = self._turn()
+            self.turn_count += 1
+            self._stopping.wait(self._rest_ratio * (time.monotonic() - begun_s))
+            self._bell.wait(wait_s)
+
+    def _turn(self) -> float:
+        """Do it once; return for how long nobody needs it again."""
+        try:
+            wait_s = self._work()
+        except (DBAPIError, FarmError) as error:
+            self.trouble = " ".join(str(error).split())[:_TOLD_LENGTH]
+            logger.warning("%s failed: %s", self._name, self.trouble)
+        except Exception as error:
+            self.trouble = repr(error)[:_TOLD_LENGTH]
+            logger.exception("%s failed", self._name)
+        else:
+            self.trouble = None
+            return wait_s
+        return self._again_after_s

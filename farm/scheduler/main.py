@@ -1,6 +1,9 @@
-"""The scheduler's process: a round whenever somebody rings, and at least once a second.
+"""The scheduler's process: two loops, each rung for, and turning at least once a second.
 
-Several schedulers may run at once; what one of them has locked, the others pass over.
+One leads the gangs that have theirs, the other gives gangs to jobs that wait: each takes what the
+store's and other programs' business leaves it, and whoever has just asked for a job shall not wait
+until a dozen others' results are written. Neither takes anything from the other on trust: as with
+several schedulers, what one of them has locked the others pass over.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from farm.config import Settings
 from farm.core.barriers import Limits
@@ -22,10 +24,11 @@ from farm.core.commands import Peers
 from farm.core.noise import NoiseLimits, NoisePolicy
 from farm.core.pace import Pace
 from farm.core.retries import RetryPolicy
-from farm.errors import FarmError, Unreachable
+from farm.errors import FarmError
 from farm.garbage import collect_rarely
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
+from farm.scheduler.beside import Beside
 from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
@@ -41,9 +44,10 @@ from farm.wire import Signer, make_app, send_commands
 
 logger = logging.getLogger(__name__)
 
-# The longest time between two rounds. Everything urgent rings; this is for what only time brings:
+# The longest time between two turns. Everything urgent rings; this is for what only time brings:
 # leases that run out, limits that are passed, commands that were lost.
-_ROUND_EVERY_S = 1.0
+_TURN_EVERY_S = 1.0
+_PLACING_REST_RATIO = 1.0  # so that it takes at most half of a core
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -79,68 +83,95 @@ def run(settings: Settings) -> None:
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     signer = None if farm_key is None else Keyring(engine, farm_key).signed
+    post = Post(app, signer)
     lengths = JobLengths(engine, home=settings.home)
-    beside = (housekeeping(engine), lengths.thread())
+    queue, pace = WaitingQueue(epoch=dt.datetime.now(dt.UTC)), Pace()
+    last_starts: dict[int, dt.datetime] = {}
+    last_look = LastLook()
+
+    def lead() -> float:
+        lead_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, pace=pace)
+        placing.ring()  # agents may be free now
+        return _TURN_EVERY_S
+
+    def place() -> float:
+        known = Recollection(lengths.expected_s, last_starts, queue, last_look, pace)
+        place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
+        return _TURN_EVERY_S
+
+    leading = Beside("leading gangs", lead, again_after_s=_TURN_EVERY_S)
+    # Most rings are for the gangs on their way, and to look at all agents and jobs takes a while.
+    placing = Beside(
+        "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
+    )
+    beside = (leading, placing, housekeeping(engine), lengths.thread())
     for thread in beside:
         thread.start()
-    last_starts: dict[int, dt.datetime] = {}
-    queue, last_look = WaitingQueue(epoch=dt.datetime.now(dt.UTC)), LastLook()
-    pace = Pace()
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     collect_rarely()
     logger.info("scheduler started")
+    manager.turned()
+    turns = (0, 0)
     while not stopping.is_set():
-        manager.turned()
-        known = Recollection(lengths.expected_s, last_starts, queue, last_look, pace)
-        _round(engine, app, rules, known, signer=signer, life=life)
-        if not stopping.is_set():
-            wake.wait(_ROUND_EVERY_S)
-    life.stop()
+        wake.wait(_TURN_EVERY_S)
+        for loop in (leading, placing):
+            loop.ring()
+        # Only while both turn: one that hangs is a scheduler that hangs.
+        if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
+            turns = leading.turn_count, placing.turn_count
+            manager.turned()
+            _show(life, leading.trouble or placing.trouble)
     for thread in beside:
         thread.stop()
+    life.stop()
     engine.dispose()
     logger.info("scheduler stopped")
 
 
-def _round(
-    engine: Engine,
-    app: Any,
-    rules: Rules,
-    known: Recollection,
-    *,
-    signer: Signer | None,
-    life: SignOfLife,
-) -> None:
-    try:
-        now = dt.datetime.now(dt.UTC)
-        # Gangs on their way do not wait until others have got theirs.
-        outgoing = lead_attempts(engine, now=now, rules=rules)
-        if not send_all(app, outgoing, signer=signer):
-            return  # nor do others set out by a broker that is away
-        asked_twice = sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
-        now = dt.datetime.now(dt.UTC)  # leases count from here, however long sending took
-        known.pace.asked_twice(asked_twice, now_s=now.timestamp())
-        send_all(app, place_jobs(engine, now=now, rules=rules, known=known), signer=signer)
+def _show(life: SignOfLife, trouble: str | None) -> None:
+    if trouble is None:
         life.worked()
-    except (DBAPIError, Unreachable) as error:
-        # The next round starts from the store again, whatever this one had begun.
-        reason = " ".join(str(error).split())[:300]
-        logger.warning("round failed: %s", reason)
-        life.failed(reason)
-    except Exception as error:
-        logger.exception("round failed")
-        life.failed(repr(error))
+    else:
+        life.failed(trouble)
 
 
-def send_all(app: Any, outgoing: Sequence[Outgoing], *, signer: Signer | None = None) -> bool:
-    """Send what is due, in order; False where it fails: then it is due again before long."""
-    if not outgoing:
+class Post:
+    """Sends commands. `is_away`: the broker did not take what gangs on their way were to be told.
+
+    Then nobody else shall set out: a gang that hears nothing loses its attempt.
+    """
+
+    def __init__(self, app: Any, signer: Signer | None = None) -> None:
+        self._app = app
+        self._signer = signer
+        self.is_away = False
+
+    def send(self, outgoing: Sequence[Outgoing]) -> bool:
+        """Send what is due, in order; False where it fails: then it is due again before long."""
+        if not outgoing:
+            return True
+        try:
+            commands = [(due.agent_id, due.command) for due in outgoing]
+            send_commands(self._app, commands, signer=self._signer)
+        except FarmError as error:
+            ids, behind = outgoing[0].ids, len(outgoing) - 1
+            logger.warning("command not sent, and %d behind: %s", behind, error, extra=ids)
+            return False
         return True
-    try:
-        send_commands(app, [(due.agent_id, due.command) for due in outgoing], signer=signer)
-    except FarmError as error:
-        behind = len(outgoing) - 1
-        logger.warning("command not sent, and %d behind: %s", behind, error, extra=outgoing[0].ids)
-        return False
-    return True
+
+
+def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, pace: Pace) -> None:
+    """Advance or end attempts, and send what is due."""
+    outgoing = lead_attempts(engine, now=now, rules=rules)
+    post.is_away = not post.send(outgoing)
+    asked_twice = sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
+    pace.asked_twice(asked_twice, now_s=now.timestamp())
+
+
+def place_once(
+    engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, known: Recollection
+) -> None:
+    """Give gangs to jobs that wait, and have them start."""
+    if not post.is_away:
+        post.send(place_jobs(engine, now=now, rules=rules, known=known))

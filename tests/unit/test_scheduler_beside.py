@@ -1,0 +1,88 @@
+"""A thread that does its work again and again: when rung for, and no more than it may."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from farm.errors import FarmError
+from farm.scheduler.beside import Beside
+
+_LIMIT_S = 60.0
+_NEVER_S = 3600.0
+
+
+class Work:
+    """Tells of each turn when it begins, and goes on when told what to do."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[float] = queue.Queue()
+        self.orders: queue.Queue[Exception | None] = queue.Queue()
+
+    def __call__(self) -> float:
+        self.begun.put(time.monotonic())
+        order = self.orders.get(timeout=_LIMIT_S)
+        if order is not None:
+            raise order
+        return _NEVER_S
+
+
+@contextmanager
+def running(work: Work, *, rest_ratio: float = 0.0) -> Iterator[Beside]:
+    beside = Beside("work", work, again_after_s=0.0, rest_ratio=rest_ratio)
+    beside.start()
+    try:
+        yield beside
+    finally:
+        work.orders.put(None)
+        beside.stop()
+
+
+def reach(beside: Beside, turn_count: int) -> None:
+    changed = threading.Event()
+    deadline = time.monotonic() + _LIMIT_S
+    while beside.turn_count < turn_count:
+        assert time.monotonic() < deadline
+        changed.wait(0.005)
+
+
+def test_rings_during_a_turn_are_one_more_turn() -> None:
+    work = Work()
+    with running(work) as beside:
+        work.begun.get(timeout=_LIMIT_S)
+        for _ in range(3):
+            beside.ring()
+        work.orders.put(None)
+        work.begun.get(timeout=_LIMIT_S)
+        work.orders.put(None)
+        reach(beside, 2)
+        assert work.begun.empty()
+
+
+def test_a_turn_that_took_long_is_followed_by_a_rest_whoever_rings() -> None:
+    work = Work()
+    with running(work, rest_ratio=3.0) as beside:
+        first_s = work.begun.get(timeout=_LIMIT_S)
+        lasted = threading.Event()
+        lasted.wait(0.1)
+        beside.ring()
+        work.orders.put(None)
+        second_s = work.begun.get(timeout=_LIMIT_S)
+        assert second_s - first_s >= 0.4
+
+
+def test_what_fails_is_known_until_it_works_again() -> None:
+    work = Work()
+    with running(work) as beside:
+        work.orders.put(FarmError("no\nstore"))
+        reach(beside, 1)
+        assert beside.trouble == "no store"
+        work.orders.put(ZeroDivisionError("odd"))
+        reach(beside, 2)
+        assert beside.trouble == "ZeroDivisionError('odd')"
+        work.orders.put(None)
+        reach(beside, 3)
+        assert beside.trouble is None
