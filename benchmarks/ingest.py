@@ -9,8 +9,8 @@ position is committed; the rows are counted afterwards.
 The baseline loads the same rows into an empty copy of the same table, in this process and without
 anything else: on SQLite `executemany` with a commit every 10,000 rows, on PostgreSQL one COPY.
 
-With `--database "PostgreSQL, two collectors"` alone two collectors share what 600 agents send after
-an outage, one message each, as an agent sends the next only when one is confirmed.
+Two collectors share what 2,400 agents send after an outage, one message each, as an agent sends the
+next only when one is confirmed: a minute's work at their limit.
 
 Limits: 20,000 rows a second on SQLite, 10,000 on PostgreSQL, 20,000 there with two collectors.
 """
@@ -72,7 +72,7 @@ class Load:
 LOADS = {
     SQLITE: Load(),
     POSTGRESQL: Load(),
-    TWO: Load(agent_count=600, tick_count=500, collector_count=2),
+    TWO: Load(agent_count=2400, tick_count=500, collector_count=2),
 }
 
 
@@ -94,7 +94,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     """Measure each database in turn."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="farm-ingest-") as name:
-        names = [given.database] if given.database else [SQLITE, POSTGRESQL]
+        names = [given.database] if given.database else list(LOADS)
         for number, database in enumerate(names):
             load = LOADS[database]
             if given.quick:
