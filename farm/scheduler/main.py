@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 # The longest time between two turns. Everything urgent rings; this is for what only time brings:
 # leases that run out, limits that are passed, commands that were lost.
 _TURN_EVERY_S = 1.0
-_PLACING_REST_RATIO = 1.0  # so that it takes at most half of a core
+_PLACING_REST_RATIO = 3.0  # so that it takes at most a quarter of a core
 
 
 def rules_of(settings: Settings) -> Rules:
