@@ -26,10 +26,10 @@ from farm.core.retries import RetryPolicy
 from farm.core.scheduling import Placement
 from farm.core.spec import JobSpec
 from farm.errors import FarmError
-from farm.store.attempts import advance_attempt, end_attempt
 from farm.store.engine import writing
 from farm.store.leases import lease_gangs
 from farm.store.measurements import insert_measurement
+from farm.store.moves import Ending, advance_attempts, end_attempts
 from farm.store.tables import Agent, Attempt, Job
 
 _EVERY_S = 1.0
@@ -104,15 +104,8 @@ class FarmAtWork:
                 .limit(1)
             ).one()
             agent_ids = _agents_of(session, attempt.id)
-            end_attempt(
-                session,
-                attempt.id,
-                AttemptState.SUCCEEDED,
-                failure=None,
-                now=now,
-                policy=RetryPolicy(),
-            )
-            session.flush()
+            ending = Ending(token=attempt.id, state=AttemptState.SUCCEEDED)
+            end_attempts(session, [ending], now=now, policy=RetryPolicy())
             free = (
                 sa.update(Agent)
                 .where(Agent.id.in_(agent_ids))
@@ -153,7 +146,7 @@ class FarmAtWork:
 
     def _advance(self, token: int, state: AttemptState, now: dt.datetime) -> None:
         with writing(self._engine) as session:
-            advance_attempt(session, token, state, now=now)
+            advance_attempts(session, {token: state}, now=now)
         if state is AttemptState.RUNNING:
             self.changed_at_s.append(time.monotonic())
 

@@ -29,8 +29,8 @@ from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
-from farm.store.attempts import end_attempt
 from farm.store.engine import make_engine, reading, writing
+from farm.store.moves import Ending, end_attempts
 from farm.store.schema import upgrade
 from farm.store.tables import Agent, Attempt
 from farm.store.waiting_queue import WaitingQueue
@@ -100,16 +100,13 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
             with writing(engine) as session:
                 running = Attempt.ended_at.is_(None)
                 tokens = session.scalars(sa.select(Attempt.id).where(running)).all()
-                for token in rng.sample(list(tokens), min(_ENDED_A_ROUND, len(tokens))):
-                    end_attempt(
-                        session,
-                        token,
-                        AttemptState.FAILED,
-                        failure=None,
-                        now=dt.datetime.now(dt.UTC),
-                        policy=rules.policy,
-                    )
-                session.flush()
+                some = rng.sample(list(tokens), min(_ENDED_A_ROUND, len(tokens)))
+                end_attempts(
+                    session,
+                    [Ending(token=token, state=AttemptState.FAILED) for token in some],
+                    now=dt.datetime.now(dt.UTC),
+                    policy=rules.policy,
+                )
                 session.execute(sa.update(Agent).values(unclean_token=None))
                 at_work = sa.update(Attempt).where(running)
                 session.execute(at_work.values(state=AttemptState.RUNNING))

@@ -11,29 +11,20 @@ import logging
 from collections.abc import Sequence
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Advance, End, Resend, Wait, decide, voided
-from farm.core.storable import storable
-from farm.core.trainer_lines import Failure, FailureKind
+from farm.core.rendezvous import Advance, End, Resend, Wait, decide
 from farm.core.views import AttemptView
-from farm.registry import strategy
+from farm.scheduler.ends import Over, endings_of, given_up, told, write_endings
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
-from farm.store.attempts import (
-    active_attempts,
-    advance_attempt,
-    end_attempt,
-    mark_commanded,
-)
+from farm.store.attempts import active_attempts
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
 from farm.store.leases import agents_to_stop
-from farm.store.outcomes import gather_evidence, record_outcome
+from farm.store.moves import advance_attempts, mark_commanded
 from farm.store.repetitions import extend_cells
-from farm.store.tables import Attempt
 
 logger = logging.getLogger(__name__)
 
@@ -64,54 +55,43 @@ def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Out
 def _lead(
     session: Session, tokens: Sequence[int], *, now: dt.datetime, rules: Rules
 ) -> list[Outgoing]:
+    """Decide, and only then write, for all attempts together; a statement for each is too many."""
     outgoing: list[Outgoing] = []
     commanded: list[tuple[int, int]] = []
+    onward: dict[int, AttemptState] = {}
+    overs: list[Over] = []
     active = active_attempts(session, tokens, now=now)
-    ended = set(active.unreadable)
-    for token, reason in active.unreadable.items():
-        _give_up(session, token, reason, now=now, rules=rules)
+    endings = [given_up(token, reason) for token, reason in active.unreadable.items()]
     for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
-        try:
-            if isinstance(decision, End):
-                ended.add(attempt.token)
-                with session.begin_nested():
-                    _end(session, attempt, decision, now=now, rules=rules)
-            elif not isinstance(decision, Wait):
-                due = _go_on(session, attempt, decision, now=now, rules=rules)
-                outgoing += due
-                commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
-        except OperationalError:
-            raise  # it is the database's, and of no attempt in particular
-        except Exception as error:
-            # What one gang has reported must not stop all the others for ever.
-            logger.exception("attempt makes no sense", extra=_ids(attempt))
-            reason = f"{type(error).__name__}: {error}"
-            _give_up(session, attempt.token, reason, now=now, rules=rules)
-            ended.add(attempt.token)
+        if isinstance(decision, End):
+            overs.append(Over(attempt, decision))
+        elif not isinstance(decision, Wait):
+            try:
+                outgoing += _due(attempt, decision, rules=rules)
+            except Exception as error:
+                # What one gang has reported must not stop all the others for ever.
+                logger.exception("attempt makes no sense", extra=_ids(attempt))
+                endings.append(given_up(attempt.token, told(error)))
+                continue
+            commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
+            if isinstance(decision, Advance):
+                onward[attempt.token] = decision.state
+                logger.info("attempt went on: %s", decision.state.value, extra=_ids(attempt))
+    endings += endings_of(session, overs, now=now, rules=rules)
+    advance_attempts(session, onward, now=now)
     mark_commanded(session, commanded, now=now)
-    extend_cells(session, ended, now=now)
+    write_endings(session, endings, now=now, rules=rules)
+    extend_cells(session, [ending.token for ending in endings], now=now)
     return outgoing
 
 
-def _go_on(
-    session: Session,
-    attempt: AttemptView,
-    decision: Resend | Advance,
-    *,
-    now: dt.datetime,
-    rules: Rules,
-) -> list[Outgoing]:
-    """Return what is due now. Nothing is written before all that may fail is done.
-
-    So that it takes no savepoint, and the database gets the writes of all attempts together.
-    """
+def _due(attempt: AttemptView, decision: Resend | Advance, *, rules: Rules) -> list[Outgoing]:
+    """Return what is to be sent now."""
     state = decision.state if isinstance(decision, Advance) else attempt.state
     outgoing = outgoing_of(attempt, state, _ranks(attempt, decision), limits=rules.limits)
     if isinstance(decision, Resend):
         return [dataclasses.replace(due, is_again=True) for due in outgoing]
-    advance_attempt(session, attempt.token, state, now=now)
-    logger.info("attempt went on: %s", state.value, extra=_ids(attempt))
     return outgoing
 
 
@@ -120,53 +100,6 @@ def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
     if isinstance(decision, Resend):
         return decision.ranks
     return tuple(rank.rank for rank in attempt.ranks)
-
-
-def _give_up(session: Session, token: int, reason: str, *, now: dt.datetime, rules: Rules) -> None:
-    """Lose an attempt of which the server can make nothing; so its job comes to an end too."""
-    message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
-    failure = Failure(kind=FailureKind.SENSELESS, message=str(storable(message)))
-    end_attempt(session, token, AttemptState.LOST, failure=failure, now=now, policy=rules.policy)
-    ids = {"job_id": session.get_one(Attempt, token).job_id, "attempt_id": token}
-    logger.error("attempt was given up: %s", reason, extra=ids)
-
-
-def _end(
-    session: Session, attempt: AttemptView, end: End, *, now: dt.datetime, rules: Rules
-) -> None:
-    evidence = None
-    if end.state is AttemptState.SUCCEEDED:
-        evidence = gather_evidence(
-            session,
-            attempt,
-            limits=rules.limits.noise,
-            is_synchronous=strategy(attempt.spec.strategy).facts.is_synchronous,
-        )
-        if evidence.verdict.voids:
-            end = voided(evidence.verdict.voids)
-    job_state = end_attempt(
-        session,
-        attempt.token,
-        end.state,
-        failure=end.failure,
-        now=now,
-        policy=rules.policy,
-        disturbed={flag.rank: flag.message for flag in end.disturbed if flag.rank is not None},
-    )
-    if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
-        record_outcome(session, attempt, evidence=evidence, failure=end.failure, now=now)
-    level = logging.INFO if end.state is AttemptState.SUCCEEDED else logging.WARNING
-    reason = end.failure.message if end.failure else None
-    logger.log(
-        level,
-        "attempt ended: %s",
-        end.state.value,
-        extra={
-            **_ids(attempt),
-            "job_state": job_state.value,
-            "reason": reason,
-        },
-    )
 
 
 def _ids(attempt: AttemptView) -> dict[str, int]:

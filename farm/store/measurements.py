@@ -6,7 +6,7 @@ Rows of different origins or fingerprints are told apart here and never pooled.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,15 @@ def insert_measurement(session: Session, **values: Any) -> int:
     session.add(row)
     session.flush()
     return row.id
+
+
+def insert_measurements(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store measurements as `insert_measurement` does one, with all else that is not written yet.
+
+    With one statement, since what a row does not name is given as nothing.
+    """
+    session.add_all(MeasurementRow(**values) for values in rows)
+    session.flush()
 
 
 def list_measurements(

@@ -1,7 +1,8 @@
-"""From a finished attempt's rows to its one measurement, in the transaction that ends it.
+"""From a finished attempt's rows to its one measurement, which the transaction that ends it writes.
 
-What the ranks reported is read once: first it is judged whether anything disturbed them, and only
-what is not void becomes a measurement.
+First it is judged whether anything disturbed its ranks, and only what is not void becomes a
+measurement. Nothing is read here and nothing written: what one attempt cannot be made sense of by
+is known before anything is written of any.
 """
 
 from __future__ import annotations
@@ -13,12 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
-from sqlalchemy.orm import Session
-
 from farm.core.agents import Hardware
 from farm.core.codec import content_hash, from_json
-from farm.core.control_run import ControlRun
 from farm.core.exchange_figures import exchange_figures
 from farm.core.means import mean
 from farm.core.measurement import OK, RankOutcome, averaged, measure, servers, timed_samples
@@ -26,13 +23,12 @@ from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
 from farm.core.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.core.role_samples import TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.core.spec import TCP_PROXY, NetworkProfile
-from farm.core.trainer_lines import Failure, StepKind
+from farm.core.trainer_lines import Failure
 from farm.core.views import AttemptView
 from farm.errors import InvalidSpec
-from farm.store.control_runs import control_runs
-from farm.store.measurements import insert_measurement
-from farm.store.series import epochs_of, samples_by_rank, steps_of
-from farm.store.tables import Agent, Rank
+from farm.store.attempts import Member
+from farm.store.findings import Findings
+from farm.store.series import unpacked
 
 ORIGIN = "farm"
 
@@ -47,29 +43,32 @@ class Evidence:
     verdict: Verdict
 
 
-def gather_evidence(
-    session: Session, attempt: AttemptView, *, limits: NoiseLimits, is_synchronous: bool = True
-) -> Evidence:
-    """Read what a successful attempt is measured by, and judge how far it was disturbed.
+def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
+    """Return the ranks whose steps tell the time of the gang.
 
-    `is_synchronous`: its ranks step together, so that rank 0 tells the gang's time.
+    `is_synchronous`: its ranks step together, so that rank 0 tells it.
     """
-    outcomes = _outcomes(session, attempt)
+    return range(1 if is_synchronous else attempt.spec.world_size)
+
+
+def evidence_of(
+    attempt: AttemptView, findings: Findings, *, limits: NoiseLimits, is_synchronous: bool
+) -> Evidence:
+    """Judge by what was found how far a successful attempt was disturbed.
+
+    Raises:
+        InvalidSpec: its rows are not what this version writes.
+    """
+    outcomes = _outcomes(findings)
     timed_steps_s = {
         rank: tuple(
-            time_s
-            for chunk in steps_of(session, attempt.token, rank=rank)
-            if chunk.kind is StepKind.TIMED
-            for time_s in chunk.times_s
+            time_s for chunk in findings.chunks.get(rank, ()) for time_s in unpacked(chunk).times_s
         )
-        for rank in _clocks(attempt, is_synchronous=is_synchronous)
+        for rank in clocks(attempt, is_synchronous=is_synchronous)
     }
-    runs: dict[tuple[int, int], ControlRun] = control_runs(session, [attempt.token])
     ranks = [
         RankEvidence(
-            agent_id=view.agent_id,
-            outcome=outcome,
-            control=runs.get((attempt.token, view.rank)),
+            agent_id=view.agent_id, outcome=outcome, control=findings.control_runs.get(view.rank)
         )
         for view, outcome in zip(attempt.ranks, outcomes, strict=True)
     ]
@@ -83,32 +82,27 @@ def gather_evidence(
     )
 
 
-def _clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
-    """Return the ranks whose steps tell the time of the gang."""
-    return range(1 if is_synchronous else attempt.spec.world_size)
-
-
-def record_outcome(
-    session: Session,
+def measurement_of(
     attempt: AttemptView,
+    findings: Findings,
     *,
     evidence: Evidence | None,
     failure: Failure | None,
     now: dt.datetime,
-) -> None:
-    """Write the measurement of an attempt that succeeded, or the failed cell of one that cannot.
+) -> dict[str, Any]:
+    """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
-    Exactly one of `evidence` and `failure` is given. The caller owns the transaction, which is the
-    one that ends the attempt: a job has its measurement exactly when it is over.
+    By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
 
     Raises:
-        InvalidSpec: what the ranks reported adds up to no finite number.
+        InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
+            version writes.
     """
-    members = _members(session, attempt.token)
-    values = _configuration(attempt, members, now=now)
+    values = _configuration(attempt, findings.members, now=now)
     values["status"] = failure.kind.value if failure else OK
+    values["flags"] = []
     if evidence is not None:
-        values |= _measured(session, attempt, evidence, members)
+        values |= _measured(attempt, evidence, findings)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(attempt, evidence)
     elif failure is not None:
@@ -117,28 +111,19 @@ def record_outcome(
         # No JSON can tell it, so whoever asks for measurements would get none of the others either.
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidSpec(name, value, "a finite number")
-    insert_measurement(session, **values)
-
-
-def _members(session: Session, token: int) -> Sequence[Row[Rank, Agent]]:
-    return session.execute(
-        select(Rank, Agent)
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id == token)
-        .order_by(Rank.rank)
-    ).all()
+    return values
 
 
 def _configuration(
-    attempt: AttemptView, members: Sequence[Row[Rank, Agent]], *, now: dt.datetime
+    attempt: AttemptView, members: Sequence[Member], *, now: dt.datetime
 ) -> dict[str, Any]:
     """Return the columns that say what was measured, on what, and by which attempt."""
     spec = attempt.spec
     network = spec.network or NetworkProfile()
-    hardware = [rank.hardware for rank, _ in members]
-    prepared = [from_json(Prepared, r.prepared) for r, _ in members if r.prepared]
+    hardware = [m.rank.hardware for m in members]
+    prepared = [from_json(Prepared, m.rank.prepared) for m in members if m.rank.prepared]
     sha256 = prepared[0].model_sha256 if prepared else None
-    types = sorted({agent.facts["labels"].get("instance_type", "") for _, agent in members} - {""})
+    types = sorted({m.labels.get("instance_type", "") for m in members} - {""})
     return {
         "origin": ORIGIN,
         "source_key": f"job {attempt.job_id}",
@@ -167,9 +152,9 @@ def _configuration(
         "epochs": spec.epochs,
         "fingerprint": _fingerprint(hardware, model_sha256=sha256),
         "details": {
-            "agents": [agent.id for _, agent in members],
+            "agents": [m.rank.agent_id for m in members],
             "hardware": hardware,
-            "dataset_source": (members[0][0].prepared or {}).get("dataset"),
+            "dataset_source": (members[0].rank.prepared or {}).get("dataset"),
             **({} if sha256 is None else {"model_sha256": sha256}),
             "seed": spec.seed,
         },
@@ -223,22 +208,16 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _measured(
-    session: Session,
-    attempt: AttemptView,
-    evidence: Evidence,
-    members: Sequence[Row[Rank, Agent]],
-) -> dict[str, Any]:
-    prepared = from_json(Prepared, members[0][0].prepared)
-    started = from_json(RankStarted, members[0][0].started)
-    shaped = [from_json(Shaped, rank.shaped) for rank, _ in members if rank.shaped]
+def _measured(attempt: AttemptView, evidence: Evidence, findings: Findings) -> dict[str, Any]:
+    ranks = [member.rank for member in findings.members]
+    prepared = from_json(Prepared, ranks[0].prepared)
+    started = from_json(RankStarted, ranks[0].started)
+    shaped = [from_json(Shaped, rank.shaped) for rank in ranks if rank.shaped]
     measured = measure(
         attempt.spec,
         evidence.outcomes,
         timed_steps_s=evidence.timed_steps_s,
-        epochs={
-            rank: epochs_of(session, attempt.token, rank=rank) for rank in evidence.timed_steps_s
-        },
+        epochs={rank: findings.epochs.get(rank, ()) for rank in evidence.timed_steps_s},
         train_examples_count=prepared.dataset.train_examples_count,
         is_synchronous=evidence.is_synchronous,
     )
@@ -264,19 +243,17 @@ def measured_network(interface: str | None, emulator: str | None) -> str | None:
     return f"{interface}+{emulator}" if emulator == TCP_PROXY else interface
 
 
-def _outcomes(session: Session, attempt: AttemptView) -> tuple[RankOutcome, ...]:
-    samples = samples_by_rank(session, attempt.token, max_points=None)
-    ended = select(Rank.rank, Rank.ended).where(Rank.attempt_id == attempt.token)
+def _outcomes(findings: Findings) -> tuple[RankOutcome, ...]:
     outcomes = []
-    for rank, told in session.execute(ended.order_by(Rank.rank)):
-        end = from_json(RankEnded, told)
+    for member in findings.members:
+        end = from_json(RankEnded, member.rank.ended)
         assert end.result is not None, "the attempt succeeded"
         outcomes.append(
             RankOutcome(
-                rank=rank,
+                rank=member.rank.rank,
                 result=end.result,
                 timed_begun_s=end.timed_begun_s,
-                samples=tuple(samples.get(rank, ())),
+                samples=tuple(findings.samples.get(member.rank.rank, ())),
             )
         )
     return tuple(outcomes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from farm.core.cells import SweepCell, SweepCells
@@ -69,15 +69,37 @@ def extend_cells(session: Session, tokens: Collection[int], *, now: dt.datetime)
         .distinct()
         .order_by(Job.sweep_id, Job.cell_hash)
     ).all()
-    count = 0
-    for sweep_id, cells in itertools.groupby(ended, key=lambda row: row.sweep_id):
-        precision = stored_precision(session.get_one(Sweep, sweep_id))
-        if precision is None:
-            continue
-        session.execute(select(Sweep.id).where(Sweep.id == sweep_id).with_for_update())
-        for cell in cells:
-            count += _extend(session, sweep_id, cell.cell_hash, precision, now=now)
-    return count
+    if not ended:
+        return 0
+    sweeps = session.scalars(select(Sweep).where(Sweep.id.in_({row.sweep_id for row in ended})))
+    precisions = {sweep.id: stored_precision(sweep) for sweep in sweeps}
+    cells = [(s, c) for s, c in ended if precisions[s] is not None]
+    if not cells:
+        return 0
+    precise = {sweep_id for sweep_id, _ in cells}
+    session.execute(
+        select(Sweep.id).where(Sweep.id.in_(precise)).order_by(Sweep.id).with_for_update()
+    )
+    jobs: dict[tuple[int, str], list[Any]] = {}
+    for job in session.execute(
+        _repetitions(tuple_(Job.sweep_id, Job.cell_hash).in_(cells)).where(
+            # Named apart too, for the index: what a database makes of pairs differs.
+            Job.sweep_id.in_(precise),
+            Job.cell_hash.in_({cell_hash for _, cell_hash in cells}),
+        )
+    ):
+        jobs.setdefault((job.sweep_id, job.cell_hash), []).append(job)
+    # Together what goes to one sweep, as most of it does.
+    more: dict[tuple[int, int], list[JobSpec]] = {}
+    for sweep_id, cell_hash in cells:
+        precision = precisions[sweep_id]
+        assert precision is not None, "the others are left out above"
+        of_cell = jobs[sweep_id, cell_hash]
+        specs = _next_specs(of_cell, precision)
+        more.setdefault((sweep_id, of_cell[-1].priority), []).extend(specs)
+    for (sweep_id, priority), specs in more.items():
+        add_jobs(session, sweep_id, specs, priority=priority, now=now)
+    return sum(map(len, more.values()))
 
 
 def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None) -> SweepCells:
@@ -86,7 +108,7 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
     `max_jobs`: of more jobs than that only the first are read, and whole cells of them returned.
     """
     precision = stored_precision(find_sweep(session, str(sweep_id)))
-    query = _repetitions(sweep_id).order_by(None).order_by(*BY_CELL)
+    query = _repetitions(Job.sweep_id == sweep_id).order_by(None).order_by(*BY_CELL)
     query = query.limit(None if max_jobs is None else max_jobs + 1)
     rows = session.execute(query).all()
     is_complete = max_jobs is None or len(rows) <= max_jobs
@@ -134,33 +156,30 @@ def cell_servers(
     return found
 
 
-def _extend(
-    session: Session, sweep_id: int, cell_hash: str, precision: Precision, *, now: dt.datetime
-) -> int:
-    jobs = session.execute(_repetitions(sweep_id).where(Job.cell_hash == cell_hash)).all()
+def _next_specs(jobs: Sequence[Any], precision: Precision) -> list[JobSpec]:
+    """Return the repetitions that come after the jobs of a cell, which are in their order."""
     count = next_repetitions([repetition_of(job) for job in jobs], precision)
     if count == 0:
-        return 0
+        return []
     last = jobs[-1]
     try:
         spec = from_json(JobSpec, last.spec)
         # Cells of two cases that differ in nothing but their seeds are one: no seed comes twice.
         seed = max(from_json(JobSpec, job.spec).seed for job in jobs)
-        more = [
+        return [
             dataclasses.replace(spec, repetition=last.repetition + i, seed=seed + i)
             for i in range(1, count + 1)
         ]
     except InvalidSpec:
-        return 0  # another version wrote it, and what is there has to do
-    add_jobs(session, sweep_id, more, priority=last.priority, now=now)
-    return count
+        return []  # another version wrote it, and what is there has to do
 
 
-def _repetitions(sweep_id: int) -> Select[Any]:
+def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
     """Columns and no entities: those that are loaded already are older than the lock."""
     return (
         select(
             Job.id,
+            Job.sweep_id,
             Job.spec,
             Job.cell_hash,
             Job.repetition,
@@ -173,7 +192,7 @@ def _repetitions(sweep_id: int) -> Select[Any]:
             MeasurementRow.fingerprint,
         )
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.sweep_id == sweep_id)
+        .where(which)
         .order_by(Job.repetition, Job.id)
     )
 

@@ -76,11 +76,32 @@ def samples_by_rank(
     width, span = 1, 1
     if max_points is not None:
         width, span = _range_width(session, attempt, rank, max_points)
-    rows = _plain(session, which) if width == 1 else _thinned(session, which, width, span=span)
+    if width == 1:
+        return whole_series(session, which).get(token, {})
     series: dict[int, list[Sample]] = {}
-    for member, sample in rows:
+    for member, sample in _thinned(session, which, width, span=span):
         series.setdefault(member, []).append(sample)
     return series
+
+
+def whole_series(
+    session: Session, which: Sequence[ColumnElement[bool]]
+) -> dict[int, dict[int, list[Sample]]]:
+    """Return token to rank to samples by tick, of all rows that meet the conditions.
+
+    One finished gang may have hundreds of thousands of them.
+    """
+    columns = [getattr(SampleRow, name) for name in (*VALUES, "extra")]
+    rows = session.execute(
+        select(SampleRow.attempt_id, SampleRow.rank, *columns)
+        .where(*which)
+        .order_by(SampleRow.attempt_id, SampleRow.rank, SampleRow.tick)
+    )
+    found: dict[int, dict[int, list[Sample]]] = {}
+    for token, rank, *values, extra in rows:
+        sample = Sample(**dict(zip(VALUES, values, strict=True)), extra=extra or {})
+        found.setdefault(token, {}).setdefault(rank, []).append(sample)
+    return found
 
 
 def steps_of(session: Session, token: int, *, rank: int) -> list[StepTimes]:
@@ -122,7 +143,7 @@ def last_epochs(session: Session, token: int, *, rank: int, limit: int) -> list[
         .order_by(EpochRow.epoch.desc())
         .limit(limit)
     )
-    return [_epoch(row) for row in reversed(session.scalars(query).all())]
+    return [epoch_of(row) for row in reversed(session.scalars(query).all())]
 
 
 def epochs_by_rank(
@@ -134,11 +155,12 @@ def epochs_by_rank(
         query = query.where(EpochRow.rank == rank)
     series: dict[int, list[Epoch]] = {}
     for row in session.scalars(query.order_by(EpochRow.rank, EpochRow.epoch)):
-        series.setdefault(row.rank, []).append(_epoch(row))
+        series.setdefault(row.rank, []).append(epoch_of(row))
     return series
 
 
-def _epoch(row: EpochRow) -> Epoch:
+def epoch_of(row: EpochRow) -> Epoch:
+    """Return a stored epoch as it was reported."""
     return Epoch(**{f.name: getattr(row, f.name) for f in dataclasses.fields(Epoch)})
 
 
@@ -152,16 +174,6 @@ def _range_width(
     span = stored_span(session, attempt)
     width = -((found[0] - span - found[1]) // max_points)
     return -(-width // span) * span, span
-
-
-def _plain(session: Session, which: Sequence[ColumnElement[bool]]) -> Iterator[tuple[int, Sample]]:
-    """Yield (rank, sample) of every row. A finished gang has hundreds of thousands of them."""
-    columns = [getattr(SampleRow, name) for name in (*VALUES, "extra")]
-    rows = session.execute(
-        select(SampleRow.rank, *columns).where(*which).order_by(SampleRow.rank, SampleRow.tick)
-    )
-    for rank, *values, extra in rows:
-        yield rank, Sample(**dict(zip(VALUES, values, strict=True)), extra=extra or {})
 
 
 def _thinned(

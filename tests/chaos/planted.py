@@ -36,17 +36,18 @@ def forget_on_publish() -> None:
 
 def never_free_lease() -> None:
     """End attempts, and let their gangs' first agents stay leased to them."""
-    from farm.scheduler import rounds
-    from farm.store.attempts import end_attempt
+    from farm.scheduler import ends
+    from farm.store.moves import end_attempts
     from farm.store.tables import Agent, Rank
 
-    def end(session: Any, token: int, *args: Any, **kwargs: Any) -> Any:
-        state = end_attempt(session, token, *args, **kwargs)
-        agent = session.get_one(Agent, session.get_one(Rank, (token, 0)).agent_id)
-        agent.attempt_id, agent.lease_expires_at = token, kwargs["now"]
-        return state
+    def end(session: Any, endings: Any, *args: Any, **kwargs: Any) -> Any:
+        ended = end_attempts(session, endings, *args, **kwargs)
+        for ending in endings:
+            agent = session.get_one(Agent, session.get_one(Rank, (ending.token, 0)).agent_id)
+            agent.attempt_id, agent.lease_expires_at = ending.token, kwargs["now"]
+        return ended
 
-    rounds.end_attempt = end  # type: ignore[attr-defined]
+    ends.end_attempts = end  # type: ignore[attr-defined]
 
 
 PLANTED: dict[str, Callable[[], None]] = {

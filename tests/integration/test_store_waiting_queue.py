@@ -16,10 +16,10 @@ from farm.core.lifecycle import AttemptState, JobState
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import Placement
 from farm.core.views import WaitingJob
-from farm.store.attempts import end_attempt
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_job, retry_job
 from farm.store.leases import lease_gangs
+from farm.store.moves import Ending, end_attempts
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job, Sweep
 from farm.store.waiting import waiting_jobs
@@ -86,8 +86,7 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> int | N
             token = session.scalars(active).first()
             if token is not None:
                 end = rng.choice((AttemptState.LOST, AttemptState.FAILED))
-                end_attempt(session, token, end, failure=None, now=now, policy=POLICY)
-                session.flush()
+                end_attempts(session, [Ending(token=token, state=end)], now=now, policy=POLICY)
                 of_it = sa.update(Agent).where(Agent.unclean_token == token)
                 session.execute(of_it.values(unclean_token=None))
     return None

@@ -51,7 +51,7 @@ PRODUCERS = {
     FailureKind.NETWORK: {"worker_agent.rank", "farm.core.rendezvous"},
     FailureKind.VERSIONS_DIFFER: {"farm.core.rendezvous"},
     FailureKind.DISTURBED: {"farm.core.rendezvous"},
-    FailureKind.SENSELESS: {"farm.scheduler.rounds"},
+    FailureKind.SENSELESS: {"farm.scheduler.ends"},
 }
 # They only ask which kind it was.
 READERS = {

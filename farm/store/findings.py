@@ -1,0 +1,84 @@
+"""All that the outcomes of attempts are made of, read for any number of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from farm.core.control_run import ControlRun
+from farm.core.reports import Sample
+from farm.core.trainer_lines import Epoch, StepKind
+from farm.store.attempts import Member, locked_attempts
+from farm.store.control_runs import control_runs
+from farm.store.result_tables import EpochRow, SampleRow, StepChunk
+from farm.store.series import epoch_of, whole_series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What is stored of one attempt. All but `members` is by rank.
+
+    `chunks`: of timed steps in order, as stored: what cannot be read is found out by whoever makes
+    something of this attempt, and not by who reads those of all.
+    """
+
+    members: Sequence[Member]
+    samples: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
+    chunks: Mapping[int, Sequence[Any]] = field(default_factory=dict)
+    epochs: Mapping[int, Sequence[Epoch]] = field(default_factory=dict)
+    control_runs: Mapping[int, ControlRun] = field(default_factory=dict)
+
+
+def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[int, Findings]:
+    """Return by token what is stored of active attempts.
+
+    `clocks`: token to the ranks whose steps and epochs are wanted, since they tell its time. It is
+    for the caller not to ask for more attempts at once than memory has room for.
+    """
+    if not clocks:
+        return {}
+    stored = locked_attempts(session, clocks)
+    # The day comes first in the key: without it every day's partition would be searched.
+    days = {one.attempt.leased_at.date() for one in stored.values()}
+    samples = whole_series(session, [SampleRow.day.in_(days), SampleRow.attempt_id.in_(clocks)])
+    # The attempts are named apart too, for the key: what a database makes of pairs differs.
+    pairs = [(token, rank) for token, ranks in clocks.items() for rank in ranks]
+    chunks: dict[int, dict[int, list[Any]]] = {token: {} for token in clocks}
+    columns = (StepChunk.first_step, StepChunk.begun_s, StepChunk.step_count, StepChunk.times)
+    for row in session.execute(
+        select(StepChunk.attempt_id, StepChunk.rank, StepChunk.kind, *columns)
+        .where(
+            StepChunk.attempt_id.in_(clocks),
+            tuple_(StepChunk.attempt_id, StepChunk.rank).in_(pairs),
+            StepChunk.kind == StepKind.TIMED,
+        )
+        .order_by(StepChunk.attempt_id, StepChunk.rank, StepChunk.first_step)
+    ):
+        chunks[row.attempt_id].setdefault(row.rank, []).append(row)
+    epochs: dict[int, dict[int, list[Epoch]]] = {token: {} for token in clocks}
+    for epoch in session.scalars(
+        select(EpochRow)
+        .where(
+            EpochRow.attempt_id.in_(clocks),
+            tuple_(EpochRow.attempt_id, EpochRow.rank).in_(pairs),
+        )
+        .order_by(EpochRow.attempt_id, EpochRow.rank, EpochRow.epoch)
+    ):
+        epochs[epoch.attempt_id].setdefault(epoch.rank, []).append(epoch_of(epoch))
+    runs: dict[int, dict[int, ControlRun]] = {token: {} for token in clocks}
+    for (token, rank), run in control_runs(session, clocks).items():
+        runs[token][rank] = run
+    return {
+        token: Findings(
+            members=one.members,
+            samples=samples.get(token, {}),
+            chunks=chunks[token],
+            epochs=epochs[token],
+            control_runs=runs[token],
+        )
+        for token, one in stored.items()
+    }

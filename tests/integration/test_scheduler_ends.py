@@ -1,0 +1,251 @@
+"""Many attempts that end in one round: what it asks of the database, and that each ends by itself.
+
+The rows are what the agents of a gang have reported when its last rank has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.core.codec import to_json
+from farm.core.commands import RankAddress
+from farm.core.lifecycle import AttemptState, JobState, RankPhase
+from farm.core.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
+from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind
+from farm.scheduler.rounds import lead_attempts
+from farm.store.engine import reading, writing
+from farm.store.result_tables import MeasurementRow, StepChunk
+from farm.store.series import insert_epoch, insert_samples
+from farm.store.step_rows import insert_steps
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank, Sweep
+from tests.factories import (
+    NOW,
+    add_agent,
+    add_attempt,
+    add_measurement,
+    add_sweep,
+    agent_facts,
+    job_spec,
+    seconds,
+)
+from tests.integration.test_scheduler_rounds import RESULT, RULES, SOURCE, STARTED
+
+LATER = NOW + seconds(5)
+OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")
+KILLED = Failure(kind=FailureKind.KILLED, message="signal 9")
+# What a first repetition does not satisfy yet.
+PRECISION = {"repetitions": "auto", "precision_percent": 2.0}
+
+
+def add_gangs(
+    session: Session,
+    failures: Sequence[Failure | None],
+    *,
+    precision: Mapping[str, object] | None = None,
+) -> list[int]:
+    """Add running attempts of two ranks, all of which have just ended; return their tokens.
+
+    Each is of a cell of its own of one sweep. With a failure both ranks have failed; without one
+    gang i has taken i + 1 tenths of a second for a step, and as many tenths of its cores.
+    """
+    specs = [job_spec(world_size=2, global_batch_size=32 + 2 * i) for i in range(len(failures))]
+    job_ids = add_sweep(session, *specs)
+    sweep = session.get_one(Sweep, session.get_one(Job, job_ids[0]).sweep_id)
+    sweep.spec = {**sweep.spec, **(precision or {})}
+    return [
+        _gang(session, index, job_id, failure)
+        for index, (job_id, failure) in enumerate(zip(job_ids, failures, strict=True))
+    ]
+
+
+def _gang(session: Session, index: int, job_id: int, failure: Failure | None) -> int:
+    count = session.scalar(select(sa.func.count()).select_from(Agent)) or 0
+    agents = [f"a{count + rank:03d}" for rank in range(2)]
+    for agent_id in agents:
+        add_agent(session, agent_id, facts=agent_facts(machine_id=f"machine of {agent_id}"))
+    token = add_attempt(session, job_id, agents, state=AttemptState.RUNNING, phase=RankPhase.ENDED)
+    for rank in range(2):
+        told = {
+            "prepared": Prepared(
+                address=RankAddress(
+                    rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
+                ),
+                framework="tf",
+                dataset=SOURCE,
+                prepare_s=1.0,
+            ),
+            "peers": PeersMeasured(rtts=()),
+            "shaped": Shaped(emulator="none", rtts=()),
+            "started": STARTED,
+            "ended": RankEnded(
+                result=None if failure else RESULT,
+                failure=failure,
+                timed_begun_s=0.0,
+                log_tail="",
+            ),
+        }
+        row = session.get_one(Rank, (token, rank))
+        for column, body in told.items():
+            setattr(row, column, to_json(body))
+        row.ended_at, row.control_s = LATER, 1.0
+        samples = [Sample(tick=tick, cpu_ratio=(index + 1) / 10) for tick in range(3)]
+        insert_samples(session, day=NOW.date(), token=token, rank=rank, samples=samples)
+    epoch = Epoch(
+        epoch=0,
+        train_s=10.0 * (index + 1),
+        step_count=3,
+        train_loss=None,
+        val_loss=None,
+        val_accuracy_ratio=None,
+    )
+    insert_epoch(session, token=token, rank=0, epoch=epoch)
+    times_s = ((index + 1) / 10,) * 3
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=times_s)
+    insert_steps(session, token=token, rank=0, steps=steps)
+    return token
+
+
+@contextmanager
+def statements(engine: sa.Engine) -> Iterator[list[str]]:
+    """Note the text of each statement."""
+    seen: list[str] = []
+
+    def note(_: object, __: object, text: str, *___: object) -> None:
+        seen.append(text)
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    sa.event.remove(engine, "before_cursor_execute", note)
+
+
+def states(engine: sa.Engine) -> list[tuple[AttemptState, JobState, str | None]]:
+    """Return what has become of each attempt and of its job, and why, by token."""
+    with reading(engine) as session:
+        rows = session.execute(
+            select(Attempt.state, Job.state, Attempt.failure_kind)
+            .join(Job, Job.id == Attempt.job_id)
+            .order_by(Attempt.id)
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
+
+
+SUCCEEDED = (AttemptState.SUCCEEDED, JobState.SUCCEEDED, None)
+GIVEN_UP = (AttemptState.LOST, JobState.WAITING, "senseless")
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+@pytest.mark.parametrize(
+    ("failures", "at_most"),
+    [((None,), 21), ((OUT_OF_MEMORY,), 18), ((KILLED,), 16), ((None, OUT_OF_MEMORY, KILLED), 22)],
+    ids=["measured", "failed", "lost", "mixed"],
+)
+def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(
+    engine: sa.Engine, failures: tuple[Failure | None, ...], at_most: int
+) -> None:
+    counts = []
+    for times in (1, 10):
+        with writing(engine) as session:
+            add_gangs(session, failures * times)
+        with statements(engine) as seen:
+            lead_attempts(engine, now=LATER, rules=RULES)
+        counts.append(len(seen))
+    assert counts[1] == counts[0] <= at_most
+    with reading(engine) as session:
+        assert session.scalars(select(Attempt.id).where(Attempt.ended_at.is_(None))).all() == []
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_nor_does_it_with_the_cells_that_are_not_precise_yet(engine: sa.Engine) -> None:
+    counts = []
+    for count in (1, 10):
+        with writing(engine) as session:
+            add_gangs(session, [None] * count, precision=PRECISION)
+        with statements(engine) as seen:
+            lead_attempts(engine, now=LATER, rules=RULES)
+        counts.append(len(seen))
+        with reading(engine) as session:
+            waiting = select(Job.cell_hash).where(Job.state == JobState.WAITING)
+            latest = waiting.where(Job.sweep_id == select(sa.func.max(Sweep.id)).scalar_subquery())
+            assert len(set(session.scalars(latest))) == count
+    assert counts[1] == counts[0]
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_a_round_in_which_nothing_is_to_be_done_asks_three_things(engine: sa.Engine) -> None:
+    with statements(engine) as seen:
+        lead_attempts(engine, now=LATER, rules=RULES)
+    assert len(seen) == 3
+
+
+def test_each_of_many_that_end_together_has_its_own_measurement(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        tokens = add_gangs(session, [None, None, OUT_OF_MEMORY, None])
+    lead_attempts(engine, now=NOW, rules=RULES)
+    with reading(engine) as session:
+        rows = session.scalars(select(MeasurementRow).order_by(MeasurementRow.attempt_id)).all()
+        events = session.execute(select(JobEvent.attempt_id, JobEvent.event)).all()
+        agents = session.scalars(select(Agent).order_by(Agent.id)).all()
+        # The scheduler's clock was behind: no attempt is over before its ranks.
+        assert set(session.scalars(select(Attempt.ended_at))) == {LATER}
+    measured = [(r.attempt_id, r.status, r.step_time_s, r.cpu_ratio) for r in rows]
+    assert measured == [
+        (tokens[0], "ok", pytest.approx(0.1), pytest.approx(0.1)),
+        (tokens[1], "ok", pytest.approx(0.2), pytest.approx(0.2)),
+        (tokens[2], "out_of_memory", None, None),
+        (tokens[3], "ok", pytest.approx(0.4), pytest.approx(0.4)),
+    ]
+    assert [row.details["agents"] for row in rows][1] == ["a002", "a003"]
+    assert Counter(token for token, _ in events) == dict.fromkeys(tokens, 2)
+    assert {agent.attempt_id for agent in agents} == {None}
+    unclean = [agent.unclean_token for agent in agents]
+    assert unclean == [None] * 4 + [tokens[2]] * 2 + [None] * 2
+
+
+def test_one_that_the_database_refuses_does_not_stop_those_that_end_with_it(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        tokens = add_gangs(session, [None, None, None])
+        job_id = session.get_one(Attempt, tokens[1]).job_id
+        add_measurement(session, f"job {job_id}")
+    lead_attempts(engine, now=LATER, rules=RULES)
+    assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]
+    with reading(engine) as session:
+        measured = select(MeasurementRow.attempt_id).order_by(MeasurementRow.attempt_id)
+        measured = measured.where(MeasurementRow.attempt_id.is_not(None))
+        assert session.scalars(measured).all() == [tokens[0], tokens[2]]
+        assert session.scalar(select(sa.func.count()).select_from(JobEvent)) == 2 * len(tokens)
+
+
+@pytest.mark.parametrize("column", ["times", "prepared", "spec"])
+def test_one_that_makes_no_sense_does_not_stop_those_that_end_with_it(
+    engine: sa.Engine, column: str
+) -> None:
+    with writing(engine) as session:
+        tokens = add_gangs(session, [None, None, None])
+        if column == "times":
+            session.get_one(StepChunk, (tokens[1], 0, 0)).times = b"no times"
+        elif column == "prepared":
+            session.get_one(Rank, (tokens[1], 0)).prepared = {"nonsense": True}
+        else:
+            job = session.get_one(Job, session.get_one(Attempt, tokens[1]).job_id)
+            job.spec = {**job.spec, "strategy": "gone_since_the_upgrade"}
+    lead_attempts(engine, now=LATER, rules=RULES)
+    assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_long_attempts_are_read_one_after_the_other(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_gangs(session, [None] * 3)
+    with statements(engine) as seen:
+        lead_attempts(engine, now=NOW + seconds(6 * 3600), rules=RULES)
+    assert states(engine) == [SUCCEEDED] * 3
+    assert sum("FROM samples" in text for text in seen) == 3
