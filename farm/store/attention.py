@@ -28,6 +28,7 @@ _STIRRING = (
             Agent.lease_expires_at <= bindparam("now"),
         ),
     )
+    .correlate(None)
 )
 
 
@@ -46,18 +47,19 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
             Attempt.state_since,
             Job.cancel_requested,
             Job.spec["time_limit_s"].label("limit_s"),
+            Attempt.id.in_(_STIRRING).label("is_stirring"),
         )
         .join(Job, Job.id == Attempt.job_id)
         .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
-        .order_by(Attempt.id)
+        .order_by(Attempt.id),
+        {"now": now},
     ).all()
-    stirring = set(session.scalars(_STIRRING, {"now": now}))
     return [
         row.id
         for row in rows
         if row.state is not AttemptState.RUNNING
         or row.cancel_requested
-        or row.id in stirring
+        or row.is_stirring
         or not _is_within(row.limit_s, age_s=(now - row.state_since).total_seconds() - end_s)
     ]
 

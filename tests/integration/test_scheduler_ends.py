@@ -143,7 +143,7 @@ GIVEN_UP = (AttemptState.LOST, JobState.WAITING, "senseless")
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 @pytest.mark.parametrize(
     ("failures", "at_most"),
-    [((None,), 21), ((OUT_OF_MEMORY,), 18), ((KILLED,), 16), ((None, OUT_OF_MEMORY, KILLED), 22)],
+    [((None,), 20), ((OUT_OF_MEMORY,), 17), ((KILLED,), 15), ((None, OUT_OF_MEMORY, KILLED), 21)],
     ids=["measured", "failed", "lost", "mixed"],
 )
 def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(
@@ -178,10 +178,10 @@ def test_nor_does_it_with_the_cells_that_are_not_precise_yet(engine: sa.Engine) 
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_a_round_in_which_nothing_is_to_be_done_asks_three_things(engine: sa.Engine) -> None:
+def test_a_round_in_which_nothing_is_to_be_done_asks_two_things(engine: sa.Engine) -> None:
     with statements(engine) as seen:
         lead_attempts(engine, now=LATER, rules=RULES)
-    assert len(seen) == 3
+    assert len(seen) == 2
 
 
 def test_each_of_many_that_end_together_has_its_own_measurement(engine: sa.Engine) -> None:
