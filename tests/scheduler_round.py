@@ -6,9 +6,9 @@ import datetime as dt
 
 from sqlalchemy import Engine
 
+from farm.scheduler.leading import lead_attempts
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import Recollection, place_jobs
-from farm.scheduler.rounds import lead_attempts
 
 
 def run_round(

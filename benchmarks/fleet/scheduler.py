@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import farm.scheduler.leading
 import farm.scheduler.main
 import farm.scheduler.placing
-import farm.scheduler.rounds
 from farm.config import load_settings
 from farm.log import configure
 
 # The parts of a turn by the name under which its module calls them.
 PARTS: dict[Any, tuple[str, ...]] = {
-    farm.scheduler.rounds: ("attempts_to_decide", "active_attempts"),
+    farm.scheduler.leading: ("attempts_to_decide", "active_attempts"),
     farm.scheduler.placing: ("live_agents", "_queue", "place", "_lease"),
 }
 
@@ -56,7 +56,7 @@ def main() -> None:
     main_module: Any = farm.scheduler.main
     with Path(sys.argv[1]).open("a", buffering=1) as file:
         for name, module in (
-            ("lead_once", farm.scheduler.rounds),
+            ("lead_once", farm.scheduler.leading),
             ("place_once", farm.scheduler.placing),
         ):
             clock = Clock()

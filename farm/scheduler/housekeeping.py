@@ -1,4 +1,4 @@
-"""What the store needs now and then, beside the rounds: partitions for the days to come."""
+"""What the store needs now and then, beside its two loops: partitions for the days to come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN_AFTER_S = 60.0  # where something was left to do
 
 
 def housekeeping(engine: Engine) -> Beside:
-    """Return the thread for it: a round must not wait for the locks that this needs."""
+    """Return the thread for it: nobody must wait for the locks that this needs."""
 
     def work() -> float:
         return _EVERY_S if keep_house(engine) else _AGAIN_AFTER_S

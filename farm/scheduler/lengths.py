@@ -1,8 +1,8 @@
-"""How long jobs are expected to take, found out beside the rounds, which only look it up.
+"""How long jobs are expected to take, found out beside placing, which only looks it up.
 
 A thread of its own reads the store every few seconds: the cells of unfinished jobs, how long gangs
 were at work lately, and what the recommender predicts, whose fits are made in another process. What
-fails there leaves the rounds with what was known before.
+fails there leaves placing with what was known before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farm.store.engine import reading
 from farm.store.gangs import cell_specs, last_lengths, unfinished_cells
 
 _EVERY_S = 5.0
-_JOBS_LOOKED_AT = 10_000  # as many as a round places
+_JOBS_LOOKED_AT = 10_000  # as many as are placed at once
 _LENGTHS_LOOKED_AT = 1000
 _CELLS_PREDICTED = 500  # of those of which nothing was measured
 

@@ -30,10 +30,10 @@ from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.beside import Beside
 from farm.scheduler.housekeeping import housekeeping
+from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import LastLook, Recollection, place_jobs
-from farm.scheduler.rounds import lead_attempts
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine

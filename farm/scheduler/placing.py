@@ -1,4 +1,4 @@
-"""The second half of a round: which jobs that wait get their gangs now."""
+"""Which jobs that wait get their gangs now."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_AGAIN_S = 1.0
 class LastLook:
     """What was there when nothing could be placed: while it is the same, nothing can be.
 
-    Most rounds are rung for by gangs on their way, and change neither the queue nor who is idle.
+    Most turns are rung for by gangs on their way, who change neither the queue nor who is idle.
     Only time does: so it is believed for `_LOOK_AGAIN_S`.
     """
 
@@ -53,10 +53,10 @@ class LastLook:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What one scheduler keeps from round to round; without it the order is less good, and slow.
+    """What one scheduler keeps from turn to turn; without it the order is less good, and slow.
 
     `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
-    agents; `queue`: the jobs that wait. All but the first are written by the rounds.
+    agents; `queue`: the jobs that wait. All but the first are written by placing.
     """
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def _start_commands(started: Active, rules: Rules) -> list[Outgoing]:
         except InvalidSpec as error:
             refused[attempt.token] = str(error)
     for token, reason in refused.items():
-        # Leased all the same, since the rounds to come give it up and so end the job. Refused
+        # Leased all the same, since those who lead it give it up and so end the job. Refused
         # here, it would be the first to be placed again, for ever.
         logger.error("attempt cannot be started: %s", reason, extra={"attempt_id": token})
     return outgoing

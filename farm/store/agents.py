@@ -17,7 +17,7 @@ from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.tables import Agent
 
-# An agent says the same of itself with every heartbeat, and rounds read a thousand of them.
+# An agent says the same of itself with every heartbeat, and the scheduler reads a thousand of them.
 _MOST_FACTS = 4096
 _COLUMNS = (
     Agent.id,
@@ -84,7 +84,7 @@ def live_agents(
 
 
 def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> bool:
-    """Whether any of `live_agents` takes ranks. Most rounds find all at work, and need no more."""
+    """Whether any of `live_agents` takes ranks. Mostly all are at work, and no more is needed."""
     idle = (
         select(Agent.id)
         .where(

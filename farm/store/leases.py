@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from farm.core.agent_index import SHARES_CORES
@@ -84,6 +84,14 @@ def _hand_over(
     )
 
 
+def is_any_to_stop(
+    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> bool:
+    """Whether `agents_to_stop` would return any; nothing is locked."""
+    due = _to_stop(now=now, alive_within=alive_within, every=every)
+    return session.scalar(select(Agent.id).where(*due).limit(1)) is not None
+
+
 def agents_to_stop(
     session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
 ) -> Sequence[tuple[str, int]]:
@@ -92,22 +100,24 @@ def agents_to_stop(
     Only agents that are alive: commands to a dead one would pile up in its queue, and when it
     comes back its first heartbeats bring it here again.
     """
-    unclean = (
-        select(Agent)
-        .where(
-            Agent.unclean_token.is_not(None),
-            Agent.heartbeat_at > now - alive_within,
-            (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
-        )
-        .order_by(Agent.id)
-        .with_for_update(skip_locked=True)
-    )
+    due = _to_stop(now=now, alive_within=alive_within, every=every)
+    unclean = select(Agent).where(*due).order_by(Agent.id).with_for_update(skip_locked=True)
     stops = []
     for agent in session.scalars(unclean):
         agent.stop_sent_at = now
         if agent.unclean_token is not None:
             stops.append((agent.id, agent.unclean_token))
     return stops
+
+
+def _to_stop(
+    *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Agent.unclean_token.is_not(None),
+        Agent.heartbeat_at > now - alive_within,
+        (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
+    )
 
 
 def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, Job]:

@@ -19,7 +19,7 @@ from farm.core.commands import RankAddress
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
 from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind
-from farm.scheduler.rounds import lead_attempts
+from farm.scheduler.leading import lead_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
 from farm.store.series import insert_epoch, insert_samples

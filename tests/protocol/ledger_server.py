@@ -1,4 +1,4 @@
-"""The server on a ledger: the rounds of `farm.scheduler.rounds` without a database."""
+"""The server on a ledger: the rounds of `farm.scheduler.leading` without a database."""
 
 from __future__ import annotations
 

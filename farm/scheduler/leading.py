@@ -1,4 +1,4 @@
-"""The first half of a round, attempts: read, decide in pure code, write, and only then send.
+"""Gangs that have their lease: read, decide in pure code, write, and only then send.
 
 What cannot be sent is not lost: the store says what is due, and a later round sends it again.
 """
@@ -22,7 +22,7 @@ from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.attempts import active_attempts
 from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
-from farm.store.leases import agents_to_stop
+from farm.store.leases import agents_to_stop, is_any_to_stop
 from farm.store.moves import advance_attempts, mark_commanded
 from farm.store.repetitions import extend_cells
 
@@ -37,15 +37,19 @@ def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Out
     Most of those that are looked at have nothing to do but to wait, and collectors write to their
     rows all the time: only the others are locked, and decided on once more.
     """
+    stopping = {"alive_within": rules.lease, "every": _STOP_EVERY}
     with reading(engine) as session:
         stirring = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
         seen = active_attempts(session, stirring, now=now, locks=False)
+        is_any_unclean = is_any_to_stop(session, now=now, **stopping)
     tokens = list(seen.unreadable) + [
         a.token for a in seen.attempts if not isinstance(decide(a, rules.limits), Wait)
     ]
+    if not tokens and not is_any_unclean:
+        return []
     with writing(engine) as session:
         outgoing = _lead(session, tokens, now=now, rules=rules) if tokens else []
-        stops = agents_to_stop(session, now=now, alive_within=rules.lease, every=_STOP_EVERY)
+        stops = agents_to_stop(session, now=now, **stopping)
     return outgoing + [
         Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
         for agent_id, token in stops
