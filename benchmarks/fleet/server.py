@@ -30,7 +30,6 @@ from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
 
 _EVERY_S = 1.0
 _MOST_PROCESSES = 4
-_NICENESS = "5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +213,7 @@ def running_fleet(
     with ExitStack() as stack:
         first = 0
         for number, share in enumerate(shares):
-            # They would be on machines of their own: the server's cores are the server's first.
-            command = ["nice", "-n", _NICENESS, sys.executable, "-P", "-m", "benchmarks.fleet"]
+            command = [sys.executable, "-P", "-m", "benchmarks.fleet"]
             command += ["--broker-url", server.broker_url]
             command += ["--first", str(first), "--count", str(share)]
             command += ["--lease-s", server.environ["FARM_LEASE_S"]]

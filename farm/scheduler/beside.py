@@ -20,7 +20,8 @@ class Beside:
     """Calls `work` at once and then again, as many seconds later as it returns, or when rung for.
 
     What fails is told of and done again after `again_after_s`. `rest_ratio`: the work is left alone
-    for so many times as long as it took, whoever rings, so that it leaves time to others.
+    for so many times the processor time that it took, whoever rings, so that it leaves some to
+    others.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class Beside:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._bell.clear()
-            begun_s = time.monotonic()
+            begun_s = time.thread_time()
             wait_s = self._turn()
             self.turn_count += 1
-            self._stopping.wait(self._rest_ratio * (time.monotonic() - begun_s))
+            self._stopping.wait(self._rest_ratio * (time.thread_time() - begun_s))
             self._bell.wait(wait_s)
 
     def _turn(self) -> float:

@@ -212,13 +212,6 @@ def _rank_view(
     )
 
 
-def reached(rank: Rank, phase: RankPhase) -> None:
-    """Move a rank forward to `phase`; a repeated or late report never moves it back."""
-    order = list(RankPhase)
-    if order.index(phase) > order.index(rank.phase):
-        rank.phase, rank.commanded_at = phase, None
-
-
 def _software(prepared: Prepared) -> str:
     """Return what all ranks of a gang must have the same of."""
     sha256 = prepared.model_sha256

@@ -64,18 +64,6 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
     ]
 
 
-def is_gang_at(session: Session, token: int, phase: RankPhase) -> bool:
-    """Whether no rank of an attempt is behind `phase`; the caller has locked the attempt.
-
-    As long as one is there is nothing to decide, and a round for each rank is too many: the one
-    that counts would have to wait for the one before. Another collector may have stored what the
-    other ranks had to say, so that they are read under the lock.
-    """
-    order = list(RankPhase)
-    phases = session.scalars(select(Rank.phase).where(Rank.attempt_id == token))
-    return all(order.index(reached) >= order.index(phase) for reached in phases)
-
-
 def _is_within(limit_s: object, *, age_s: float) -> bool:
     """Whether the limit is not passed yet. What is no number is for the whole look to refuse."""
     return isinstance(limit_s, int | float) and age_s < limit_s

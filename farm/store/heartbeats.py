@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from farm.core.admission import beat_age_s, is_clean, renews_lease
@@ -49,6 +49,7 @@ def record_heartbeats(
         .with_for_update()
     )
     agents = {agent.id: agent for agent in session.scalars(locked)}
+    reported = _reported(session, agents, beats)
     seen_tokens = []
     effects = []
     for beat in beats:
@@ -66,7 +67,7 @@ def record_heartbeats(
         if is_fresh:
             agent.heartbeat_at = now
             seen_tokens.append(beat.highest_token)
-            _settle(session, agent, beat, now=now, lease=lease)
+            _settle(agent, beat, has_reported=agent.id in reported, now=now, lease=lease)
         effects.append(BeatEffect(is_newly_free=_is_free(agent) and not was_free))
     if seen_tokens:
         follow_tokens(session, seen_tokens)
@@ -113,16 +114,14 @@ def _note(agent: Agent, beat: Heartbeat, *, now: dt.datetime) -> None:
 
 
 def _settle(
-    session: Session, agent: Agent, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta
+    agent: Agent, beat: Heartbeat, *, has_reported: bool, now: dt.datetime, lease: dt.timedelta
 ) -> None:
     """Draw the consequences of a fresh beat: the agent is clean, or keeps its lease."""
     if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
         agent.unclean_token = agent.stop_sent_at = None
     if agent.attempt_id is None:
         return
-    awaits_start = beat.highest_token < agent.attempt_id
-    has_reported = awaits_start and _has_reported(session, agent)
-    if awaits_start and not has_reported:
+    if beat.highest_token < agent.attempt_id and not has_reported:
         agent.lease_boot_id = beat.boot_id
     if renews_lease(
         beat,
@@ -133,14 +132,23 @@ def _settle(
         agent.lease_expires_at = now + lease
 
 
-def _has_reported(session: Session, agent: Agent) -> bool:
-    """Whether the rank that the agent is leased for has passed a barrier already."""
-    reported = select(Rank.rank).where(
-        Rank.attempt_id == agent.attempt_id,
-        Rank.agent_id == agent.id,
-        Rank.phase != RankPhase.LEASED,
+def _reported(
+    session: Session, agents: Mapping[str, Agent], beats: Iterable[Heartbeat]
+) -> set[str]:
+    """Return the agents that have not heard of their lease, but whose rank has passed a barrier."""
+    awaiting = [
+        (agent.attempt_id, agent.id)
+        for beat in beats
+        if (agent := agents.get(beat.agent_id)) is not None
+        and agent.attempt_id is not None
+        and beat.highest_token < agent.attempt_id
+    ]
+    if not awaiting:
+        return set()
+    reported = select(Rank.agent_id).where(
+        tuple_(Rank.attempt_id, Rank.agent_id).in_(awaiting), Rank.phase != RankPhase.LEASED
     )
-    return session.scalar(reported) is not None
+    return set(session.scalars(reported))
 
 
 def _is_free(agent: Agent) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import cast
 
 from sqlalchemy import bindparam, select
@@ -16,27 +16,19 @@ from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
 from farm.core.codec import from_json
-from farm.core.lifecycle import RankPhase
 from farm.core.reports import (
     REPORT_NAMES,
     LogPart,
-    PeersMeasured,
-    Prepared,
-    RankEnded,
-    RankStarted,
     Report,
     ReportBatch,
-    ReportBody,
     Sample,
     Samples,
-    Shaped,
     StepTimes,
 )
 from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
-from farm.store.attempts import reached
-from farm.store.attention import is_gang_at
+from farm.store.barrier_reports import Gang, gangs_at_barriers, pass_barrier
 from farm.store.logs import insert_log_part
 from farm.store.sample_rows import SampleSeries, insert_series
 from farm.store.series import insert_epoch
@@ -83,15 +75,6 @@ class _Series:
 
 _SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
 
-# Report kinds that are kept whole in the rank's row: the phase they prove, and the column.
-_BARRIERS: dict[type, tuple[RankPhase, str]] = {
-    Prepared: (RankPhase.PREPARED, "prepared"),
-    PeersMeasured: (RankPhase.MEASURED, "peers"),
-    Shaped: (RankPhase.SHAPED, "shaped"),
-    RankStarted: (RankPhase.STARTED, "started"),
-    RankEnded: (RankPhase.ENDED, "ended"),
-}
-
 # Every message passes through it, so it is built once.
 _TARGETS = (
     select(
@@ -135,9 +118,10 @@ def store_batches(
     fresh = [_fresh(batch, confirmed) for batch in batches]
     write_positions(session, confirmed, ((b.agent_id, b.generation) for b in batches), now=now)
     targets = _targets(session, {report.token for reports in fresh for report in reports})
+    gangs = gangs_at_barriers(session, itertools.chain.from_iterable(fresh))
     series = _Series()
     results = [
-        _store_fresh(session, batch, reports, targets=targets, series=series, now=now)
+        _store_fresh(session, batch, reports, targets=targets, gangs=gangs, series=series, now=now)
         for batch, reports in zip(batches, fresh, strict=True)
     ]
     insert_series(
@@ -183,6 +167,7 @@ def _store_fresh(
     fresh: Sequence[Report],
     *,
     targets: Mapping[int, _Target],
+    gangs: Mapping[int, Gang],
     series: _Series,
     now: dt.datetime,
 ) -> Stored:
@@ -204,9 +189,12 @@ def _store_fresh(
             series.samples.setdefault((report.token, report.rank), []).extend(body.samples)
         elif isinstance(body, StepTimes):
             series.steps.append((report.token, report.rank, body))
+        elif isinstance(body, Epoch):
+            insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
+        elif isinstance(body, LogPart):
+            insert_log_part(session, token=report.token, rank=report.rank, part=body)
         else:
-            _apply(session, report, body, now=now)
-            moves = _moves(session, report.token, body) or moves
+            moves = pass_barrier(gangs[report.token], report, body, now=now) or moves
     return Stored(
         confirmed=0,
         admitted_count=len(fresh) - late.total(),
@@ -237,7 +225,7 @@ def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
     """Look up and lock the attempts that reports speak of, so that none ends halfway through."""
     rows = session.execute(_TARGETS, {"tokens": sorted(tokens)})
     targets: dict[int, _Target] = {}
-    for token, members in groupby(rows, key=lambda row: row.id):
+    for token, members in itertools.groupby(rows, key=lambda row: row.id):
         gang = list(members)
         _, job_id, state, leased_at, current, _, _ = gang[0]
         targets[token] = _Target(
@@ -255,31 +243,6 @@ def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
 def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | None:
     leased = target.leased if target else None
     return refusal_of_report(leased, agent_id=agent_id, token=report.token, rank=report.rank)
-
-
-def _apply(session: Session, report: Report, body: ReportBody, *, now: dt.datetime) -> None:
-    if isinstance(body, Epoch):
-        insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
-        return
-    if isinstance(body, LogPart):
-        insert_log_part(session, token=report.token, rank=report.rank, part=body)
-        return
-    rank = session.get_one(Rank, (report.token, report.rank))
-    phase, column = _BARRIERS[type(body)]
-    if getattr(rank, column) is None:
-        setattr(rank, column, report.body)
-        reached(rank, phase)
-        if phase is RankPhase.ENDED:
-            rank.ended_at = now
-        if isinstance(body, PeersMeasured):
-            rank.control_s = body.control_s
-
-
-def _moves(session: Session, token: int, body: ReportBody) -> bool:
-    if isinstance(body, RankEnded) and body.failure is not None:
-        return True
-    phase, _ = _BARRIERS.get(type(body), (None, ""))
-    return phase is not None and is_gang_at(session, token, phase)
 
 
 def _late(batch: ReportBatch, report: Report, *, reason: str, now: dt.datetime) -> LateReport:
