@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -193,16 +192,3 @@ def test_the_table_replaces_the_one_before_it(tmp_path: Path) -> None:
 def test_drawn_waits_and_lengths_are_within_their_bounds() -> None:
     for planned in draw(FAULTS, count=60, seed=1):
         assert planned.fault.lasts_s[0] <= planned.lasts_s <= planned.fault.lasts_s[1]
-
-
-def test_each_promise_of_the_page_names_tests_that_there_are() -> None:
-    root = Path(__file__).parents[2]
-    text = (root / "docs" / "reliability.md").read_text()
-    promises = text.split("## Promises")[1].split("\n## ")[0]
-    rows = [line for line in promises.splitlines() if line.startswith("| ")][1:]
-    assert rows
-    for row in rows:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
-        assert named or "| the same" in row, row
-        for file, test in named:
-            assert f"def {test}(" in (root / file).read_text(), row

@@ -264,6 +264,15 @@ def test_every_barrier_is_in_the_protocol() -> None:
 # --- security ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("title", ["Promises", "Load"])
+def test_every_promise_names_a_test(title: str) -> None:
+    lines = rows(section(DOCS / "reliability.md", title))
+
+    assert lines
+    for _, held_by in lines:
+        assert re.search(r"`(tests/[\w/]+\.py(::test_\w+)?|test_\w+)`", held_by), held_by
+
+
 @pytest.mark.parametrize(
     "title", ["What an attacker can do", "The gang's ports", "The trainer", "Fuzzing"]
 )
@@ -275,12 +284,18 @@ def test_every_line_of_the_threat_model_names_a_test(title: str) -> None:
         assert re.search(r"`tests/[\w/]+\.py(::test_\w+)?`", held_by), held_by
 
 
-def test_every_test_that_the_threat_model_names_exists() -> None:
-    spans = re.findall(r"`(tests/[^`]+)`", (DOCS / "security.md").read_text())
+@each_document
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
+    text = document.read_text()
+    spans = re.findall(r"`(tests/[^`]+)`", text)
+    # Those without a file are of one that the text around them names.
+    alone = re.findall(r"`(test_\w+)`", text)
+    files = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
 
-    for file, _, test in (span.partition("::") for span in spans):
-        text = (ROOT / file).read_text()
-        assert not test or f"\ndef {test}(" in text, test
+    for path, _, test in (span.partition("::") for span in spans):
+        assert (ROOT / path).exists(), path
+        assert not test or f"\ndef {test}(" in (ROOT / path).read_text(), test
+    assert [test for test in alone if f"\ndef {test}(" not in files] == []
 
 
 def test_every_line_of_the_threat_model_is_attacked_and_in_the_table_of_refusals() -> None:
