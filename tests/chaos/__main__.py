@@ -25,7 +25,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.faults.contract import Fault
 from tests.chaos.outcome import Outcome, merged
 from tests.chaos.schedule import draw
-from tests.chaos.table import has_markers, slow, table, write
+from tests.chaos.table import has_markers, slow_lines, table, write
 from tests.postgres_server import PostgresServer
 
 STRIKES_EACH = 30  # between two looks at everything
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(table(outcome)))
     for text in outcome.broken:
         print(f"broken: {text}")
-    late = slow(outcome)
-    for strike in late:
-        print(f"slow: {strike.recovered_after_s:.1f} s: {strike}")
+    late = slow_lines(outcome)
+    for text in late:
+        print(text)
     if given.write:
         took_s = time.monotonic() - begun_s
         asked = f"--faults {given.faults} --farms {given.farms} --seed {given.seed}"

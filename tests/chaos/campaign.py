@@ -216,12 +216,16 @@ class Campaign:
                 and strike.fault.serves(self._farm, strike.agent, seen, healed_at)
             ):
                 strike.serves_after_s = after_s
+            told = seen.told(strike.jobs, now=dt.datetime.now(dt.UTC))
             if strike.jobs_after_s is None and self._jobs_go_on(strike, seen):
                 strike.jobs_after_s = after_s
+            elif strike.jobs_after_s is None:
+                strike.before = told
             if strike.is_open and after_s > strike.planned.lasts_s + self._stuck_s:
                 strike.is_stuck = True
-                self.outcome.broken.append(f"stuck: {strike}")
-                self._say(f"stuck: {strike}")
+                text = f"stuck: {strike}; {told}"
+                self.outcome.broken.append(text)
+                self._say(text)
                 strike.jobs_after_s = strike.serves_after_s = after_s
         self._open = [s for s in self._open if s.is_open or s.healed_s is None]
 

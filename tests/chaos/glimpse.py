@@ -57,6 +57,20 @@ class Glimpse:
             for agent in self.agents.values()
         )
 
+    def told(self, jobs: Collection[int], *, now: dt.datetime) -> str:
+        """Say how far those jobs are, and what keeps each agent."""
+        words = []
+        for job_id in jobs:
+            job = self.jobs[job_id]
+            held = "none" if job.attempt is None else f"{job.attempt} on {' '.join(job.gang)}"
+            words.append(f"job {job_id} {job.state.value}, attempt {held}")
+        for name, agent in sorted(self.agents.items()):
+            beat = agent.heartbeat_at
+            silent = "for ever" if beat is None else f"{(now - beat).total_seconds():.1f} s"
+            held = f"leased to {agent.attempt}, unclean of {agent.unclean}"
+            words.append(f"{name} {held}, silent {silent}")
+        return "; ".join(words)
+
 
 def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
     """Look at the jobs that are not over, and those `watched`; None if the store is away."""

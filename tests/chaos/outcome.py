@@ -17,7 +17,8 @@ _IDS_APART = 1_000_000
 class Strike:
     """One fault that has struck. Durations are since the strike; None until then.
 
-    `jobs`: each job that it strikes, to the attempt that was under way.
+    `jobs`: each job that it strikes, to the attempt that was under way. `before`: what the
+    farm was like when they were last seen not to have recovered.
     """
 
     planned: Planned
@@ -30,6 +31,7 @@ class Strike:
     jobs_after_s: float | None = None
     serves_after_s: float | None = None
     is_stuck: bool = False
+    before: str = ""
 
     @property
     def fault(self) -> Fault:

@@ -43,6 +43,11 @@ def slow(outcome: Outcome) -> list[Strike]:
     ]
 
 
+def slow_lines(outcome: Outcome) -> list[str]:
+    """Return a line for each of them: how long it took, and what its jobs waited for at the end."""
+    return [f"slow: {s.recovered_after_s:.1f} s: {s}; before: {s.before}" for s in slow(outcome)]
+
+
 def _line(name: str, strikes: Sequence[Strike], outcome: Outcome, *, limit: str) -> str:
     jobs = {job for strike in strikes for job in strike.jobs}
     times_s = [s.recovered_after_s for s in strikes if s.recovered_after_s is not None]

@@ -16,7 +16,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.links import Commands, command, read_command
 from tests.chaos.outcome import Outcome, Strike, merged
 from tests.chaos.schedule import draw
-from tests.chaos.table import BEGIN_MARKER, END_MARKER, slow, table, write
+from tests.chaos.table import BEGIN_MARKER, END_MARKER, slow, slow_lines, table, write
 from tests.protocol_values import (
     AgentValue,
     AttemptValue,
@@ -174,7 +174,11 @@ def test_jobs_of_two_farms_are_not_taken_for_one_another() -> None:
 
 def test_what_took_longer_than_its_limit_is_told() -> None:
     assert slow(outcome_of(1.5)) == []
-    assert len(slow(outcome_of(5.1))) == 1
+    late = outcome_of(5.1)
+    late.strikes[0].before = "agent-2 silent 4.1 s"
+    assert len(slow(late)) == 1
+    [line] = slow_lines(late)
+    assert line.endswith("; before: agent-2 silent 4.1 s")
 
 
 def test_the_table_replaces_the_one_before_it(tmp_path: Path) -> None:

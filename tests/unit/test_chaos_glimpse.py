@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from tests.chaos.glimpse import Glimpse, SeenAgent
+from farm.core.lifecycle import JobState
+from tests.chaos.glimpse import Glimpse, SeenAgent, SeenJob
 
 NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
 LONG_AGO = NOW - dt.timedelta(minutes=1)
@@ -30,3 +31,21 @@ def test_only_agents_that_are_heard_and_held_by_no_other_attempt_are_within_reac
     assert seen.within_reach(7, since=NOW) == 2
     assert seen.within_reach(9, since=NOW) == 1
     assert seen.within_reach(7, since=LONG_AGO) == 3
+
+
+def test_a_glimpse_tells_how_far_a_job_is_and_what_keeps_each_agent() -> None:
+    waiting = SeenJob(state=JobState.WAITING, attempt=None, rank_count=2, gang=())
+    running = SeenJob(state=JobState.RUNNING, attempt=8, rank_count=1, gang=("b",))
+    seen = Glimpse(
+        jobs={1: waiting, 2: running, 3: running},
+        agents={
+            "b": agent(attempt=8, beat=NOW - dt.timedelta(seconds=2)),
+            "a": agent(unclean=7, beat=None),
+        },
+    )
+    assert seen.told([1, 2], now=NOW).split("; ") == [
+        "job 1 waiting, attempt none",
+        "job 2 running, attempt 8 on b",
+        "a leased to None, unclean of 7, silent for ever",
+        "b leased to 8, unclean of None, silent 2.0 s",
+    ]
