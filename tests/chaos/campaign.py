@@ -237,14 +237,15 @@ class Campaign:
     def _goes_on(self, strike: Strike, job_id: int, token: int, seen: Glimpse) -> bool:
         """Whether a job is over, is tried anew, or its attempt has outlived the fault.
 
-        One that waits since other attempts hold the agents it needs has been given back in time.
+        One that waits since other attempts hold the agents it needs has been given back in time:
+        those that failed it are not what it needs while there are enough others.
         """
         job = seen.jobs[job_id]
         if job.is_over or job.attempt not in (None, token):
             return True
         if job.attempt is None:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=LEASE_S)
-            return seen.within_reach(token, since=since) < job.rank_count
+            return not seen.may_be_leased(job, token=token, since=since)
         if strike.healed_at is None:
             return False
         beats = [seen.agents[agent].heartbeat_at for agent in job.gang]

@@ -13,14 +13,18 @@ from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.errors import Unreachable
 from farm.store.engine import reading
 from farm.store.tables import Agent, Job, JobEvent, Rank
+from farm.store.waiting import waiting_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenJob:
+    """`gang`: of its attempt. `avoids`: who failed it, so that it waits for others if it can."""
+
     state: JobState
     attempt: int | None
     rank_count: int
-    gang: tuple[str, ...]  # of its attempt
+    gang: tuple[str, ...] = ()
+    avoids: frozenset[str] = frozenset()
 
     @property
     def is_over(self) -> bool:
@@ -47,15 +51,22 @@ class Glimpse:
         """The jobs that are leased or running."""
         return {i: job for i, job in self.jobs.items() if job.attempt is not None}
 
-    def within_reach(self, token: int, *, since: dt.datetime) -> int:
-        """Count the agents that were heard since then, and that no attempt but this one holds."""
-        return sum(
-            agent.heartbeat_at is not None
-            and agent.heartbeat_at >= since
-            and agent.attempt in (None, token)
-            and agent.unclean in (None, token)
-            for agent in self.agents.values()
-        )
+    def may_be_leased(self, job: SeenJob, *, token: int, since: dt.datetime) -> bool:
+        """Whether there is a whole gang that was heard since then, and held by no other attempt.
+
+        `token`: the job's last one. It has to make do with agents that failed it only if there are
+        too few others, whether those are at work or not.
+        """
+        heard = {
+            name: agent
+            for name, agent in self.agents.items()
+            if agent.heartbeat_at is not None and agent.heartbeat_at >= since
+        }
+        others = heard.keys() - job.avoids
+        able = others if len(others) >= job.rank_count else heard.keys()
+        mine = (None, token)
+        free = [i for i in able if heard[i].attempt in mine and heard[i].unclean in mine]
+        return len(free) >= job.rank_count
 
     def told(self, jobs: Collection[int], *, now: dt.datetime) -> str:
         """Say how far those jobs are, and what keeps each agent."""
@@ -63,7 +74,8 @@ class Glimpse:
         for job_id in jobs:
             job = self.jobs[job_id]
             held = "none" if job.attempt is None else f"{job.attempt} on {' '.join(job.gang)}"
-            words.append(f"job {job_id} {job.state.value}, attempt {held}")
+            avoids = f", avoids {' '.join(sorted(job.avoids))}" if job.avoids else ""
+            words.append(f"job {job_id} {job.state.value}, attempt {held}{avoids}")
         for name, agent in sorted(self.agents.items()):
             beat = agent.heartbeat_at
             silent = "for ever" if beat is None else f"{(now - beat).total_seconds():.1f} s"
@@ -90,8 +102,11 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
                 select(Agent.id, Agent.heartbeat_at, Agent.attempt_id, Agent.unclean_token)
             ).all()
             last_event_at = session.scalar(select(func.max(JobEvent.at)))
+            now = dt.datetime.now(dt.UTC)
+            waiting = waiting_jobs(session, now=now, is_spread=False)
     except (DBAPIError, Unreachable):
         return None
+    avoids = {job.job_id: job.avoid for job in waiting}
     return Glimpse(
         jobs={
             i: SeenJob(
@@ -99,6 +114,7 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
                 attempt=token,
                 rank_count=count,
                 gang=() if token is None else tuple(gangs[token]),
+                avoids=avoids.get(i, frozenset()),
             )
             for i, state, token, count in jobs
         },

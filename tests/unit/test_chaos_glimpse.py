@@ -17,7 +17,7 @@ def agent(
     return SeenAgent(heartbeat_at=beat, attempt=attempt, unclean=unclean)
 
 
-def test_only_agents_that_are_heard_and_held_by_no_other_attempt_are_within_reach() -> None:
+def test_only_agents_that_are_heard_and_held_by_no_other_attempt_may_be_leased() -> None:
     seen = Glimpse(
         agents={
             "idle": agent(),
@@ -28,13 +28,33 @@ def test_only_agents_that_are_heard_and_held_by_no_other_attempt_are_within_reac
             "never heard": agent(beat=None),
         }
     )
-    assert seen.within_reach(7, since=NOW) == 2
-    assert seen.within_reach(9, since=NOW) == 1
-    assert seen.within_reach(7, since=LONG_AGO) == 3
+    assert may_be_leased(seen, 7, count=2)
+    assert not may_be_leased(seen, 7, count=3)
+    assert not may_be_leased(seen, 9, count=2)
+    assert may_be_leased(seen, 7, count=3, since=LONG_AGO)
+
+
+def may_be_leased(
+    seen: Glimpse, token: int, *, count: int, since: dt.datetime = NOW, avoids: str = ""
+) -> bool:
+    job = SeenJob(
+        state=JobState.WAITING, attempt=None, rank_count=count, avoids=frozenset(avoids.split())
+    )
+    return seen.may_be_leased(job, token=token, since=since)
+
+
+def test_a_job_waits_for_others_than_failed_it_only_while_there_are_enough() -> None:
+    one_works = Glimpse(agents={"a": agent(), "b": agent(), "c": agent(attempt=8)})
+    assert may_be_leased(one_works, 7, count=2)
+    assert not may_be_leased(one_works, 7, count=2, avoids="a")
+    assert may_be_leased(one_works, 7, count=1, avoids="a")
+    assert may_be_leased(one_works, 7, count=2, avoids="a b")
+    one_is_silent = Glimpse(agents={**one_works.agents, "c": agent(attempt=8, beat=LONG_AGO)})
+    assert may_be_leased(one_is_silent, 7, count=2, avoids="a")
 
 
 def test_a_glimpse_tells_how_far_a_job_is_and_what_keeps_each_agent() -> None:
-    waiting = SeenJob(state=JobState.WAITING, attempt=None, rank_count=2, gang=())
+    waiting = SeenJob(state=JobState.WAITING, attempt=None, rank_count=2, avoids=frozenset("a"))
     running = SeenJob(state=JobState.RUNNING, attempt=8, rank_count=1, gang=("b",))
     seen = Glimpse(
         jobs={1: waiting, 2: running, 3: running},
@@ -44,7 +64,7 @@ def test_a_glimpse_tells_how_far_a_job_is_and_what_keeps_each_agent() -> None:
         },
     )
     assert seen.told([1, 2], now=NOW).split("; ") == [
-        "job 1 waiting, attempt none",
+        "job 1 waiting, attempt none, avoids a",
         "job 2 running, attempt 8 on b",
         "a leased to None, unclean of 7, silent for ever",
         "b leased to 8, unclean of None, silent 2.0 s",
