@@ -6,6 +6,7 @@ honour what the files use of the official ones, and no more.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ _DEBIAN = "localhost/debian:bookworm"
 _MIRROR = "http://deb.debian.org/debian"
 _HERE = Path(__file__).parent / "stand_ins"
 _LIMIT_S = 1800.0
+# Debian 12 has Python 3.11.2, and needs what 3.11.3 no longer does.
+_OLD_PATCH_LEVEL = r" ; python_full_version < '3\.11\.[0-9]*'"
 
 
 def make_stand_ins(podman: Podman) -> None:
@@ -50,10 +53,14 @@ def gather_wheels(folder: Path) -> None:
     """Put every package that the images are built from into `folder`, by this Python's pip."""
     folder.mkdir(exist_ok=True)
     for name in (*TARGETS, "build"):
+        named = (DEPLOY / f"requirements-{name}.txt").read_text()
+        # Pip asks this Python for its patch level, whatever version it is told to download for.
+        wanted = folder / f"requirements-{name}.txt"
+        wanted.write_text(re.sub(_OLD_PATCH_LEVEL, "", named))
         _run(
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"),
             *("--only-binary=:all:", "--python-version=3.11", "--find-links", str(folder)),
-            *("--dest", str(folder), "-r", str(DEPLOY / f"requirements-{name}.txt")),
+            *("--dest", str(folder), "-r", str(wanted)),
         )
 
 
