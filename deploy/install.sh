@@ -609,7 +609,8 @@ forbid_plaintext() {
 # PostgreSQL knows the farm's user by the socket: there is no password to keep.
 own_database() {
     apt_install postgresql
-    # Debian's own unit leaves a server down that was killed, as when memory ran out.
+    # Debian's own unit leaves a server down that was killed, as when memory ran out. Without a
+    # language in the environment its package makes a cluster in which databases are SQL_ASCII.
     install -d "$UNITS/postgresql@.service.d"
     printf '[Service]\nRestart=on-failure\nRestartSec=5\n' >"$UNITS/postgresql@.service.d/benchfarm.conf"
     systemctl daemon-reload
@@ -619,7 +620,7 @@ own_database() {
     as_postgres psql -qAtc "SELECT 1 FROM pg_roles WHERE rolname = 'benchfarm'" | grep -qx 1 ||
         as_postgres createuser benchfarm
     as_postgres psql -qAtc "SELECT 1 FROM pg_database WHERE datname = 'benchfarm'" | grep -qx 1 ||
-        as_postgres createdb --owner benchfarm benchfarm
+        as_postgres createdb --owner benchfarm --template template0 --encoding UTF8 --locale C.UTF-8 benchfarm
 }
 
 # Without it nothing starts that talks to other machines. A second one is never made, since no key

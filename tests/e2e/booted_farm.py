@@ -81,9 +81,13 @@ class BootedFarm:
         return f"/srv/{len(self.releases)}/tree/deploy/install.sh"
 
     def make_cluster(self) -> None:
-        """Have a PostgreSQL as its package leaves it, where nothing of the system's own is kept."""
+        """Have a PostgreSQL where nothing of the system's own is kept.
+
+        It is as its package makes it where the environment names no language, so that a database
+        is SQL_ASCII unless it is asked to be something else.
+        """
         version = max(self.server.do("ls", "/usr/lib/postgresql").split(), key=int)
-        self.server.do("pg_createcluster", version, "main")
+        self.server.do("pg_createcluster", "--locale=C", version, "main")
 
     def database_service(self) -> str:
         """Return the unit of its PostgreSQL, which has the version in its name."""
