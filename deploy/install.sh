@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs, upgrades or removes a server or an agent of a farm, on Debian 12 or newer and Ubuntu
-# 24.04 or newer, with systemd. Run as root; what is there already is kept, so run it again to
-# upgrade or to change a setting. `install.sh --help` says how.
+# Installs, upgrades or removes a server or an agent of a farm, on Debian 12, Debian 13 or Ubuntu
+# 24.04, with systemd. Run as root; what is there already is kept, so run it again to upgrade or to
+# change a setting. `install.sh --help` says how.
 set -euo pipefail
 umask 022
 
@@ -16,6 +16,8 @@ REDIS_CONF=/etc/redis/benchfarm.conf
 REDIS_CERTIFICATE=/etc/redis/benchfarm # .pem and .key
 REDIS_ACL=/var/lib/redis/benchfarm.acl
 REDIS_DATA=benchfarm # within /var/lib/redis
+OS_RELEASE=/etc/os-release
+APT_WAIT_S=600 APT_LOOK_S=5 # how long others may keep it, and how often is looked
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
@@ -154,6 +156,29 @@ random_word() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 # --- packages -----------------------------------------------------------------------------------
 
+# Have apt do something, as soon as others are done with it: a machine that has just booted upgrades
+# itself. DPkg::Lock::Timeout alone waits for one of apt's locks, not for those of its lists and its
+# archives. Nothing asks questions, or starts services anew that run.
+apt_get() {
+    local since=$SECONDS told=""
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=yes
+    until apt-get -qq -o "DPkg::Lock::Timeout=$APT_WAIT_S" "$@" >/dev/null 2>"$WORK/apt"; do
+        if ! grep -q '^E: .*/lock' "$WORK/apt" || [ $((SECONDS - since)) -ge "$APT_WAIT_S" ]; then
+            cat "$WORK/apt" >&2
+            return 1
+        fi
+        [ -n "$told" ] || say "waiting for another apt: $(grep -m 1 '^E: .*/lock' "$WORK/apt" | cut -c4-)"
+        told=yes
+        sleep "$APT_LOOK_S"
+    done
+}
+
+# What /etc/os-release says of this system, such as its ID.
+of_system() {
+    # shellcheck source=/dev/null
+    (. "$OS_RELEASE" && printf '%s\n' "${!1:-}") 2>/dev/null || true
+}
+
 apt_install() {
     local package missing=()
     for package in "$@"; do
@@ -161,9 +186,13 @@ apt_install() {
     done
     [ "${#missing[@]}" -gt 0 ] || return 0
     say "installing ${missing[*]}"
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get -qq update || true
-    apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+    # A mirror that is away may have been there before.
+    apt_get update || true
+    apt_get install -y --no-install-recommends "${missing[@]}" || {
+        [ "$(of_system ID)" != ubuntu ] ||
+            say "not installed: ${missing[*]}; Ubuntu has some of them in its component universe: add-apt-repository universe"
+        return 1
+    }
 }
 
 find_python() {
@@ -174,7 +203,14 @@ find_python() {
             return
         fi
     done
-    fail "Python: expected 3.11, 3.12 or 3.13, got $(python3 --version 2>&1): install one of them"
+    fail "Python: expected 3.11, 3.12 or 3.13, got $(python3 --version 2>&1) of $(of_system PRETTY_NAME): take Debian 12, Debian 13 or" \
+        "Ubuntu 24.04, or install one of them with its module venv"
+}
+
+# Debian and Ubuntu have Python's module that makes virtual environments in a package of its own.
+own_venv() {
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || apt_install "${PYTHON##*/}-venv" ||
+        fail "expected Python with its module venv: apt install ${PYTHON##*/}-venv"
 }
 
 # What a release is made of, in one line; the same again makes no new one.
@@ -200,7 +236,7 @@ make_release() {
         say "installing into $release"
         rm -rf "$release"
         install -d -m 0755 "$RELEASES"
-        "$PYTHON" -m venv "$release" || fail "could not make a virtual environment: apt install python3-venv"
+        "$PYTHON" -m venv "$release" || fail "could not make a virtual environment: apt install ${PYTHON##*/}-venv"
         pip=("$release/bin/python" -m pip install "${options[@]}")
         [ -z "$WHEELS" ] || pip+=(--no-index --find-links "$WHEELS")
         # pip refuses a package without a hash as soon as one of them has some.
@@ -238,7 +274,7 @@ forget_old_releases() {
 gather_wheels() {
     local role
     # Debian's own Python has no pip.
-    "$PYTHON" -m venv "$WORK/venv" || fail "could not make a virtual environment: apt install python3-venv"
+    "$PYTHON" -m venv "$WORK/venv" || fail "could not make a virtual environment: apt install ${PYTHON##*/}-venv"
     install -d "$1"
     for role in "${@:2}"; do
         # Debian 12 has Python 3.11.2, and needs what 3.11.3 no longer does.
@@ -415,12 +451,23 @@ own_accounts() {
 
 make_accounts() {
     apt_install redis-server
+    check_redis
     (
         umask 077
         accounts_with "$1" "$2" >"$WORK/acl"
     )
     install -m 0600 -o redis -g redis "$WORK/acl" "$REDIS_ACL"
     touch "$REDIS_CONF"
+}
+
+# An older one does not know where appenddirname is to be, and would not start.
+check_redis() {
+    local version
+    version=$(redis-server --version)
+    version=${version#*v=}
+    [ "${version%%.*}" -ge 7 ] ||
+        fail "Redis: expected 7.0 or newer, got ${version%% *} of $(of_system PRETTY_NAME): take Debian 12, Debian 13 or Ubuntu 24.04," \
+            "or a Redis elsewhere with --broker URL"
 }
 
 # Settings that were brought back name accounts of a Redis that this machine has yet to get: it gets
@@ -810,9 +857,10 @@ if [ "$ACTION" = remove ]; then
     exit 0
 fi
 command -v apt-get >/dev/null || fail "expected Debian or Ubuntu, whose packages it installs"
-# Python's own module is split off by Debian.
-apt_install python3 python3-venv || fail "expected Python with its venv module: apt install python3-venv"
+command -v python3 >/dev/null || apt_install python3 || fail "expected Python: apt install python3"
+# A system that is too old, or too new, is told so before anything is put on it.
 PYTHON=$(find_python)
+own_venv
 [ -z "$ADDRESS" ] || is_address "$ADDRESS" beyond ||
     wrong "--address: expected an address of this machine beyond loopback, where Redis listens anyway, got $ADDRESS"
 [ -z "$WEB" ] || is_address "$WEB" ||

@@ -15,6 +15,7 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 # All that acts on the machine itself is left away, and owners that only root can give.
 HARNESS = """
 HERE={deploy} CONFIG={config} AUTHORITY={config}/authority
+APT_LOOK_S=0.1 ITS_APT_INSTALL=$(declare -f apt_install)
 apt_install() {{ :; }}
 install() {{
     local words=()
