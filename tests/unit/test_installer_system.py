@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import subprocess
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.installer_script import installer
+from tests.e2e.booted_system import PACKAGES
+from tests.installer_script import DEPLOY, installer
 
 UBUNTU = 'ID={id}\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'
 # As Ubuntu 22.04 has them, and no other Python.
@@ -114,3 +116,15 @@ def test_an_apt_that_fails_of_itself_is_not_tried_again(tmp_path: Path) -> None:
     said = installer(tmp_path, failing, "apt_get install x 2>&1 || echo failed")
     assert said == "E: no such package\nfailed\n"
     assert (tmp_path / "tries").read_text() == "tried\n"
+
+
+def test_ci_and_the_booted_roots_have_what_the_script_installs() -> None:
+    """Without a mirror they would find out one after the other."""
+    ci = (DEPLOY.parent / ".ci/run").read_text()
+    [needed] = re.findall(r"^needed=\((.*)\)$", ci, re.MULTILINE)
+    # Systemd is found by its program.
+    assert {*needed.split(), "systemd"} == set(PACKAGES)
+    assert "systemd-analyze:systemd" in ci
+    calls = re.findall(r"\bapt_install ([a-z][\w -]+)", (DEPLOY / "install.sh").read_text())
+    assert {package for call in calls for package in call.split()} < set(PACKAGES)
+    assert "python3-venv" in PACKAGES
