@@ -19,7 +19,7 @@ from worker_agent.waiting import Waiting
 
 BATCH_REPORTS = 500
 BATCH_BYTES = 256 * 1024
-GATHER_S = 2.0
+GATHER_S = 3.0
 # More than a rank makes in that time is a backlog, which goes as fast as it is confirmed.
 MOST_GATHERED = 20
 # While the server is silent a batch is repeated only this often: each repetition stays in the

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Text, cast, func, select
+from sqlalchemy import Row, Text, cast, func, select
 from sqlalchemy.orm import Session, aliased
 
 from farm.core.agents import Hardware
@@ -21,6 +22,7 @@ from farm.store.tables import Agent, Attempt, Rank
 # Of so many runs of an agent the comparable ones are its past. Without an end to it, an agent of
 # many thousand runs would have all of them compared each time.
 _LOOKED_AT = 3 * PAST_COUNT
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +56,17 @@ def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, i
     if not tokens:
         return {}
     rows = _latest_runs(session, tokens)
+    neighbours = _neighbour_counts(session, {row.attempt_id for row in rows})
     found: dict[tuple[int, int], ControlRun] = {}
     for _, of_agent in groupby(rows, key=lambda row: row.agent_id):
         runs = list(of_agent)
         for index, run in enumerate(runs):
             if run.attempt_id in tokens:
-                past_s = _comparable_s(run, runs[index + 1 :])
+                past_s = _comparable_s(run, runs[index + 1 :], neighbours)
                 found[run.attempt_id, run.rank] = ControlRun(
                     control_s=run.control_s,
                     past_s=past_s,
-                    core_count=max(1, int(run.hardware.get("core_count") or 1)),
+                    core_count=max(1, int(json.loads(run.hardware).get("core_count") or 1)),
                 )
     return found
 
@@ -75,26 +78,28 @@ def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]
             Rank.attempt_id,
             Attempt.leased_at,
             Rank.control_s,
-            _neighbour_count(),
-            cast(Rank.hardware, Text),
+            Agent.machine_id,
+            cast(Rank.hardware, Text).label("hardware"),
         )
         .join(Attempt, Attempt.id == Rank.attempt_id)
+        .join(Agent, Agent.id == Rank.agent_id)
         .where(Rank.agent_id == agent_id, Rank.control_s.is_not(None))
         .order_by(Rank.attempt_id.desc())
         .limit(limit)
     ).all()
+    neighbours = _neighbour_counts(session, {row.attempt_id for row in rows})
     runs: list[AgentRun] = []
-    hardware: str | None = None
-    kind: str | None = None
-    for token, at, control_s, neighbour_count, its_hardware in reversed(rows):
-        # Nearly always it is the very same as before, which is told without reading it.
-        if its_hardware != hardware:
-            hardware, kind = its_hardware, _kind(json.loads(its_hardware))
-        assert control_s is not None, "the query leaves those out"
-        run = AgentRun(
-            token=token, at=at, control_s=control_s, neighbour_count=neighbour_count, kind=kind
+    for row in reversed(rows):
+        assert row.control_s is not None, "the query leaves those out"
+        runs.append(
+            AgentRun(
+                token=row.attempt_id,
+                at=row.leased_at,
+                control_s=row.control_s,
+                neighbour_count=neighbours[row.attempt_id, row.machine_id],
+                kind=_kind(row.hardware),
+            )
         )
-        runs.append(run)
     return runs
 
 
@@ -112,7 +117,7 @@ def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]
         .scalar_subquery()
     )
     agents = (
-        select(Agent.id, func.coalesce(oldest, 0).label("since"))
+        select(Agent.id, Agent.machine_id, func.coalesce(oldest, 0).label("since"))
         .where(Agent.id.in_(select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))))
         .subquery()
     )
@@ -122,8 +127,8 @@ def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]
             Rank.attempt_id,
             Rank.rank,
             Rank.control_s,
-            Rank.hardware,
-            _neighbour_count().label("neighbour_count"),
+            cast(Rank.hardware, Text).label("hardware"),
+            agents.c.machine_id,
         )
         .join(agents, (agents.c.id == Rank.agent_id) & (Rank.attempt_id >= agents.c.since))
         .where(Rank.control_s.is_not(None))
@@ -131,34 +136,42 @@ def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]
     ).all()
 
 
-def _comparable_s(run: Row[Any], earlier: Sequence[Row[Any]]) -> tuple[float, ...]:
+def _neighbour_counts(session: Session, tokens: Collection[int]) -> dict[tuple[int, str], int]:
+    """Count the ranks of attempts by (token, machine).
+
+    Asked for each run by itself, that was the longest of all that the scheduler asked for.
+    """
+    counts: dict[tuple[int, str], int] = {}
+    ids = sorted(tokens)
+    for begin in range(0, len(ids), _IDS_A_QUERY):
+        rows = session.execute(
+            select(Rank.attempt_id, Agent.machine_id, func.count())
+            .join(Agent, Agent.id == Rank.agent_id)
+            .where(Rank.attempt_id.in_(ids[begin : begin + _IDS_A_QUERY]))
+            .group_by(Rank.attempt_id, Agent.machine_id)
+        )
+        counts |= {(token, machine_id): count for token, machine_id, count in rows}
+    return counts
+
+
+def _comparable_s(
+    run: Row[Any], earlier: Sequence[Row[Any]], neighbours: Mapping[tuple[int, str], int]
+) -> tuple[float, ...]:
     kind = _kind(run.hardware)
+    beside = neighbours[run.attempt_id, run.machine_id]
     alike = [
         other.control_s
         for other in earlier
-        if other.neighbour_count == run.neighbour_count
-        # Nearly always it is the very same, which is told without a hash.
-        and (other.hardware == run.hardware or _kind(other.hardware) == kind)
+        if neighbours[other.attempt_id, other.machine_id] == beside
+        and _kind(other.hardware) == kind
     ]
     return tuple(alike[:PAST_COUNT]) if kind is not None else ()
 
 
-def _kind(hardware: dict[str, Any]) -> str | None:
+@functools.lru_cache(maxsize=1024)
+def _kind(hardware: str) -> str | None:
+    """Return the fingerprint of hardware as it is stored: there are few kinds, and many runs."""
     try:
-        return from_json(Hardware, hardware).fingerprint
+        return from_json(Hardware, json.loads(hardware)).fingerprint
     except InvalidSpec:
         return None  # of an attempt that says so itself; here it would stop all others
-
-
-def _neighbour_count() -> ColumnElement[int]:
-    """Count the ranks of a rank's attempt on its machine, itself included."""
-    other, agent, other_agent = aliased(Rank), aliased(Agent), aliased(Agent)
-    return (
-        select(func.count())
-        .select_from(other)
-        .join(other_agent, other_agent.id == other.agent_id)
-        .join(agent, agent.machine_id == other_agent.machine_id)
-        .where(other.attempt_id == Rank.attempt_id, agent.id == Rank.agent_id)
-        .correlate(Rank)
-        .scalar_subquery()
-    )

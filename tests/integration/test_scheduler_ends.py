@@ -143,7 +143,7 @@ GIVEN_UP = (AttemptState.LOST, JobState.WAITING, "senseless")
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 @pytest.mark.parametrize(
     ("failures", "at_most"),
-    [((None,), 20), ((OUT_OF_MEMORY,), 17), ((KILLED,), 15), ((None, OUT_OF_MEMORY, KILLED), 21)],
+    [((None,), 22), ((OUT_OF_MEMORY,), 18), ((KILLED,), 16), ((None, OUT_OF_MEMORY, KILLED), 23)],
     ids=["measured", "failed", "lost", "mixed"],
 )
 def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(
