@@ -58,10 +58,10 @@ chaos-brief: export FARM_CHAOS_LEASE_S := $(or $(FARM_CHAOS_LEASE_S),12)
 chaos-brief: $(VENV)/installed-dev
 	$(BIN)/pytest -m campaign -k whatever_strikes tests/e2e/test_faults.py
 
-# Needs Debian's debootstrap and systemd-container. SUITE=trixie or noble: on another Debian, or Ubuntu.
+# Needs Debian's debootstrap and systemd-container. SUITE=trixie or noble: on Debian 13, or Ubuntu 24.04.
 roots: export FARM_TEST_SUITE := $(or $(SUITE),bookworm)
 roots: $(VENV)/installed-dev
-	$(BIN)/pytest -s -m booted tests/e2e/test_booted_farm.py
+	$(BIN)/pytest -s -m booted tests/e2e/test_booted_farm.py tests/e2e/test_booted_by_hand.py
 
 # Needs systemd-container and what the installer takes from Debian.
 roots-brief: export FARM_TEST_SUITE := $(or $(SUITE),own)

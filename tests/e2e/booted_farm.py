@@ -20,7 +20,7 @@ from tests.e2e.booted_system import System, find_system
 from tests.e2e.booted_wares import FAKE_AGENT, Release, make_release, trains_for_real
 from tests.e2e.live_farm import wait_until
 
-_FAKE = {
+FAKE_TRAINERS = {
     "AGENT_TRAINER": "/opt/benchfarm/bin/python -B /srv/1/tree/tests/fakes/trainer.py",
     "AGENT_TRAINER_ENVIRONMENT": "FAKE_TRAINER",
     "FAKE_TRAINER": "steps_s:0.02",
@@ -113,7 +113,7 @@ class BootedFarm:
         (agent.root / "root/agent.env").chmod(0o600)
         (agent.root / "root/packages.txt").write_text(FAKE_AGENT)
         cores = {"AGENT_CPUS": str(number % (os.cpu_count() or 1))}
-        settings = cores if trains_for_real() else {**_FAKE, **cores}
+        settings = cores if trains_for_real() else {**FAKE_TRAINERS, **cores}
         self.install_on(agent, "--settings", "/root/agent.env", *_set(settings))
 
     def install_on(self, machine: Machine, *options: str) -> None:

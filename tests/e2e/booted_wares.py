@@ -59,8 +59,8 @@ def make_release(folder: Path, suffix: str, *, system: System) -> Release:
     for name in ("pyproject.toml", "farm/__init__.py"):
         file = release.tree / name
         file.write_text(file.read_text().replace(f'"{_version()}"', f'"{release.version}"', 1))
-    for wheel in packages.glob("*.whl"):
-        if not wheel.name.startswith("benchfarm-"):
+    for wheel in (*packages.glob("*.whl"), *_builders_wheels().glob("*.whl")):
+        if not wheel.name.startswith("benchfarm-") and not (release.wheels / wheel.name).exists():
             _link(wheel, release.wheels / wheel.name)
     options = ("--quiet", "--no-deps", "--no-build-isolation", "-w", str(release.wheels))
     make(
@@ -89,6 +89,20 @@ def _package_wheels(system: System) -> Path:
         make(*pip, "download", "--quiet", "--no-deps", "-d", str(unfinished), _FAKE_AGENT_ALONE)
         builder = ("--target", str(unfinished / "builder"))
         make(*pip, "install", "--quiet", *builder, "-r", str(deploy / "requirements-build.txt"))
+        unfinished.rename(wheels)
+    return wheels
+
+
+def _builders_wheels() -> Path:
+    """Return the folder with what builds the project where it is installed from its tree."""
+    named = REPOSITORY / "deploy" / "requirements-build.txt"
+    digest = hashlib.sha256(named.read_bytes()).hexdigest()[:8]
+    wheels = kept_folder() / f"builder-{digest}"
+    if not wheels.exists():
+        unfinished = wheels.with_name(f"{wheels.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:")
+        make(*pip, "--dest", str(unfinished), "-r", str(named))
         unfinished.rename(wheels)
     return wheels
 
