@@ -57,6 +57,22 @@ class Figure:
             object.__setattr__(self, "ratio", self.ours / self.baseline)
 
 
+def new_parser(
+    doc: str | None, options: Callable[[argparse.ArgumentParser], None] | None
+) -> argparse.ArgumentParser:
+    """Return what reads a benchmark's command line: the options of all, and those of its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--quick", action="store_true", help="a short run, held to no limit")
+    if options is not None:
+        options(parser)
+    return parser
+
+
 def run_benchmark(
     doc: str | None,
     measure: Callable[[argparse.Namespace], Sequence[Figure]],
@@ -71,16 +87,7 @@ def run_benchmark(
     Every benchmark has `--json` and `--quick`. A quick run shows that the benchmark works; it is
     too short to be held to a limit. What is said on the way goes to standard error.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quick", action="store_true", help="a short run, held to no limit")
-    if options is not None:
-        options(parser)
-    given = parser.parse_args(argv)
+    given = new_parser(doc, options).parse_args(argv)
     if not given.quick:
         warn_if_loaded()
     try:

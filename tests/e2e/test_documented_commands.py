@@ -1,7 +1,8 @@
-"""The commands of the documents, typed one after the other at a farm of processes.
+"""The farm's commands of the documents, typed one after the other at a farm of processes.
 
-Only the trainers are fake. What is left out is below, each with who runs it instead or why nobody
-does here; a command that is neither run nor listed fails.
+Only the trainers are fake, and a first sweep is in the store as if it had been measured. What is
+left out is below, each with who runs it instead or why nobody does here; a command that is neither
+run nor listed fails. The other programs' are in `test_documented_shell`.
 """
 
 from __future__ import annotations
@@ -17,50 +18,41 @@ import pytest
 from click.testing import CliRunner
 
 from farm.cli.main import main
+from farm.store.engine import make_engine, writing
+from farm.store.schema import upgrade
+from tests.e2e.documents import DOCS, ROOT, typed, typed_of
 from tests.e2e.live_farm import LiveFarm, live_farm
+from tests.e2e.measured_sweep import add_measured_sweep
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-DOCUMENTS = [
-    *(ROOT / "README.md", ROOT / "deploy" / "README.md"),
-    *sorted(DOCS.glob("*.md")),
-    *sorted((DOCS / "clouds").glob("*.md")),
-    *sorted((DOCS / "studies").glob("*.md")),
-]
 # The beginning of a command, and why it is not typed here.
 LEFT_OUT = {
-    "farm up": "tests/integration/test_embedded_farm.py",
-    "farm lab": "needs root: tests/lab/test_command.py",
-    "farm reproduce": "takes long: tests/integration/test_cli_reproduce.py; a page is typed",
+    "farm up": "runs until Ctrl-C: tests/integration/test_embedded_farm.py",
+    "farm lab": "needs root: tests/lab/test_command.py, tests/lab/test_lab.py",
+    "farm reproduce": "takes long: tests/integration/test_cli_reproduce_loopback.py and, as root, "
+    "tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
     "farm evaluate": "takes minutes: tests/integration/test_cli_evaluate.py",
-    "farm plan": "takes minutes of fits: tests/integration/test_cli_plan.py",
-    "farm submit next.toml": "the file that farm plan writes",
-    "farm plot 1 --kind map": "needs several widths: tests/integration/test_cli_plot.py",
-    "farm plot 1 --kind lines": "needs several delays: the same",
-    "farm plot 1 --kind bars": "the same",
-    "farm plot 1 --kind series": "of another job: the same",
-    "farm recommend --global-batch-size 256 --world-sizes": "prices: test_cli_recommend.py",
-    "farm recommend --global-batch-size 256 --target-accuracy": "accuracies: the same",
-    "farm db copy": "names a PostgreSQL of its own: tests/integration/test_cli_db.py",
+    "farm submit next.toml": "its jobs need netem: tests/integration/test_cli_plan.py submits it",
 }
+_BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"
+_SHELL = "typed: tests/e2e/test_documented_shell.py"
 # Programs of others, and what else a line may begin with.
 OTHERS = {
-    "make": "CI calls what the README promises: tests/unit/test_docs.py",
-    "python": "benchmarks and the campaign take long; names: tests/unit/test_docs.py",
-    "curl": "the API: tests/integration/test_web_openapi.py",
-    "echo": "a token's header for curl, or a line of chrony's settings",
+    "make": "each target is there: tests/e2e/test_documented_shell.py; CI runs demo, test and more",
+    "python": "takes long; its options are there: tests/e2e/test_documented_shell.py",
+    **dict.fromkeys(("curl", "umask"), _SHELL),
+    "echo": f"a token's header, {_SHELL}; a line of chrony's settings, on a VM of a cloud",
+    **dict.fromkeys(("deploy/cloud-init/fill.py", "git", "ssh"), _SHELL),
     "deploy/install.sh": "on booted roots: tests/e2e/test_booted_farm.py",
-    "deploy/cloud-init/fill.py": "tests/unit/test_deploy_clouds.py",
-    "git": "makes the archive that fill.py is given",
-    "docker": "needs its engine; the file: tests/unit/test_deploy.py",
+    "docker": "needs its engine: tests/e2e/test_compose.py does the same in podman",
+    "cp": "makes the compose file's settings, as tests/e2e/test_compose.py does",
     **dict.fromkeys(("podman", "podman-compose"), "builds images: tests/e2e/test_compose.py"),
-    "pg_dump": "tests/integration/test_store_backup.py",
-    "pg_restore": "tests/integration/test_store_backup.py",
+    **dict.fromkeys(("pg_dump", "createdb", "pg_restore"), _BY_HAND),
+    **dict.fromkeys(("useradd", "python3", "install", "systemctl", "systemd-run"), _BY_HAND),
+    "export": f"where a database is, {_BY_HAND}; a region of AWS",
+    "sudo": f"as postgres, {_BY_HAND}; of `farm lab` and `farm reproduce`: tests/lab/test_lab.py",
     **dict.fromkeys(("aws", "az"), "needs an account; options were looked up by hand"),
-    **dict.fromkeys(("apt", "apt-get", "pip", "python3"), "installs packages"),
-    **dict.fromkeys(("useradd", "install", "systemctl", "systemd-run"), "installs on the machine"),
-    **dict.fromkeys(("sudo", "ssh", "createdb"), "somebody else's machine or account"),
-    **dict.fromkeys(("umask", "export", "cp", "for", "done"), "the shell's"),
+    **dict.fromkeys(("for", "done"), "around an account's commands"),
+    **dict.fromkeys(("apt", "apt-get", "pip"), "installs packages on the machine"),
 }
 SWEEP = """
 name = "documented"
@@ -75,23 +67,9 @@ steps = 20
 """
 
 
-def typed() -> Iterator[list[str]]:
-    """The words of every line in the documents' blocks of shell, without comments."""
-    for document in DOCUMENTS:
-        for block in re.findall(r"^ *```(?:ba)?sh\n(.*?)^ *```", document.read_text(), re.M | re.S):
-            for line in block.replace("\\\n", " ").splitlines():
-                if words := shlex.split(line, comments=True):
-                    yield words
-
-
 def is_left_out(command: str) -> bool:
     is_named = any(command == left or command.startswith(f"{left} ") for left in LEFT_OUT)
     return is_named and not command.endswith(" --page-only")
-
-
-def documented() -> list[str]:
-    """Every command of ours, once each."""
-    return list(dict.fromkeys(shlex.join(words) for words in typed() if words[0] == "farm"))
 
 
 @pytest.fixture
@@ -105,11 +83,20 @@ def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveFarm]:
         }.items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(tmp_path)
+        with writing(farm.engine) as session:
+            add_measured_sweep(session)
         yield farm
 
 
 def write_files(folder: Path) -> None:
     """What the documents' commands read."""
+    # A store of a farm that has been stopped.
+    (folder / "me").mkdir()
+    engine = make_engine(f"sqlite:///{folder}/me/farm.db")
+    upgrade(engine)
+    with writing(engine) as session:
+        add_measured_sweep(session)
+    engine.dispose()
     shutil.copytree(DOCS / "studies", folder / "docs/studies")
     (folder / "sweep.toml").write_text(SWEEP)
     with (folder / "mine.csv").open("w", newline="") as file:
@@ -119,6 +106,16 @@ def write_files(folder: Path) -> None:
     (folder / "queries.csv").write_text("world_size,global_batch_size\n2,16000\n")
 
 
+def as_here(command: str, folder: Path) -> str:
+    """With this test's places in the place of those that stand for a reader's."""
+    return (
+        command.replace("/var/backups/benchfarm", str(folder))
+        .replace("/home/me/.local/share/benchfarm", f"{folder}/me")
+        # To a real one: tests/integration/test_cli_db.py.
+        .replace("postgresql://benchfarm@HOST/benchfarm", f"sqlite:///{folder}/copied.db")
+    )
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("farm")
 def test_every_command_of_the_documents_does_what_they_say(
@@ -126,14 +123,14 @@ def test_every_command_of_the_documents_does_what_they_say(
 ) -> None:
     write_files(tmp_path)
     failed = []
-    for command in documented():
+    for command in typed_of("farm"):
         if is_left_out(command):
             continue
-        here = command.replace("/var/backups/benchfarm", str(tmp_path))
         with monkeypatch.context() as store:
             if command.startswith("farm db restore "):  # into an empty one, as they say
                 store.setenv("FARM_DATABASE_URL", f"sqlite:///{tmp_path}/restored.db")
-            result = CliRunner().invoke(main, shlex.split(here)[1:], input="y\n")
+            words = shlex.split(as_here(command, tmp_path))[1:]
+            result = CliRunner().invoke(main, words, input="y\n")
         # The doctor does what it says where it finds something wrong, such as a disk that is full.
         if result.exit_code not in ((0, 1) if command.startswith("farm doctor") else (0,)):
             failed.append(f"{command}: {result.exit_code}: {result.output[-400:]}")
@@ -142,7 +139,7 @@ def test_every_command_of_the_documents_does_what_they_say(
 
 
 def test_nothing_is_left_out_that_no_document_has_or_no_test_runs() -> None:
-    commands = documented()
+    commands = typed_of("farm")
     assert all(any(f"{c} ".startswith(f"{left} ") for c in commands) for left in LEFT_OUT)
     for why in (*LEFT_OUT.values(), *OTHERS.values()):
         for file in re.findall(r"tests/\S+\.py", why):
