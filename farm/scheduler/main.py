@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 # The longest time between two turns. Everything urgent rings; this is for what only time brings:
 # leases that run out, limits that are passed, commands that were lost.
 _TURN_EVERY_S = 1.0
-_PLACING_REST_RATIO = 3.0  # so that it takes at most a quarter of a core
+# A farm that has much to do rings all the time, and what comes meanwhile is done together.
+_REST_RATIO = 1.0
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -99,11 +100,8 @@ def run(settings: Settings) -> None:
         place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
         return _TURN_EVERY_S
 
-    leading = Beside("leading gangs", lead, again_after_s=_TURN_EVERY_S)
-    # Most rings are for the gangs on their way, and to look at all agents and jobs takes a while.
-    placing = Beside(
-        "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
-    )
+    leading = Beside("leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_REST_RATIO)
+    placing = Beside("placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_REST_RATIO)
     beside = (leading, placing, housekeeping(engine), lengths.thread())
     for thread in beside:
         thread.start()

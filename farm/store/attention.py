@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import datetime as dt
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import and_, bindparam, exists, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.store.tables import Agent, Attempt, Job, Rank
 
-# Running attempts of which a rank has ended or has lost its lease.
-_STIRRING = (
-    select(Rank.attempt_id)
-    .join(Attempt, Attempt.id == Rank.attempt_id)
-    .join(Agent, Agent.id == Rank.agent_id)
+# Whether a rank of an attempt has ended or has lost its lease: looked up by the keys of the few
+# attempts that are active, since those that are over become ever more.
+_STIRS = (
+    exists()
     .where(
-        Attempt.state == AttemptState.RUNNING,
+        Rank.attempt_id == Attempt.id,
+        Agent.id == Rank.agent_id,
         or_(
             Rank.phase == RankPhase.ENDED,
             Agent.attempt_id.is_(None),
@@ -28,7 +28,7 @@ _STIRRING = (
             Agent.lease_expires_at <= bindparam("now"),
         ),
     )
-    .correlate(None)
+    .correlate(Attempt)
 )
 
 
@@ -47,7 +47,7 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
             Attempt.state_since,
             Job.cancel_requested,
             Job.spec["time_limit_s"].label("limit_s"),
-            Attempt.id.in_(_STIRRING).label("is_stirring"),
+            and_(Attempt.state == AttemptState.RUNNING, _STIRS).label("is_stirring"),
         )
         .join(Job, Job.id == Attempt.job_id)
         .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
