@@ -66,7 +66,7 @@ def _store() -> Iterator[sa.Engine]:
 
 @contextmanager
 def collector(folder: Path) -> Iterator[Turn]:
-    """Store what fifty agents send in two seconds, and answer it."""
+    """Store what fifty agents send in three seconds, and answer it."""
     with _store() as engine, start_redis(folder / "redis") as broker:
         with writing(engine) as session:
             series = add_running_attempts(session, agent_count=AGENT_COUNT)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.profiles [NAME ...] [--write docs/performance.md]
 
-- `collector`: 50 agents' batches of two seconds, stored together and answered.
+- `collector`: 50 agents' batches of three seconds, stored together and answered.
 - `round`: a round of the scheduler with 1,000 agents and 10,000 jobs, three gangs of which have
   just ended.
 - `sweep`, `job`: the pages of a sweep of 5,000 jobs and of a job of it, as `pages` has them.

@@ -23,7 +23,7 @@ from farm.store.logs import log_stretch
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-# Agents gather what is new for two seconds.
+# Agents gather what is new for three seconds.
 _LOOK_EVERY_S = 1.0
 
 

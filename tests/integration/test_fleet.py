@@ -151,7 +151,7 @@ def sample_count(engine: sa.Engine) -> int:
 
 def test_new_reports_are_not_starved_by_a_backlog(engine: sa.Engine) -> None:
     farm = Farm(engine, returning=RETURNING)
-    farm.per_s = 24.0  # a little more than the 15 a second that thirty agents need
+    farm.per_s = 16.0  # a little more than the 10 a second that thirty agents need
     farm.run(20.0)
     old_lags_s = [lag_s for lag_s in farm.lags_s("returning") if lag_s > 60.0]
     assert len(old_lags_s) > RETURNING * (BACKLOG_S - 120) // 2
@@ -166,7 +166,7 @@ def test_a_collector_that_is_too_slow_for_all_gets_larger_batches_and_not_more(
     engine: sa.Engine,
 ) -> None:
     farm = Farm(engine)
-    farm.per_s = 5.0  # a third of what thirty agents ask for every 2 s
+    farm.per_s = 3.4  # a third of what thirty agents ask for every 3 s
     farm.run(90.0)
     assert farm.longest <= 2 * AGENTS
     farm.lags_s("others")
