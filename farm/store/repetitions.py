@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import Session
@@ -42,6 +42,9 @@ BY_CELL = (
     Job.id,
 )
 _CONFIGURATION_FAILED = frozenset(kind.value for kind in CONFIGURATION_FAILURES)
+
+
+Cell: TypeAlias = tuple[int, str]  # the sweep's id, and the hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +133,7 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
     return SweepCells(precision=precision, cells=tuple(cells), is_complete=is_complete)
 
 
-def cell_servers(
-    session: Session, cells: Collection[tuple[int, str]]
-) -> dict[tuple[int, str], CellServers]:
+def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
     """Return by (sweep id, cell hash) who has measured these cells; nobody has the others."""
     if not cells:
         return {}
@@ -148,7 +149,7 @@ def cell_servers(
         )
         .group_by(Job.sweep_id, Job.cell_hash, Rank.agent_id, Agent.fingerprint)
     )
-    found: dict[tuple[int, str], CellServers] = {}
+    found: dict[Cell, CellServers] = {}
     for sweep_id, cell_hash, agent_id, fingerprint, count in rows:
         servers = found.setdefault((sweep_id, cell_hash), CellServers())
         servers.rank_counts[agent_id] = count

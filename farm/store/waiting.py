@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.trainer_lines import FailureKind
 from farm.core.views import WaitingJob
-from farm.store.repetitions import cell_servers
+from farm.store.repetitions import Cell, CellServers, cell_servers
 from farm.store.tables import Attempt, Job, Rank, Sweep
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
@@ -23,6 +23,8 @@ _SPREAD_COUNT = 500
 # The ranks that said nothing are then the ones at fault.
 _WAS_STALLED = Attempt.failure_kind == FailureKind.STALLED.value
 _NO_CELL = (0, "")
+# Who has measured which cells.
+ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
 # Paused or not, and due or not yet.
 WAITS = (Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
 
@@ -95,11 +97,16 @@ def queued_job(row: Any, *, now: dt.datetime, expected_s: Mapping[str, float]) -
 
 
 def with_history(
-    session: Session, queue: Sequence[QueuedJob], *, spread_count: int = _SPREAD_COUNT
+    session: Session,
+    queue: Sequence[QueuedJob],
+    *,
+    spread_count: int = _SPREAD_COUNT,
+    servers_of: ServersOf = cell_servers,
 ) -> list[WaitingJob]:
     """Return the jobs with the agents that failed them, and the first ones with who measured them.
 
-    Only of the first `spread_count` jobs it is looked up who has measured their cells.
+    Only of the first `spread_count` jobs it is looked up who has measured their cells, by
+    `servers_of`.
     """
     avoid = _failed_agents(session, [one.job.job_id for one in queue if one.attempt_count > 0])
     again = {
@@ -107,7 +114,7 @@ def with_history(
         for one in queue[:spread_count]
         if one.repetition > 0
     }
-    servers = cell_servers(session, set(again.values()))
+    servers = servers_of(session, set(again.values()))
     jobs = [one.job for one in queue]
     for i, job in enumerate(jobs[:spread_count] if servers else ()):
         measured = servers.get(again.get(job.job_id, _NO_CELL))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from farm.core.views import WaitingJob
+from farm.store.repetitions import Cell, CellServers, cell_servers
 from farm.store.tables import Job, Sweep
 from farm.store.waiting import WAITS, QueuedJob, queued_job, queued_rows, with_history
 
@@ -25,6 +27,7 @@ _MOST_PLACED = 10_000
 _MOST_KEPT = 50_000  # where more wait, they are not kept
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _COMPARED_AFTER_S = 60.0
+_BELIEVED_RATIO = 20.0  # of the time that it took to find out
 _SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
 _PRIME = 99_991  # of what is left of ids sums of squares stay far below the largest integer
 
@@ -47,6 +50,7 @@ class WaitingQueue:
         self._compared_at = epoch
         self._expected_s: Mapping[str, float] = {}
         self._changes = 0
+        self._measured = _MeasuredCells()
         self.version: Hashable = None  # of what `jobs` has returned last: equal where that is
 
     def waited_more_s(self, now: dt.datetime) -> float:
@@ -77,7 +81,8 @@ class WaitingQueue:
             one for one in self._sorted() if one.due_at <= now and one.job.sweep_id not in paused
         ]
         self.version = self._changes, len(may_be_placed), frozenset(paused)
-        return with_history(session, may_be_placed[:_MOST_PLACED])
+        placeable = may_be_placed[:_MOST_PLACED]
+        return with_history(session, placeable, servers_of=self._measured.servers)
 
     def left(self, job_id: int) -> None:
         """Note that a job waits no more: whoever asks has leased its gang."""
@@ -137,6 +142,32 @@ class WaitingQueue:
             if not _are_alike(one.job.expected_s, length_s):
                 one.job = dataclasses.replace(one.job, expected_s=length_s)
                 self._changes += 1
+
+
+class _MeasuredCells:
+    """Who has measured which cells, by which repetitions are spread, and nothing else.
+
+    What took long to find out, since much was measured, is believed for longer.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Cell, CellServers | None] = {}
+        self._until_s = 0.0  # by the monotonic clock
+
+    def servers(self, session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
+        """Return what `cell_servers` does, or did not long ago."""
+        begun_s = time.monotonic()
+        is_old = begun_s >= self._until_s
+        if is_old:
+            self._known = {}
+        if missing := [cell for cell in cells if cell not in self._known]:
+            found = cell_servers(session, missing)
+            self._known |= {cell: found.get(cell) for cell in missing}
+        if is_old:
+            now_s = time.monotonic()
+            self._until_s = now_s + _BELIEVED_RATIO * (now_s - begun_s)
+        known = {cell: self._known[cell] for cell in cells}
+        return {cell: servers for cell, servers in known.items() if servers is not None}
 
 
 def _are_alike(a_s: float | None, b_s: float | None) -> bool:

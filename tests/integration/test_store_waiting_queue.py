@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +25,7 @@ from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job, Sweep
 from farm.store.waiting import waiting_jobs
 from farm.store.waiting_queue import WaitingQueue
-from tests.factories import NOW, add_agent, add_job, add_sweep, job_spec, seconds
+from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 
 LEASE = dt.timedelta(hours=1)
 POLICY = RetryPolicy(max_attempts=3, wait_s=20.0)
@@ -170,3 +171,28 @@ def test_a_queue_too_long_to_be_kept_has_no_version(
         monkeypatch.setattr("farm.store.waiting_queue._MOST_KEPT", 1)
         assert queue.jobs(session, now=NOW, expected_s={}) is None
     assert queue.version is None
+
+
+def test_who_has_measured_a_cell_is_believed_for_a_while_and_found_out_again(
+    engine: sa.Engine,
+) -> None:
+    queue = WaitingQueue(epoch=NOW)
+    with writing(engine) as session:
+        first, *_ = add_sweep(session, *(job_spec(repetition=n, seed=n) for n in range(3)))
+        add_agent(session, "a")
+        add_agent(session, "b")
+        add_attempt(session, first, ["a"], state=AttemptState.SUCCEEDED)
+
+    def measured_by() -> tuple[list[dict[str, int]], bool]:
+        with reading(engine) as session, statements(engine) as seen:
+            found = kept(queue, session, now=NOW)
+        return [dict(job.measured_by) for job in found], any("fingerprint" in text for text in seen)
+
+    assert measured_by() == ([{"a": 1}] * 2, True)
+    deadline = time.monotonic() + 60.0
+    while measured_by() != ([{"a": 1}] * 2, False):
+        assert time.monotonic() < deadline, "it takes longer to find out than to ask again"
+    with writing(engine) as session:
+        add_attempt(session, first, ["b"], state=AttemptState.SUCCEEDED, number=2)
+    while measured_by()[0] != [{"a": 1, "b": 1}] * 2:
+        assert time.monotonic() < deadline
