@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from benchmarks.figures import Figure, say
 from benchmarks.fleet.load import (
-    BACKLOG,
     PROBE,
     job_counts,
     probe_count_of,
@@ -22,6 +21,7 @@ from benchmarks.fleet.load import (
     submit_queue,
     wait_for,
 )
+from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.server import FleetServer, Reading, fleet_server, running_fleet
 from benchmarks.fleet.times import quantile
 from benchmarks.ingest import postgres_database
@@ -101,7 +101,7 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
             fleet_server(folder, stack.enter_context(postgres_database()), collectors=2)
         )
         submit_queue(server, job_count=10 * agent_count, steps=(500,))
-        roles = {BACKLOG: returning}
+        roles = {backlog_role(backlog_s): returning}
         fleet = stack.enter_context(running_fleet(server, count=agent_count, roles=roles))
         time.sleep(_SETTLE_S)
         before_s = time.time()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from benchmarks.fleet.machine import BACKLOG_LABEL
+from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.server import Fleet, FleetServer
 from farm.core.lifecycle import JobState
 from farm.errors import FarmError
@@ -17,7 +17,7 @@ from farm.store.engine import reading, writing
 from farm.store.tables import Attempt, Job
 from farm.submission import plan, submit
 
-BULK, PROBE, BACKLOG = "bulk", "probe", "backlog"
+BULK, PROBE = "bulk", "probe"
 WIDTHS = (1, 2, 4, 8)
 _CASE = {"model": "mlp", "dataset": "digits", "warmup_steps": 5}
 _BATCH_SIZES = tuple(32 * (1 + i) for i in range(10))
@@ -61,7 +61,7 @@ def submit_backlog(server: FleetServer, *, agent_count: int, backlog_s: int) -> 
         "world_size": 1,
         "global_batch_size": 32,
         "steps": 10_000,
-        "labels": {"role": BACKLOG, BACKLOG_LABEL: str(backlog_s)},
+        "labels": {"role": backlog_role(backlog_s)},
     }
     return _submit(server, {"name": "backlog", "repetitions": agent_count, "case": [case]})
 

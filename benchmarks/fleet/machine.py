@@ -38,7 +38,7 @@ from worker_agent.memory_evidence import MemoryEvidence
 from worker_agent.sampler import BATCH_TICKS
 
 STEP_S = 0.1
-BACKLOG_LABEL = "backlog_s"  # of a job: seconds of samples that wait when its training begins
+_BACKLOG = "backlog-"  # of a role, before its seconds
 _PREPARE_S, _MEASURE_S, _CLEAR_S = 0.05, 0.02, 0.02
 _FIRST_STEP_S = 0.2
 _STEPS_A_SECOND = round(1 / STEP_S)
@@ -50,6 +50,15 @@ _SOURCE = DatasetSource(
     train_examples_count=1437,
     test_examples_count=360,
 )
+
+
+def backlog_role(backlog_s: int) -> str:
+    """Return the role of agents, and jobs, of which so much waits when the training begins."""
+    return f"{_BACKLOG}{backlog_s}"
+
+
+def _backlog_s(role: str) -> int:
+    return int(role.removeprefix(_BACKLOG)) if role.startswith(_BACKLOG) else 0
 
 
 class TimedResources:
@@ -122,7 +131,7 @@ class TimedResources:
 
     def instant_of(self, tick: int) -> float:
         """Return when a sample was made, or would have been if it is of the backlog."""
-        return self._go_s - int(self._command.spec.labels.get(BACKLOG_LABEL, 0)) + tick
+        return self._go_s - _backlog_s(self._command.spec.labels.get("role", "")) + tick
 
     def clear(self, *, has_succeeded: bool = False) -> None:
         self._due = [entry for entry in self._due if isinstance(entry[2], Sampled)]

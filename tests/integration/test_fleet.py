@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.fleet.agent import Noted, SimulatedAgent
-from benchmarks.fleet.machine import BACKLOG_LABEL
+from benchmarks.fleet.machine import backlog_role
 from farm.collector.intake import read_batch, take_batches
 from farm.core.commands import (
     COMMAND_NAMES,
@@ -53,7 +53,7 @@ class Farm:
             for number in range(AGENTS):
                 agent_id = f"a{number}"
                 is_back = number < returning
-                labels = {BACKLOG_LABEL: str(BACKLOG_S)} if is_back else {}
+                labels = {"role": backlog_role(BACKLOG_S)} if is_back else {}
                 spec = job_spec(labels=labels, steps=100_000)
                 facts = agent_facts(machine_id=agent_id)
                 add_agent(session, agent_id, facts=facts)
