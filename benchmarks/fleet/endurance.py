@@ -36,6 +36,7 @@ _SETTLE_S, _BEFORE_S = 40.0, 30.0
 _STEPS = (100, 300, 500)
 _DRAIN_LIMIT_S = 900.0
 _MOST_LAG_S = 5.0
+_OTHERS_PROCESSES = 3
 _FEW = 100  # messages that wait are no queue, whatever waited before
 
 
@@ -101,8 +102,14 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
             fleet_server(folder, stack.enter_context(postgres_database()), collectors=2)
         )
         submit_queue(server, job_count=10 * agent_count, steps=(500,))
+        others = agent_count - returning
+        fleet = stack.enter_context(
+            running_fleet(server, count=others, roles={}, process_count=_OTHERS_PROCESSES)
+        )
+        # In a process of its own: what keeps it from reporting is nothing to the others.
         roles = {backlog_role(backlog_s): returning}
-        fleet = stack.enter_context(running_fleet(server, count=agent_count, roles=roles))
+        back = running_fleet(server, count=returning, roles=roles, first=others, process_count=1)
+        stack.enter_context(back)
         time.sleep(_SETTLE_S)
         before_s = time.time()
         time.sleep(_BEFORE_S)
@@ -112,10 +119,7 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
         stored = lambda: _stored_rows(server, sweep_id) >= expected  # noqa: E731
         wait_for(stored, "the whole backlog", within_s=_DRAIN_LIMIT_S, fleet=fleet)
         until_s = time.time()
-        lags = [
-            [lag for lag in fleet.all_of("lags_s", *span) if lag < backlog_s / 10]
-            for span in ((before_s, since_s), (since_s, until_s))
-        ]
+        lags = [fleet.all_of("lags_s", *span) for span in ((before_s, since_s), (since_s, until_s))]
         most = max(r.redis_bytes for r in server.between(since_s, until_s))
         least = min(r.redis_bytes for r in server.between(before_s, since_s))
         waiting = max(r.reports_waiting for r in server.between(since_s, until_s))
@@ -126,7 +130,7 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
             name="backlog taken in",
             unit="rows/s",
             ours=expected / took_s,
-            baseline=float(agent_count - returning),
+            baseline=float(others),
             against="samples that the others make",
             note=f"{expected:,} rows in {took_s:.0f} s, with the start of their jobs",
         ),

@@ -41,6 +41,7 @@ STEP_S = 0.1
 _BACKLOG = "backlog-"  # of a role, before its seconds
 _PREPARE_S, _MEASURE_S, _CLEAR_S = 0.05, 0.02, 0.02
 _FIRST_STEP_S = 0.2
+_MOST_AT_ONCE = 20  # of what is overdue, so that the others of the process have their turn
 _STEPS_A_SECOND = round(1 / STEP_S)
 _SOURCE = DatasetSource(
     name="digits",
@@ -90,10 +91,11 @@ class TimedResources:
     def take_due(self, *, now: float) -> list[RankEvent]:
         """Return what has happened until now, in order."""
         self._now = now
-        while self._sampling_from <= now:
-            self._sample()
-        while self._training_from <= now:
-            self._train()
+        for _ in range(_MOST_AT_ONCE):
+            if self._sampling_from <= now:
+                self._sample()
+            if self._training_from <= now:
+                self._train()
         events = []
         while self._due and self._due[0][0] <= now:
             events.append(heapq.heappop(self._due)[2])

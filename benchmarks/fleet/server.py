@@ -203,15 +203,19 @@ class Fleet:
 
 @contextmanager
 def running_fleet(
-    server: FleetServer, *, count: int, roles: dict[str, int], process_count: int = _MOST_PROCESSES
+    server: FleetServer,
+    *,
+    count: int,
+    roles: dict[str, int],
+    first: int = 0,
+    process_count: int = _MOST_PROCESSES,
 ) -> Iterator[Fleet]:
-    """Run `count` agents; `roles`: how many have another label `role` than `bulk`."""
+    """Run `count` agents, numbered from `first`; `roles`: how many have another one than `bulk`."""
     process_count = max(1, min(process_count, count // 50))
     shares = [count // process_count + (i < count % process_count) for i in range(process_count)]
     fleet = Fleet([], [])
     threads = []
     with ExitStack() as stack:
-        first = 0
         for number, share in enumerate(shares):
             command = [sys.executable, "-P", "-m", "benchmarks.fleet"]
             command += ["--broker-url", server.broker_url]

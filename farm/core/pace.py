@@ -34,12 +34,13 @@ class Pace:
     def may_start(self, *, now_s: float) -> bool:
         """Whether a gang may start now, of whatever width: those after it wait for as much longer.
 
-        A clock that jumps back takes nothing away.
+        A clock that jumps back takes nothing away, and whoever has looked at it a moment before
+        somebody else said that gangs shall be held is held as well.
         """
         passed_s = 0.0 if self._at_s is None else max(0.0, now_s - self._at_s)
         self._at_s = now_s
         self._left = min(float(self.burst), self._left + passed_s * self.per_s)
-        if self._held_until_s is not None and 0.0 < self._held_until_s - now_s <= HOLD_S:
+        if self._held_until_s is not None and 0.0 < self._held_until_s - now_s <= 2 * HOLD_S:
             return False
         return self._left >= 1.0
 

@@ -49,10 +49,14 @@ class Beside:
         """Have it done as soon as may be; however often during one turn, it is done once more."""
         self._bell.set()
 
-    def stop(self) -> None:
-        """Wait for what is under way, for some seconds at most."""
+    def ask_to_stop(self) -> None:
+        """Have nothing more begun; for many threads of which none shall wait for another."""
         self._stopping.set()
         self._bell.set()
+
+    def stop(self) -> None:
+        """Wait for what is under way, for some seconds at most."""
+        self.ask_to_stop()
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
@@ -61,8 +65,9 @@ class Beside:
             begun_s = time.thread_time()
             wait_s = self._turn()
             self.turn_count += 1
-            self._stopping.wait(self._rest_ratio * (time.thread_time() - begun_s))
-            self._bell.wait(wait_s)
+            # Asked anew: the bell of whoever wanted it to stop may be cleared by now.
+            if not self._stopping.wait(self._rest_ratio * (time.thread_time() - begun_s)):
+                self._bell.wait(wait_s)
 
     def _turn(self) -> float:
         """Do it once; return for how long nobody needs it again."""

@@ -24,7 +24,7 @@ from farm.registry import strategy
 from farm.scheduler.outgoing import Rules
 from farm.store.attempts import locked_attempts
 from farm.store.findings import Findings, findings_of
-from farm.store.moves import Ending, end_attempts
+from farm.store.moves import Ending, end_attempts, lock_gangs
 from farm.store.outcomes import clocks, evidence_of, measurement_of
 
 logger = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ def write_endings(
         logger.exception("attempts could not be ended together")
     else:
         return
+    lock_gangs(session, [ending.token for ending in endings])
     for ending in endings:
         try:
             with session.begin_nested():
@@ -115,7 +116,8 @@ def _trained(
 ) -> list[Ending]:
     """Return how successful attempts end, read at once or, if that fails, one by one."""
     try:
-        findings = findings_of(session, {o.attempt.token: _clocks(o.attempt) for o in overs})
+        with session.begin_nested():
+            findings = findings_of(session, {o.attempt.token: _clocks(o.attempt) for o in overs})
     except OperationalError:
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 _TURN_EVERY_S = 1.0
 # A farm that has much to do rings all the time, and what comes meanwhile is done together.
 _REST_RATIO = 1.0
+# Longer than it takes until a command is due again.
+_AWAY_S = 5.0
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -91,13 +94,15 @@ def run(settings: Settings) -> None:
     last_look = LastLook()
 
     def lead() -> float:
-        lead_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, pace=pace)
+        asked_twice = lead_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules)
+        pace.asked_twice(asked_twice, now_s=dt.datetime.now(dt.UTC).timestamp())
         placing.ring()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
         known = Recollection(lengths.expected_s, last_starts, queue, last_look, pace)
-        place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
+        if leading.trouble is None:  # or nobody would lead them
+            place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
         return _TURN_EVERY_S
 
     leading = Beside("leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_REST_RATIO)
@@ -121,6 +126,8 @@ def run(settings: Settings) -> None:
             manager.turned()
             _show(life, leading.trouble or placing.trouble)
     for thread in beside:
+        thread.ask_to_stop()
+    for thread in beside:
         thread.stop()
     life.stop()
     engine.dispose()
@@ -135,36 +142,42 @@ def _show(life: SignOfLife, trouble: str | None) -> None:
 
 
 class Post:
-    """Sends commands. `is_away`: the broker did not take what gangs on their way were to be told.
-
-    Then nobody else shall set out: a gang that hears nothing loses its attempt.
-    """
+    """Sends commands, for both loops."""
 
     def __init__(self, app: Any, signer: Signer | None = None) -> None:
         self._app = app
         self._signer = signer
-        self.is_away = False
+        self._away_until_s = 0.0  # by the monotonic clock
 
-    def send(self, outgoing: Sequence[Outgoing]) -> bool:
-        """Send what is due, in order; False where it fails: then it is due again before long."""
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker did not take what was sent last, not long ago.
+
+        Then nobody else shall set out: a gang that hears nothing loses its attempt. What was not
+        taken is due again before that is forgotten.
+        """
+        return time.monotonic() < self._away_until_s
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send what is due, in order; where that fails it is due again before long."""
         if not outgoing:
-            return True
+            return
         try:
             commands = [(due.agent_id, due.command) for due in outgoing]
             send_commands(self._app, commands, signer=self._signer)
         except FarmError as error:
             ids, behind = outgoing[0].ids, len(outgoing) - 1
             logger.warning("command not sent, and %d behind: %s", behind, error, extra=ids)
-            return False
-        return True
+            self._away_until_s = time.monotonic() + _AWAY_S
+        else:
+            self._away_until_s = 0.0
 
 
-def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, pace: Pace) -> None:
-    """Advance or end attempts, and send what is due."""
+def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules) -> int:
+    """Advance or end attempts, and send what is due; return how many ranks were asked twice."""
     outgoing = lead_attempts(engine, now=now, rules=rules)
-    post.is_away = not post.send(outgoing)
-    asked_twice = sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
-    pace.asked_twice(asked_twice, now_s=now.timestamp())
+    post.send(outgoing)
+    return sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
 
 
 def place_once(

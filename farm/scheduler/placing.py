@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.core.pace import Pace
 from farm.core.scheduling import Placement, place
 from farm.core.views import WaitingJob
-from farm.errors import InvalidSpec
+from farm.errors import InvalidSpec, Unreachable
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents import is_any_idle, live_agents
 from farm.store.attempts import Active, active_attempts
@@ -98,15 +100,33 @@ def place_jobs(
     if not placements:
         known.last_look.note(idle, version, now=now)
     chosen = _at_their_pace(placements, known.pace, now_s=now_s)
-    return _lease(engine, chosen, jobs=jobs, now=now, rules=rules, known=known) if chosen else []
+    sweep_ids = {job.job_id: job.sweep_id for job in jobs} if chosen else {}
+    try:
+        return _lease(engine, chosen, sweep_ids, now=now, rules=rules, known=known)
+    except (OperationalError, Unreachable):
+        raise
+    except Exception:
+        logger.exception("gangs could not be leased together")
+    outgoing: list[Outgoing] = []
+    for placement in chosen:
+        try:
+            outgoing += _lease(engine, [placement], sweep_ids, now=now, rules=rules, known=known)
+        except (OperationalError, Unreachable):
+            raise
+        except Exception:
+            # What is wrong with one of them must not stop all the others for ever.
+            logger.exception("gang could not be leased", extra={"job_id": placement.job_id})
+    return outgoing
 
 
 def _at_their_pace(placements: Sequence[Placement], pace: Pace, *, now_s: float) -> list[Placement]:
+    """Return those that may start now, if all of them can."""
+    left = copy.copy(pace)
     chosen: list[Placement] = []
     for placement in placements:
-        if not pace.may_start(now_s=now_s):
+        if not left.may_start(now_s=now_s):
             break
-        pace.took(len(placement.agent_ids))
+        left.took(len(placement.agent_ids))
         chosen.append(placement)
     return chosen
 
@@ -114,16 +134,17 @@ def _at_their_pace(placements: Sequence[Placement], pace: Pace, *, now_s: float)
 def _lease(
     engine: Engine,
     placements: Sequence[Placement],
+    sweep_ids: Mapping[int, int],
     *,
-    jobs: Collection[WaitingJob],
     now: dt.datetime,
     rules: Rules,
     known: Recollection,
 ) -> list[Outgoing]:
+    if not placements:
+        return []
     with writing(engine) as session:
         leased = lease_gangs(session, placements, now=now, lease=rules.lease)
         started = active_attempts(session, list(leased.tokens.values()), now=now, locks=False)
-    sweep_ids = {job.job_id: job.sweep_id for job in jobs}
     for placement in placements:
         job_id = placement.job_id
         if job_id in leased.conflicts:
@@ -131,6 +152,7 @@ def _lease(
             reason = leased.conflicts[job_id]
             logger.info("placement was overtaken: %s", reason, extra={"job_id": job_id})
             continue
+        known.pace.took(len(placement.agent_ids))
         known.last_starts[sweep_ids[job_id]] = now
         if known.queue is not None:
             known.queue.left(job_id)

@@ -96,7 +96,7 @@ def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]
                 token=row.attempt_id,
                 at=row.leased_at,
                 control_s=row.control_s,
-                neighbour_count=neighbours[row.attempt_id, row.machine_id],
+                neighbour_count=neighbours.get((row.attempt_id, row.machine_id), 1),
                 kind=_kind(row.hardware),
             )
         )
@@ -158,14 +158,15 @@ def _comparable_s(
     run: Row[Any], earlier: Sequence[Row[Any]], neighbours: Mapping[tuple[int, str], int]
 ) -> tuple[float, ...]:
     kind = _kind(run.hardware)
-    beside = neighbours[run.attempt_id, run.machine_id]
+    # An agent that has just moved to another machine has no count there, nor anything to compare.
+    beside = neighbours.get((run.attempt_id, run.machine_id))
     alike = [
         other.control_s
         for other in earlier
-        if neighbours[other.attempt_id, other.machine_id] == beside
+        if neighbours.get((other.attempt_id, other.machine_id)) == beside
         and _kind(other.hardware) == kind
     ]
-    return tuple(alike[:PAST_COUNT]) if kind is not None else ()
+    return tuple(alike[:PAST_COUNT]) if kind is not None and beside is not None else ()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -41,7 +41,8 @@ def lease_gangs(
     attempt cannot be leased, however idle it looks.
     """
     jobs = _waiting_jobs(session, [placement.job_id for placement in placements])
-    nearby = _Nearby(session, {agent_id for p in placements for agent_id in p.agent_ids})
+    agent_ids = {agent_id for p in placements for agent_id in p.agent_ids}
+    nearby = _Nearby(session, agent_ids, live_since=now - lease)
     gangs: dict[int, list[Agent]] = {}
     conflicts: dict[int, str] = {}
     for placement in placements:
@@ -135,10 +136,13 @@ class _Nearby:
     """Agents, and all that share a machine with one of them, locked.
 
     The neighbours are locked too, because who is leased beside whom is decided by cores: two
-    schedulers could otherwise each lease one of two agents that share some.
+    schedulers could otherwise each lease one of two agents that share some. Those that fell silent
+    before they said that they were clean take no cores: the machine may be another agent's now.
     """
 
-    def __init__(self, session: Session, agent_ids: Collection[str]) -> None:
+    def __init__(
+        self, session: Session, agent_ids: Collection[str], *, live_since: dt.datetime
+    ) -> None:
         machines = select(Agent.machine_id).where(Agent.id.in_(agent_ids))
         nearby = Agent.machine_id.in_(machines)
         known = session.execute(select(Agent.id, Agent.machine_id).where(nearby)).all()
@@ -151,7 +155,8 @@ class _Nearby:
         self._taken = {
             core
             for agent in self._agents.values()
-            if agent.attempt_id is not None or agent.unclean_token is not None
+            if agent.attempt_id is not None
+            or (agent.unclean_token is not None and _is_live(agent, live_since))
             for core in _cores(agent)
         }
 
@@ -185,6 +190,10 @@ class _Nearby:
 
 def _cores(agent: Agent) -> set[tuple[str, int]]:
     return {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
+
+
+def _is_live(agent: Agent, since: dt.datetime) -> bool:
+    return agent.heartbeat_at is not None and agent.heartbeat_at >= since
 
 
 def _is_free(agent: Agent) -> bool:

@@ -162,12 +162,20 @@ def _ended(
     return ended, left
 
 
+def lock_gangs(session: Session, tokens: Collection[int]) -> Sequence[str]:
+    """Lock the agents that are leased to these attempts, in the order of their ids; return those.
+
+    Whoever ends several attempts one by one locks all of their agents before: heartbeats lock them
+    in this order.
+    """
+    members = select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))
+    held = select(Agent.id).where(Agent.id.in_(members), Agent.attempt_id.in_(tokens))
+    return session.scalars(held.order_by(Agent.id).with_for_update()).all()
+
+
 def _let_go(session: Session, rows: Collection[StoredAttempt], succeeded: Sequence[int]) -> None:
     """Take their leases from the gangs' agents, which are locked in the order of their ids."""
-    tokens = [stored.attempt.id for stored in rows]
-    members = {member.rank.agent_id for stored in rows for member in stored.members}
-    held = select(Agent.id).where(Agent.id.in_(members), Agent.attempt_id.in_(tokens))
-    agent_ids = session.scalars(held.order_by(Agent.id).with_for_update()).all()
+    agent_ids = lock_gangs(session, [stored.attempt.id for stored in rows])
     if not agent_ids:
         return
     is_clean = Agent.attempt_id.in_(succeeded)

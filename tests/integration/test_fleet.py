@@ -166,7 +166,7 @@ def test_a_collector_that_is_too_slow_for_all_gets_larger_batches_and_not_more(
     engine: sa.Engine,
 ) -> None:
     farm = Farm(engine)
-    farm.per_s = 3.4  # a third of what thirty agents ask for every 3 s
+    farm.per_s = 5.0  # half of what thirty agents ask for every 3 s
     farm.run(90.0)
     assert farm.longest <= 2 * AGENTS
     farm.lags_s("others")

@@ -143,7 +143,7 @@ GIVEN_UP = (AttemptState.LOST, JobState.WAITING, "senseless")
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 @pytest.mark.parametrize(
     ("failures", "at_most"),
-    [((None,), 22), ((OUT_OF_MEMORY,), 18), ((KILLED,), 16), ((None, OUT_OF_MEMORY, KILLED), 23)],
+    [((None,), 24), ((OUT_OF_MEMORY,), 18), ((KILLED,), 16), ((None, OUT_OF_MEMORY, KILLED), 25)],
     ids=["measured", "failed", "lost", "mixed"],
 )
 def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from farm.core.commands import StartRank
+from farm.core.lifecycle import AttemptState
 from farm.core.pace import Pace
 from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
 from farm.store.waiting_queue import WaitingQueue
-from tests.factories import NOW, add_agent, add_sweep, job_spec, seconds
+from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 from tests.integration.test_scheduler_rounds import RULES
 from tests.integration.test_store_waiting_queue import statements
 
@@ -82,3 +84,28 @@ def test_a_dozen_gangs_cost_as_many_statements_as_two(engine: sa.Engine) -> None
         return len([text for text in seen if not is_local or text.startswith("SELECT")])
 
     assert statement_count(12, after_s=1) == statement_count(2, after_s=0)
+
+
+def test_a_gang_that_cannot_be_leased_keeps_no_other_from_its_own(engine: sa.Engine) -> None:
+    known = Recollection(queue=WaitingQueue(epoch=NOW), pace=Pace(per_s=0.001, burst=2))
+    with writing(engine) as session:
+        for name in ("a", "b"):
+            add_agent(session, name, machine_id=name)
+        odd, plain = add_sweep(session, job_spec(), job_spec(seed=1))
+        # The number of its next attempt is taken, which no version would have done.
+        add_attempt(session, odd, state=AttemptState.LOST, number=2)
+    sent = place_jobs(engine, now=NOW, rules=RULES, known=known)
+    assert [getattr(one.command, "job_id", None) for one in sent] == [plain]
+    assert known.pace.may_start(now_s=NOW.timestamp()), "who was not leased has not started"
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) -> None:
+    known = Recollection(queue=WaitingQueue(epoch=NOW), pace=Pace(per_s=0.001, burst=1))
+    with writing(engine) as session:
+        add_sweep(session, job_spec())
+        add_agent(session, "a", machine_id="a")
+    with engine.connect() as other, other.begin():
+        other.execute(sa.select(Agent.id).with_for_update())
+        assert place_jobs(engine, now=NOW, rules=RULES, known=known) == []
+    assert len(place_jobs(engine, now=NOW, rules=RULES, known=known)) == 1

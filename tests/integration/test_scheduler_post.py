@@ -6,7 +6,6 @@ import pytest
 import sqlalchemy as sa
 
 from farm.core.lifecycle import JobState
-from farm.core.pace import Pace
 from farm.embedded.redis import free_port
 from farm.scheduler.main import Post, lead_once, place_once
 from farm.scheduler.placing import Recollection
@@ -20,7 +19,7 @@ from tests.redis_server import RedisServer
 
 def turn_once(engine: sa.Engine, post: Post, *, after_s: float) -> None:
     now = NOW + seconds(after_s)
-    lead_once(engine, post, now=now, rules=RULES, pace=Pace())
+    lead_once(engine, post, now=now, rules=RULES)
     place_once(engine, post, now=now, rules=RULES, known=Recollection())
 
 

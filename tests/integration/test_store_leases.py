@@ -135,3 +135,18 @@ def test_an_agent_cannot_be_leased_while_another_one_uses_its_cores(engine: sa.E
     with pytest.raises(LeaseConflict, match="cores"):
         lease(engine, second, "whole machine")
     lease(engine, third, "second core")
+
+
+def test_an_agent_that_fell_silent_before_it_was_clean_takes_no_cores(engine: sa.Engine) -> None:
+    """It may never come back, and another one works in its place: the scheduler offers that one."""
+    with writing(engine) as session:
+        first, second = add_sweep(session, *(job_spec(seed=n) for n in range(2)))
+        silent, beating = NOW - 2 * LEASE, NOW
+        for machine_id, heartbeat_at in (("m1", silent), ("m2", beating)):
+            facts = agent_facts(machine_id=machine_id, cpus=(0,))
+            changes = {"unclean_token": 3, "heartbeat_at": heartbeat_at}
+            add_agent(session, f"old {machine_id}", facts=facts, **changes)
+            add_agent(session, f"new {machine_id}", facts=facts)
+    lease(engine, first, "new m1")
+    with pytest.raises(LeaseConflict, match="cores"):
+        lease(engine, second, "new m2")

@@ -16,14 +16,21 @@ _NEVER_S = 3600.0
 
 
 class Work:
-    """Tells of each turn when it begins, and goes on when told what to do."""
+    """Tells of each turn when it begins, and goes on when told what to do.
 
-    def __init__(self) -> None:
+    `busy_s`: the processor time that each takes at least.
+    """
+
+    def __init__(self, *, busy_s: float = 0.0) -> None:
+        self.busy_s = busy_s
         self.begun: queue.Queue[float] = queue.Queue()
         self.orders: queue.Queue[Exception | None] = queue.Queue()
 
     def __call__(self) -> float:
         self.begun.put(time.monotonic())
+        until_s = time.thread_time() + self.busy_s
+        while time.thread_time() < until_s:
+            pass
         order = self.orders.get(timeout=_LIMIT_S)
         if order is not None:
             raise order
@@ -62,16 +69,14 @@ def test_rings_during_a_turn_are_one_more_turn() -> None:
         assert work.begun.empty()
 
 
-def test_a_turn_that_took_long_is_followed_by_a_rest_whoever_rings() -> None:
-    work = Work()
+def test_a_turn_that_worked_long_is_followed_by_a_rest_whoever_rings() -> None:
+    work = Work(busy_s=0.05)
     with running(work, rest_ratio=3.0) as beside:
         first_s = work.begun.get(timeout=_LIMIT_S)
-        lasted = threading.Event()
-        lasted.wait(0.1)
         beside.ring()
         work.orders.put(None)
         second_s = work.begun.get(timeout=_LIMIT_S)
-        assert second_s - first_s >= 0.4
+        assert second_s - first_s >= 0.2, "it worked for 0.05 s, and rests for three times as long"
 
 
 def test_what_fails_is_known_until_it_works_again() -> None:
