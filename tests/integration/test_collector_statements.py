@@ -13,7 +13,7 @@ from farm.store.reports import store_batches
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 from tests.integration.test_store_reports import MEASURED, report
-from tests.integration.test_store_waiting_queue import statements
+from tests.store_statements import statements
 
 
 def add_gangs(engine: sa.Engine, count: int, *, state: AttemptState) -> list[tuple[str, int, int]]:

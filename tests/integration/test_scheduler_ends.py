@@ -6,8 +6,7 @@ The rows are what the agents of a gang have reported when its last rank has ende
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import pytest
 import sqlalchemy as sa
@@ -36,6 +35,7 @@ from tests.factories import (
     seconds,
 )
 from tests.integration.test_scheduler_rounds import RESULT, RULES, SOURCE, STARTED
+from tests.store_statements import statements
 
 LATER = NOW + seconds(5)
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")
@@ -110,19 +110,6 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
     steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=times_s)
     insert_steps(session, token=token, rank=0, steps=steps)
     return token
-
-
-@contextmanager
-def statements(engine: sa.Engine) -> Iterator[list[str]]:
-    """Note the text of each statement."""
-    seen: list[str] = []
-
-    def note(_: object, __: object, text: str, *___: object) -> None:
-        seen.append(text)
-
-    sa.event.listen(engine, "before_cursor_execute", note)
-    yield seen
-    sa.event.remove(engine, "before_cursor_execute", note)
 
 
 def states(engine: sa.Engine) -> list[tuple[AttemptState, JobState, str | None]]:

@@ -6,8 +6,6 @@ import dataclasses
 import datetime as dt
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
@@ -26,6 +24,7 @@ from farm.store.tables import Agent, Attempt, Job, Sweep
 from farm.store.waiting import waiting_jobs
 from farm.store.waiting_queue import WaitingQueue
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
+from tests.store_statements import statements
 
 LEASE = dt.timedelta(hours=1)
 POLICY = RetryPolicy(max_attempts=3, wait_s=20.0)
@@ -39,19 +38,6 @@ def kept(
     assert found is not None
     more_s = queue.waited_more_s(now)
     return [dataclasses.replace(job, waited_s=job.waited_s + more_s) for job in found]
-
-
-@contextmanager
-def statements(engine: sa.Engine) -> Iterator[list[str]]:
-    """Note the text of each statement."""
-    seen: list[str] = []
-
-    def note(_: object, __: object, text: str, *___: object) -> None:
-        seen.append(text)
-
-    sa.event.listen(engine, "before_cursor_execute", note)
-    yield seen
-    sa.event.remove(engine, "before_cursor_execute", note)
 
 
 def change(session: Session, rng: random.Random, *, now: dt.datetime) -> int | None:
