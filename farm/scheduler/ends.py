@@ -123,7 +123,7 @@ def _trained(
     except Exception as error:
         if len(overs) == 1:
             [over] = overs
-            logger.exception("attempt makes no sense", extra=_ids(over.attempt))
+            logger.exception("attempt makes no sense", extra=ids_of(over.attempt))
             return [given_up(over.attempt.token, told(error))]
         return [
             ending for over in overs for ending in _trained(session, [over], now=now, rules=rules)
@@ -138,7 +138,7 @@ def _ending(
         return _judged(over, findings[over.attempt.token], now=now, rules=rules)
     except Exception as error:
         # What one gang has reported must not stop all the others for ever.
-        logger.exception("attempt makes no sense", extra=_ids(over.attempt))
+        logger.exception("attempt makes no sense", extra=ids_of(over.attempt))
         return given_up(over.attempt.token, told(error))
 
 
@@ -189,5 +189,6 @@ def _write(session: Session, endings: Iterable[Ending], *, now: dt.datetime, rul
         logger.log(level, "attempt ended: %s", ending.state.value, extra={**ids, **further})
 
 
-def _ids(attempt: AttemptView) -> dict[str, int]:
+def ids_of(attempt: AttemptView) -> dict[str, int]:
+    """Return what a line of a log names an attempt by."""
     return {"job_id": attempt.job_id, "attempt_id": attempt.token}

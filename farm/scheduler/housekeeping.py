@@ -1,4 +1,4 @@
-"""What the store needs now and then, beside its two loops: partitions for the days to come."""
+"""What the store needs now and then, beside the two loops: partitions for the days to come."""
 
 from __future__ import annotations
 

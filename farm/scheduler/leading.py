@@ -17,7 +17,7 @@ from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
 from farm.core.rendezvous import Advance, End, Resend, Wait, decide
 from farm.core.views import AttemptView
-from farm.scheduler.ends import Over, endings_of, given_up, told, write_endings
+from farm.scheduler.ends import Over, endings_of, given_up, ids_of, told, write_endings
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.attempts import active_attempts
 from farm.store.attention import attempts_to_decide
@@ -75,13 +75,13 @@ def _lead(
                 outgoing += _due(attempt, decision, rules=rules)
             except Exception as error:
                 # What one gang has reported must not stop all the others for ever.
-                logger.exception("attempt makes no sense", extra=_ids(attempt))
+                logger.exception("attempt makes no sense", extra=ids_of(attempt))
                 endings.append(given_up(attempt.token, told(error)))
                 continue
             commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
             if isinstance(decision, Advance):
                 onward[attempt.token] = decision.state
-                logger.info("attempt went on: %s", decision.state.value, extra=_ids(attempt))
+                logger.info("attempt went on: %s", decision.state.value, extra=ids_of(attempt))
     endings += endings_of(session, overs, now=now, rules=rules)
     advance_attempts(session, onward, now=now)
     mark_commanded(session, commanded, now=now)
@@ -104,7 +104,3 @@ def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
     if isinstance(decision, Resend):
         return decision.ranks
     return tuple(rank.rank for rank in attempt.ranks)
-
-
-def _ids(attempt: AttemptView) -> dict[str, int]:
-    return {"job_id": attempt.job_id, "attempt_id": attempt.token}

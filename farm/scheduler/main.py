@@ -8,6 +8,7 @@ several schedulers, what one of them has locked the others pass over.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import logging
 import os
@@ -23,7 +24,6 @@ from farm.config import Settings
 from farm.core.barriers import Limits
 from farm.core.commands import Peers
 from farm.core.noise import NoiseLimits, NoisePolicy
-from farm.core.pace import Pace
 from farm.core.retries import RetryPolicy
 from farm.errors import FarmError
 from farm.garbage import collect_rarely
@@ -34,7 +34,7 @@ from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.placing import LastLook, Recollection, place_jobs
+from farm.scheduler.placing import Recollection, place_jobs
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
@@ -83,24 +83,21 @@ def run(settings: Settings) -> None:
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url)
     check_schema(engine)
-    app = make_app(settings.broker_url, owner="scheduler")
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     signer = None if farm_key is None else Keyring(engine, farm_key).signed
-    post = Post(app, signer)
+    post = Post(make_app(settings.broker_url, owner="scheduler"), signer)
     lengths = JobLengths(engine, home=settings.home)
-    queue, pace = WaitingQueue(epoch=dt.datetime.now(dt.UTC)), Pace()
-    last_starts: dict[int, dt.datetime] = {}
-    last_look = LastLook()
+    kept = Recollection(queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC)))
 
     def lead() -> float:
         asked_twice = lead_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules)
-        pace.asked_twice(asked_twice, now_s=dt.datetime.now(dt.UTC).timestamp())
+        kept.pace.asked_twice(asked_twice, now_s=dt.datetime.now(dt.UTC).timestamp())
         placing.ring()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
-        known = Recollection(lengths.expected_s, last_starts, queue, last_look, pace)
+        known = dataclasses.replace(kept, expected_s=lengths.expected_s)
         if leading.trouble is None:  # or nobody would lead them
             place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
         return _TURN_EVERY_S
