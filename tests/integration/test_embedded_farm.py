@@ -177,7 +177,9 @@ def test_ctrl_c_while_the_farm_starts_leaves_nothing(up: Up, process_count: int)
     process = up.start()
     up.wait_until(lambda: len(up.processes()) >= process_count, f"{process_count} processes")
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=_DEADLINE_S) == 130
+    ended_with = process.wait(timeout=_DEADLINE_S)
+    # The last of its processes starts when it is all but up, and may be seen when it is.
+    assert ended_with == (0 if "Dashboard: " in up.said() else 130)
     assert up.processes() == []
     assert "Traceback" not in up.said()
 
