@@ -72,11 +72,11 @@ def main() -> None:
 def _told(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Callable[..., Any]:
     """Return the turn, which tells the file of itself; each is one thread's."""
 
-    def told(*args: Any, **kwargs: Any) -> None:
+    def told(*args: Any, **kwargs: Any) -> Any:
         clock.times_s.clear()
         clock.counts.clear()
         begun_s, cpu_s = time.perf_counter(), time.thread_time()
-        turn(*args, **kwargs)
+        result = turn(*args, **kwargs)
         line = {
             "name": name,
             "at_s": time.time(),
@@ -86,6 +86,7 @@ def _told(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Ca
             "counts": clock.counts,
         }
         file.write(json.dumps(line) + "\n")
+        return result
 
     return told
 

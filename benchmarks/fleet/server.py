@@ -157,6 +157,9 @@ def _running(
         yield process
     finally:
         stop(process)
+    if errors := [line for line in log.read_text().splitlines() if " ERROR " in line]:
+        # What a farm in trouble took is no figure.
+        raise FarmError(f"{log.name} tells of {len(errors)} errors, first: {errors[0]}")
 
 
 @contextmanager
