@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from farm.core.agent_index import Wish, suits, wish_of
 from farm.core.agent_pool import AgentPool
 from farm.core.outlook import Outlook
+from farm.core.refusals import Refusals
 from farm.core.spec import TORCH, TORCH_VERSION
 from farm.core.turns import Turns
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
@@ -55,6 +56,7 @@ def place(
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
     if not pool.free_count:
         return placements
+    refusals = Refusals(pool)
     turns = Turns(
         jobs,
         gangs,
@@ -63,9 +65,14 @@ def place(
         waited_more_s=waited_more_s,
     )
     for job in turns:
+        is_due = turns.waited_s(job) >= reserve_after_s
+        if refusals.is_again(job, is_due=is_due):
+            continue
+        refused_at = pool.change_count
         gang = pool.find_gang(job)
         if gang is None:
             _keep_agents(job, pool, turns, reserve_after_s=reserve_after_s)
+            refusals.note(job, is_due=is_due, at=refused_at)
         else:
             pool.take(gang, expected_s=job.expected_s)
             turns.started(job)
