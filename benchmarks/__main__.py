@@ -1,8 +1,9 @@
 """Run every benchmark, one at a time, and print one table: `make bench`.
 
-Each is a process of its own, so that none finds what another has imported. `--write FILE` keeps the
-table between the two markers of a Markdown page: each benchmark's lines are replaced as soon as it
-is done, and those of the others stay, with their date, if they are of the same machine.
+Beside each ratio stands the one that docs/performance.md had of it before. Each benchmark is a
+process of its own, so that none finds what another has imported. `--write FILE` keeps the table
+between the two markers of a Markdown page: each benchmark's lines are replaced as soon as it is
+done, and those of the others stay, with their date, if they are of the same machine.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.committed import print_beside, read_committed
 from benchmarks.figures import (
     STOPPED_STATUS,
     Figure,
     cells_of,
-    print_figures,
     root,
     say,
     stopping_once,
@@ -48,6 +49,7 @@ BENCHMARKS = (
     "sampler",
     "precision",
 )
+PAGE = root() / "docs" / "performance.md"
 BEGIN_MARKER = "<!-- benchmarks: begin -->"
 END_MARKER = "<!-- benchmarks: end -->"
 _LIMIT_S = 3600.0  # of one benchmark
@@ -69,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.write and not has_markers(given.write):
         parser.error(f"--write {given.write}: expected a page with the line {BEGIN_MARKER}")
     warn_if_loaded()
+    committed = read_committed(PAGE)
     results: dict[str, list[Figure]] = {}
     failed: list[str] = []
     try:
@@ -83,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("stopped")
         return STOPPED_STATUS
-    print_figures([figure for figures in results.values() for figure in figures], as_json=False)
+    print_beside(results, committed)
     if failed:
         say(f"failed or missed a limit: {', '.join(failed)}")
     return int(bool(failed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime as dt
 import json
 import signal
@@ -19,6 +20,7 @@ from benchmarks.__main__ import (
     main,
     write_lines,
 )
+from benchmarks.committed import Committed, change_of, print_beside, read_committed
 from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
 from benchmarks.pairs import PairedRatio
 from benchmarks.scale import fitted_exponent
@@ -192,6 +194,38 @@ def test_figures_of_another_machine_do_not_stay(tmp_path: Path) -> None:
     page.write_text(f"{BEGIN_MARKER}\nMachine: another\n| `warm` | old |\n{END_MARKER}")
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
+
+
+def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN_MARKER}\n{END_MARKER}\n")
+    write_lines(page, "ingest", [figure()], at=AT)
+    committed = read_committed(page)
+    assert committed == {("ingest", "a | figure"): Committed(2.0, "2026-03-01")}
+
+    before = committed["ingest", "a | figure"]
+    assert change_of(figure(), before) == "as before"
+    slower = dataclasses.replace(figure(), ours=1.0, ratio=4.0)
+    assert change_of(slower, before) == "2 times, WORSE"
+    assert change_of(dataclasses.replace(slower, unit="rows/s"), before) == "2 times, better"
+    assert change_of(dataclasses.replace(slower, ratio=1.0), before) == "0.5 times, better"
+    assert change_of(slower, None) == "-"
+
+
+def test_the_committed_page_is_read_whole() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    of_table = [line for line in lines if line.split("`")[1] in BENCHMARKS]
+    with_ratio = [line for line in of_table if line.split(" | ")[5] != "-"]
+    assert len(read_committed(PAGE)) == len(with_ratio) > 20
+
+
+def test_all_are_printed_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    results = {"ingest": [figure()], "pages": [dataclasses.replace(figure(), note="why")]}
+    print_beside(results, {("ingest", "a | figure"): Committed(1.0, "2026-03-01")})
+    said = capsys.readouterr().out
+    assert "1 (2026-03-01)" in said
+    assert "2 times, WORSE" in said
+    assert "pages, a | figure: why" in said
 
 
 def test_growth_is_fitted_to_all_sizes() -> None:
