@@ -20,8 +20,12 @@ from worker_agent.waiting import Waiting
 BATCH_REPORTS = 500
 BATCH_BYTES = 256 * 1024
 GATHER_S = 3.0
-# More than a rank makes in that time is a backlog, which goes as fast as it is confirmed.
+# More than a rank makes in that time is a backlog. It goes as fast as it is confirmed, but leaves
+# the collectors alone for so many times as long as they took for its last batch: where a hundred
+# agents return at once, most of their batches would else stand before everybody's new reports.
 MOST_GATHERED = 20
+REST_RATIO = 3.0
+MOST_REST_S = 5.0
 # While the server is silent a batch is repeated only this often: each repetition stays in the
 # broker, and a thousand agents repeating for a night would fill it.
 SILENT_PAUSE_S = 300.0
@@ -54,6 +58,7 @@ class Delivery:
         self._round_trip = RoundTrip()
         self._is_repeated = False  # what is under way was sent more than once
         self._sent_at = float("-inf")
+        self._rested_at = float("-inf")  # when the next batch of a backlog may go
         self._waiting = Waiting()
 
     @property
@@ -82,12 +87,16 @@ class Delivery:
         if self.is_empty:
             return float("inf")
         if self._under_way is not None:
-            pause_s = SILENT_PAUSE_S if server_is_silent else self._round_trip.limit_s
-        elif self._spool.has_urgent or self._waiting_count > MOST_GATHERED:
-            pause_s = 0.0
+            due_at = self._sent_at + (
+                SILENT_PAUSE_S if server_is_silent else self._round_trip.limit_s
+            )
+        elif self._waiting_count > MOST_GATHERED:  # if anything is urgent, it is behind all that
+            due_at = self._rested_at
+        elif self._spool.has_urgent:
+            due_at = now
         else:
-            pause_s = GATHER_S
-        return max(0.0, self._sent_at + pause_s - now)
+            due_at = self._sent_at + GATHER_S
+        return max(0.0, due_at - now)
 
     @property
     def _waiting_count(self) -> int:
@@ -107,11 +116,13 @@ class Delivery:
         self._spool.confirm(confirmation.generation, confirmation.number)
         if self._under_way is not None and self._spool.confirmed >= self._under_way:
             self._under_way = None
+            took_s = now - self._sent_at
+            self._rested_at = now + min(REST_RATIO * took_s, MOST_REST_S)
             if not self._is_repeated:  # or nobody knows which of the copies was answered
-                self._round_trip.took(now - self._sent_at)
+                self._round_trip.took(took_s)
 
     def start_over(self) -> None:
         """Send again at once what is under way: its carrier died or the server is back."""
         self._under_way = None
         self._round_trip = RoundTrip()
-        self._sent_at = float("-inf")
+        self._sent_at = self._rested_at = float("-inf")

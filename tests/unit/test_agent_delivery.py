@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from farm.core.commands import Confirm
-from worker_agent.delivery import GATHER_S, MOST_GATHERED, SILENT_PAUSE_S, Delivery
+from worker_agent.delivery import (
+    BATCH_REPORTS,
+    GATHER_S,
+    MOST_GATHERED,
+    MOST_REST_S,
+    REST_RATIO,
+    SILENT_PAUSE_S,
+    Delivery,
+)
 from worker_agent.round_trip import MOST_S
 from worker_agent.spool import Spool
 
@@ -132,6 +140,30 @@ def test_a_backlog_is_not_held_back(spool: Spool) -> None:
     delivery = confirmed(spool)
     add(spool, MOST_GATHERED + 1, is_urgent=False)
     assert len(sent(delivery, 10.5)) == MOST_GATHERED + 1
+
+
+def test_a_backlog_leaves_room_for_others(spool: Spool) -> None:
+    """Whoever is answered after a second sends again three seconds later, urgent or not."""
+    delivery = Delivery(spool, agent_id="a")
+    add(spool, 2 * BATCH_REPORTS + MOST_GATHERED)
+    assert len(sent(delivery, 10.0)) == BATCH_REPORTS
+    confirm(delivery, spool, BATCH_REPORTS, now=11.0)
+    assert delivery.due_in_s(now=11.0, server_is_silent=False) == REST_RATIO * 1.0
+    assert sent(delivery, 11.0 + REST_RATIO - 0.01) == []
+    assert len(sent(delivery, 11.0 + REST_RATIO)) == BATCH_REPORTS
+    # What is left then is no more than a rank makes, and urgent.
+    confirm(delivery, spool, 2 * BATCH_REPORTS, now=30.0)
+    assert len(sent(delivery, 30.0)) == MOST_GATHERED
+
+
+def test_nobody_rests_for_long(spool: Spool) -> None:
+    delivery = Delivery(spool, agent_id="a")
+    add(spool, 2 * BATCH_REPORTS)
+    sent(delivery, 10.0)
+    confirm(delivery, spool, BATCH_REPORTS, now=100.0)
+    assert delivery.due_in_s(now=100.0, server_is_silent=False) == MOST_REST_S
+    delivery.start_over()
+    assert delivery.due_in_s(now=100.0, server_is_silent=False) == 0.0
 
 
 def test_what_an_earlier_life_has_left_is_not_held_back(spool: Spool, tmp_path: Path) -> None:
