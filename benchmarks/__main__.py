@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.write and not has_markers(given.write):
         parser.error(f"--write {given.write}: expected a page with the line {BEGIN_MARKER}")
     warn_if_loaded()
-    committed = read_committed(PAGE)
+    # What is short is not comparable.
+    committed = {} if given.quick else read_committed(PAGE)
     results: dict[str, list[Figure]] = {}
     failed: list[str] = []
     try:

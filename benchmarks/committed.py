@@ -1,7 +1,6 @@
 """The figures that the page of the benchmarks holds, beside which today's are printed.
 
-Machines differ, so that only ratios are compared, each of which is to a raw baseline of its own
-run.
+Machines differ, so that only ratios are compared, each of which is to a baseline of its own run.
 """
 
 from __future__ import annotations
@@ -53,6 +52,8 @@ def change_of(figure: Figure, committed: Committed | None) -> str:
     factor = figure.ratio / committed.ratio
     if 1 / _CHANGED_RATIO <= factor <= _CHANGED_RATIO:
         return "as before"
+    if figure.limit and not figure.limit.startswith(("at least", "at most", "less", "ratio at")):
+        return f"{factor:.2g} times"  # neither more nor less is better
     # A rate is better the larger it is, and everything else the smaller.
     is_better = (factor > 1) == figure.unit.endswith("/s")
     return f"{factor:.2g} times, {'better' if is_better else 'WORSE'}"

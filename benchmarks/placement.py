@@ -156,7 +156,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     ours_s = median_s(place, asking, agents, gangs=make_gangs(agents, seed=agent_count))
     figures.append(
         Figure(
-            name=f"refusing {len(jobs):,} jobs {agent_count // 20} idle agents of {agent_count}",
+            name=f"refusing {len(jobs):,} jobs the few idle agents of {agent_count}",
             unit="s",
             ours=ours_s,
             baseline=median_s(place_plainly, asking, agents),

@@ -22,10 +22,11 @@ BATCH_BYTES = 256 * 1024
 GATHER_S = 3.0
 # More than a rank makes in that time is a backlog. It goes as fast as it is confirmed, but leaves
 # the collectors alone for so many times as long as they took for its last batch: where a hundred
-# agents return at once, most of their batches would else stand before everybody's new reports.
+# agents return at once, most of their batches would else stand before everybody's new reports. Less
+# than what others wait for, be it a gang for its verdict or an agent that leaves for its last word.
 MOST_GATHERED = 20
 REST_RATIO = 3.0
-MOST_REST_S = 5.0
+MOST_REST_S = 1.5
 # While the server is silent a batch is repeated only this often: each repetition stays in the
 # broker, and a thousand agents repeating for a night would fill it.
 SILENT_PAUSE_S = 300.0
@@ -90,10 +91,10 @@ class Delivery:
             due_at = self._sent_at + (
                 SILENT_PAUSE_S if server_is_silent else self._round_trip.limit_s
             )
-        elif self._waiting_count > MOST_GATHERED:  # if anything is urgent, it is behind all that
-            due_at = self._rested_at
-        elif self._spool.has_urgent:
+        elif self._spool.has_urgent and self._waiting_count <= BATCH_REPORTS:
             due_at = now
+        elif self._waiting_count > MOST_GATHERED:
+            due_at = self._rested_at
         else:
             due_at = self._sent_at + GATHER_S
         return max(0.0, due_at - now)

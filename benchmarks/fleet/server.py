@@ -155,11 +155,18 @@ def _running(
         process = subprocess.Popen(command, env=environ, stdout=file, stderr=file, cwd=root())
     try:
         yield process
+        ended_with = process.poll()
     finally:
         stop(process)
-    if errors := [line for line in log.read_text().splitlines() if " ERROR " in line]:
-        # What a farm in trouble took is no figure.
+    # What a farm in trouble took is no figure.
+    if ended_with is not None:
+        raise FarmError(f"{log.name}: the process ended by itself, with status {ended_with}")
+    if errors := [line for line in log.read_text().splitlines() if _is_error(line)]:
         raise FarmError(f"{log.name} tells of {len(errors)} errors, first: {errors[0]}")
+
+
+def _is_error(line: str) -> bool:
+    return any(mark in line for mark in (" ERROR ", " CRITICAL ", "Traceback"))
 
 
 @contextmanager

@@ -74,6 +74,11 @@ class AgentIndex:
         """Return how many agents are idle or at work."""
         return sum(len(agents) for agents in self._serving.values())
 
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no two of the agents that serve share a core."""
+        return not self._overlaps
+
     def overlaps(self, agent: LiveAgent) -> Collection[LiveAgent]:
         """Return the agents that share a core with this one."""
         return self._overlaps.get(agent.agent_id, {}).values()

@@ -19,6 +19,9 @@ class Refusals:
 
     While nothing changes in the pool, a second one has no other fate than the first: it neither
     finds a gang nor has agents kept for it. A briefer one may still be lent what is reserved.
+
+    Where agents share cores everyone is asked: gangs are looked for greedily, and of fewer agents
+    that overlap like the links of a chain a larger gang may be found.
     """
 
     def __init__(self, pool: AgentPool) -> None:
@@ -28,7 +31,7 @@ class Refusals:
 
     def is_again(self, job: WaitingJob, *, is_due: bool) -> bool:
         """Whether the job may be passed over, since the same was refused to one before it."""
-        if job.avoid:
+        if job.avoid or not self._pool.index.is_disjoint:
             return False
         at, expected_s = self._refused.get(_question(job, is_due=is_due), (-1, 0.0))
         return at == self._pool.change_count and _length_s(job) >= expected_s

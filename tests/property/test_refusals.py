@@ -5,6 +5,7 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from farm.core.agent_index import SHARES_CORES
 from farm.core.refusals import Refusals
 from farm.core.scheduling import Placement, place
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
@@ -17,15 +18,17 @@ _AGENT_IDS = [f"agent-{i}" for i in range(10)]
 
 @st.composite
 def _farms(draw: st.DrawFn) -> tuple[list[LiveAgent], list[GangAtWork]]:
-    """Some agents at work, in gangs of one whose lengths are known or not."""
+    """Some agents at work, in gangs of one whose lengths are known or not; some farms overlap."""
     agents, gangs = [], []
+    share_machines = draw(st.booleans())
     for agent_id in draw(st.lists(st.sampled_from(_AGENT_IDS), unique=True)):
         is_idle = draw(st.booleans())
         agents.append(
             LiveAgent(
                 agent_id=agent_id,
-                machine_id=draw(st.sampled_from(["m", "n", agent_id])),
+                machine_id=draw(st.sampled_from(["m", "n"])) if share_machines else agent_id,
                 cpus=draw(st.frozensets(st.integers(0, 4), min_size=1, max_size=2)),
+                capabilities=frozenset({SHARES_CORES} if draw(st.booleans()) else ()),
                 labels=draw(_ROLES),
                 framework_version=draw(st.sampled_from(["2.21.0", "2.20.0"])),
                 is_idle=is_idle,
@@ -88,7 +91,51 @@ _DUE_BEHIND_ONE_THAT_IS_NOT = [
 ]
 
 
+def _sharing(agent_id: str, label: str, cpus: set[int], *, is_idle: bool = True) -> LiveAgent:
+    return LiveAgent(
+        agent_id=agent_id,
+        machine_id="m" if is_idle else "n",
+        cpus=frozenset(cpus),
+        labels=frozenset({("role", label)}),
+        capabilities=frozenset({SHARES_CORES}),
+        is_idle=is_idle,
+        is_occupying=not is_idle,
+    )
+
+
+# Their cores overlap like the links of a chain: with one agent fewer a gang of two is found.
+_CHAINED = [
+    _sharing("a", "a", {1, 2, 3}),
+    _sharing("b", "a", {1, 4, 5}),
+    _sharing("c", "a", {2, 6, 7}),
+    _sharing("p", "p", {3}),
+    _sharing("q1", "q", {4}),
+    _sharing("q2", "x", {5}),
+    _sharing("r1", "q", {6}),
+    _sharing("r2", "x", {7}),
+    _sharing("s", "a", {0}, is_idle=False),
+]
+_ALL_BUT_ONE_FOR_THE_CHAIN = [
+    WaitingJob(
+        job_id=job_id,
+        rank_count=rank_count,
+        labels=frozenset({("role", label)}),
+        waited_s=50.0 - job_id,
+    )
+    for job_id, rank_count, label in (
+        (1, 4, "a"),
+        (2, 2, "a"),
+        (3, 4, "a"),
+        (4, 1, "p"),
+        (5, 2, "a"),
+    )
+]
+
+
 @given(_QUEUES, _farms())
+@example(
+    _ALL_BUT_ONE_FOR_THE_CHAIN, (_CHAINED, [GangAtWork(sweep_id=9, agent_ids=("s",), age_s=0.0)])
+)
 @example(_DUE_BEHIND_ONE_THAT_IS_NOT, (_ONE_IDLE, _OF_UNKNOWN_LENGTH))
 def test_asking_the_same_again_would_change_nothing(
     jobs: list[WaitingJob], farm: tuple[list[LiveAgent], list[GangAtWork]]

@@ -143,22 +143,32 @@ def test_a_backlog_is_not_held_back(spool: Spool) -> None:
 
 
 def test_a_backlog_leaves_room_for_others(spool: Spool) -> None:
-    """Whoever is answered after a second sends again three seconds later, urgent or not."""
+    """Whoever is answered after a quarter of a second sends again three quarters later."""
     delivery = Delivery(spool, agent_id="a")
-    add(spool, 2 * BATCH_REPORTS + MOST_GATHERED)
+    add(spool, 3 * BATCH_REPORTS, is_urgent=False)
     assert len(sent(delivery, 10.0)) == BATCH_REPORTS
-    confirm(delivery, spool, BATCH_REPORTS, now=11.0)
-    assert delivery.due_in_s(now=11.0, server_is_silent=False) == REST_RATIO * 1.0
-    assert sent(delivery, 11.0 + REST_RATIO - 0.01) == []
-    assert len(sent(delivery, 11.0 + REST_RATIO)) == BATCH_REPORTS
-    # What is left then is no more than a rank makes, and urgent.
-    confirm(delivery, spool, 2 * BATCH_REPORTS, now=30.0)
-    assert len(sent(delivery, 30.0)) == MOST_GATHERED
+    confirm(delivery, spool, BATCH_REPORTS, now=10.25)
+    assert delivery.due_in_s(now=10.25, server_is_silent=False) == REST_RATIO * 0.25
+    assert sent(delivery, 10.99) == []
+    assert len(sent(delivery, 11.0)) == BATCH_REPORTS
+
+
+def test_what_is_urgent_goes_at_once_if_the_next_batch_has_it(spool: Spool) -> None:
+    delivery = Delivery(spool, agent_id="a")
+    add(spool, 2 * BATCH_REPORTS, is_urgent=False)
+    add(spool, 1)
+    sent(delivery, 10.0)
+    confirm(delivery, spool, BATCH_REPORTS, now=10.25)
+    assert sent(delivery, 10.25) == []  # one too many
+    assert len(sent(delivery, 11.0)) == BATCH_REPORTS
+    add(spool, BATCH_REPORTS - 1, is_urgent=False)
+    confirm(delivery, spool, 2 * BATCH_REPORTS, now=11.25)
+    assert len(sent(delivery, 11.25)) == BATCH_REPORTS
 
 
 def test_nobody_rests_for_long(spool: Spool) -> None:
     delivery = Delivery(spool, agent_id="a")
-    add(spool, 2 * BATCH_REPORTS)
+    add(spool, 2 * BATCH_REPORTS, is_urgent=False)
     sent(delivery, 10.0)
     confirm(delivery, spool, BATCH_REPORTS, now=100.0)
     assert delivery.due_in_s(now=100.0, server_is_silent=False) == MOST_REST_S

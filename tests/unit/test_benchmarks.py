@@ -209,6 +209,7 @@ def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> Non
     assert change_of(slower, before) == "2 times, WORSE"
     assert change_of(dataclasses.replace(slower, unit="rows/s"), before) == "2 times, better"
     assert change_of(dataclasses.replace(slower, ratio=1.0), before) == "0.5 times, better"
+    assert change_of(dataclasses.replace(slower, limit="76 to 86 %"), before) == "2 times"
     assert change_of(slower, None) == "-"
 
 
