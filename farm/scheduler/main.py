@@ -112,6 +112,26 @@ def run(settings: Settings) -> None:
     collect_rarely()
     logger.info("scheduler started")
     manager.turned()
+    _attend(wake, leading, placing, stopping=stopping, manager=manager, life=life)
+    for thread in beside:
+        thread.ask_to_stop()
+    for thread in beside:
+        thread.stop()
+    life.stop()
+    engine.dispose()
+    logger.info("scheduler stopped")
+
+
+def _attend(
+    wake: Wake,
+    leading: Beside,
+    placing: Beside,
+    *,
+    stopping: threading.Event,
+    manager: ServiceManager,
+    life: SignOfLife,
+) -> None:
+    """Pass on who rings, and give signs of life, until it is time to stop."""
     turns = (0, 0)
     while not stopping.is_set():
         wake.wait(_TURN_EVERY_S)
@@ -122,13 +142,6 @@ def run(settings: Settings) -> None:
             turns = leading.turn_count, placing.turn_count
             manager.turned()
             _show(life, leading.trouble or placing.trouble)
-    for thread in beside:
-        thread.ask_to_stop()
-    for thread in beside:
-        thread.stop()
-    life.stop()
-    engine.dispose()
-    logger.info("scheduler stopped")
 
 
 def _show(life: SignOfLife, trouble: str | None) -> None:
