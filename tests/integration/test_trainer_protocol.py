@@ -165,17 +165,21 @@ def test_the_loss_of_a_peer_is_noticed_and_named(
         assert time.monotonic() - begun < limit_s
 
 
-def stop_in_evaluation(leader: TrainerProcess) -> None:
-    """Stop the leader in its evaluation, for which its peers wait."""
-    while leader.wait_for(Steps).kind is not StepKind.TIMED:
-        pass
+def stop_in_evaluation(leader: TrainerProcess, follower: TrainerProcess) -> None:
+    """Stop the leader in its evaluation, for which its peer waits.
+
+    Stopped before the peer has all of the last step from it, it would be missed in that step.
+    """
+    for trainer in (leader, follower):
+        while trainer.wait_for(Steps).kind is not StepKind.TIMED:
+            pass
     leader.process.send_signal(signal.SIGSTOP)
 
 
 @pytest.mark.tensorflow
 def test_a_leader_that_stops_while_its_peers_wait_is_noticed_and_named(tmp_path: Path) -> None:
     with gang(EVALUATED, tmp_path) as (leader, follower):
-        stop_in_evaluation(leader)
+        stop_in_evaluation(leader, follower)
         begun = time.monotonic()
         failure = follower.wait_for(Failure)
         assert time.monotonic() - begun < 25.0
@@ -186,9 +190,7 @@ def test_a_leader_that_stops_while_its_peers_wait_is_noticed_and_named(tmp_path:
 @pytest.mark.tensorflow
 def test_a_rank_that_waits_for_its_leader_shows_signs_of_life(tmp_path: Path) -> None:
     with gang(EVALUATED, tmp_path) as (leader, follower):
-        stop_in_evaluation(leader)
-        while follower.wait_for(Steps).kind is not StepKind.TIMED:
-            pass
+        stop_in_evaluation(leader, follower)
         follower.wait_for(Progress, timeout_s=10.0)
         leader.process.send_signal(signal.SIGCONT)
         results([leader, follower])
