@@ -7,7 +7,7 @@ and does its first step while the other stands still (SIGSTOP). And so they take
 so that whatever makes a machine slower for some seconds slows down both alike. A step that is
 interrupted by a turn counts with its wait, which a median does not see.
 
-Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about five minutes.
+Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about eight minutes.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
         figures = [memory, *figures_of("one rank", warm, cold)]
         if len(cores) == 2:
             _, warm, cold = compare_often(
-                _RING, configs, lives=1 if given.quick else 3, pair_count=1 if given.quick else 4
+                _RING, configs, lives=1 if given.quick else 5, pair_count=1 if given.quick else 4
             )
             figures += figures_of("ring of two", warm, cold)
     return figures
