@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from farm.embedded.signals import Stopped
 from farm.errors import FarmError
 
-# Above this share of the cores somebody else is at work, and no clock can be trusted.
-_QUIET_LOAD_RATIO = 0.3
+# Above this share of the processors' time somebody else is at work, and no clock can be trusted.
+_QUIET_BUSY_RATIO = 0.1
+# The load average would be shorter to read, but holds the benchmark before for minutes.
+_LOOK_S = 1.0
 # What shells say of a program that Ctrl-C ended.
 STOPPED_STATUS = 130
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -146,11 +149,11 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def warn_if_loaded() -> None:
     """Say so on standard error if the machine is busy before the benchmark begins."""
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if load > _QUIET_LOAD_RATIO * cores:
+    busy_ratio = psutil.cpu_percent(interval=_LOOK_S) / 100
+    if busy_ratio > _QUIET_BUSY_RATIO:
         print(
-            f"warning: load average {load:.1f} on {cores} cores: something else is at work, so "
-            "do not trust these figures",
+            f"warning: {busy_ratio:.0%} of the processors' time is taken: something else is at "
+            "work, so do not trust these figures",
             file=sys.stderr,
         )
 
