@@ -3,8 +3,9 @@
 `python -m benchmarks.by_hand RANK CORE PORT...` runs one rank on one core; with one port there is
 no gang. The model, the optimizer, the examples and their batches, the kind of step, the threads and
 the way of timing a step are those of the farm's trainers, written anew without them; only the
-examples are read by the farm's own reader. After the warm-up it stops itself (SIGSTOP), to train on
-when it is continued; then it prints one JSON object: `step_times_s`.
+examples are read by the farm's own reader. It stops itself (SIGSTOP) once TensorFlow is imported,
+and again after the warm-up, to go on when it is continued; in the end it prints one JSON object:
+`step_times_s`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+    os.kill(os.getpid(), signal.SIGSTOP)
     times_s = train(rank, world_size=len(ports))
     print(json.dumps({"step_times_s": times_s}), flush=True)
     # The interpreter's own way out destroys the strategy while its peers still use it.

@@ -36,6 +36,7 @@ class GangByHand:
             )
             for rank, core in enumerate(cores)
         ]
+        self._under_way = self._ranks  # those that have not stopped themselves since they went on
 
     @property
     def pids(self) -> list[int]:
@@ -45,15 +46,38 @@ class GangByHand:
     def is_done(self) -> bool:
         return any(rank.poll() is not None for rank in self._ranks)
 
-    def wait_until_ready(self, signals: StopSignals) -> None:
-        """Wait until each rank has stopped itself, its warm-up done."""
-        deadline = time.monotonic() + RUN_LIMIT_S
-        processes = [psutil.Process(pid) for pid in self.pids]
-        while not all(process.status() == psutil.STATUS_STOPPED for process in processes):
-            if self.is_done or time.monotonic() > deadline:
-                codes = [rank.poll() for rank in self._ranks]
-                raise FarmError(f"by hand: not ready within {RUN_LIMIT_S:g} s, ended: {codes}")
+    def go_on_for(self, duration_s: float, signals: StopSignals) -> bool:
+        """Let it go on to where it stops itself; return whether all ranks have by then.
+
+        Where it does: TensorFlow is imported, and its warm-up done. Until then it may be let go on
+        as often as it takes, and stands still in between.
+
+        Raises:
+            FarmError: a rank has ended.
+        """
+        deadline = time.monotonic() + duration_s
+        under_way = self._under_way or self._ranks
+        for rank in under_way:
+            rank.send_signal(signal.SIGCONT)
+        while under_way and time.monotonic() < deadline:
             signals.pause(_POLL_S)
+            if self.is_done:
+                codes = [rank.poll() for rank in self._ranks]
+                raise FarmError(f"by hand: the ranks ended before they trained: {codes}")
+            under_way = [rank for rank in under_way if not _stands_still(rank)]
+        for rank in under_way:
+            rank.send_signal(signal.SIGSTOP)
+        self._under_way = under_way
+        return not under_way
+
+    def go_on(self, signals: StopSignals) -> None:
+        """Let it go on until it stops itself.
+
+        Raises:
+            FarmError: it did not within the limit of a run, or ended.
+        """
+        if not self.go_on_for(RUN_LIMIT_S, signals):
+            raise FarmError(f"by hand: not ready within {RUN_LIMIT_S:g} s")
 
     def train_for(self, duration_s: float, signals: StopSignals) -> None:
         self._signal(signal.SIGCONT)
@@ -94,3 +118,7 @@ def median_step_s(times_s: Sequence[float]) -> float:
     if len(times_s) != TIMED_STEPS:
         raise FarmError(f"{len(times_s)} timed steps, expected {TIMED_STEPS}")
     return statistics.median(times_s)
+
+
+def _stands_still(rank: subprocess.Popen[bytes]) -> bool:
+    return psutil.Process(rank.pid).status() == psutil.STATUS_STOPPED
