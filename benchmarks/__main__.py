@@ -29,6 +29,7 @@ from benchmarks.figures import (
     warn_if_loaded,
 )
 from benchmarks.machine import describe_machine
+from benchmarks.marked_part import MarkedPart
 
 # In the order in which they run, the quick ones first.
 BENCHMARKS = (
@@ -50,8 +51,7 @@ BENCHMARKS = (
     "precision",
 )
 PAGE = root() / "docs" / "performance.md"
-BEGIN_MARKER = "<!-- benchmarks: begin -->"
-END_MARKER = "<!-- benchmarks: end -->"
+TABLE = MarkedPart("benchmarks")
 _LIMIT_S = 3600.0  # of one benchmark
 _GRACE_S = 60.0  # a benchmark that is stopped ends its farm
 
@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(BENCHMARKS)}")
     if given.write and given.quick:
         parser.error("--write: expected runs that are held to their limits, without --quick")
-    if given.write and not has_markers(given.write):
-        parser.error(f"--write {given.write}: expected a page with the line {BEGIN_MARKER}")
+    if given.write and not TABLE.is_in(given.write):
+        parser.error(f"--write {given.write}: expected a page with the line {TABLE.begin}")
     warn_if_loaded()
     # What is short is not comparable.
     committed = {} if given.quick else read_committed(PAGE)
@@ -125,17 +125,9 @@ def end(run: subprocess.Popen[str]) -> None:
         run.wait()
 
 
-def has_markers(page: Path) -> bool:
-    """Whether a table can be put into the page."""
-    return page.is_file() and all(
-        marker in page.read_text() for marker in (BEGIN_MARKER, END_MARKER)
-    )
-
-
 def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.datetime) -> None:
     """Replace one benchmark's lines of the table, and drop what another machine has measured."""
-    head, rest = page.read_text().split(BEGIN_MARKER, 1)
-    table, tail = rest.split(END_MARKER, 1)
+    table = TABLE.read(page)
     machine = "Machine: " + "; ".join(f"{what} {which}" for what, which in describe_machine())
     kept = table.splitlines() if machine in table.splitlines() else []
     rows = [f"| `{name}` | {' | '.join(escaped(f))} | {at:%Y-%m-%d} |" for f in figures]
@@ -149,7 +141,7 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
         "",
         *ordered([*of_others(kept, "- `", name), *notes]),
     ]
-    page.write_text(f"{head}{BEGIN_MARKER}\n\n" + "\n".join(lines) + f"\n\n{END_MARKER}{tail}")
+    TABLE.write(page, lines)
 
 
 def escaped(figure: Figure) -> list[str]:

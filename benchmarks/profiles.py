@@ -1,6 +1,6 @@
 """Where the time of four hot paths goes: the functions that take most of it, by their own time.
 
-    python -m benchmarks.profiles [NAME ...] [--write docs/performance.md]
+    python -m benchmarks.profiles [NAME ... | --write docs/performance.md]
 
 - `collector`: 50 agents' batches of three seconds, stored together and answered.
 - `round`: a round of the scheduler with 1,000 agents and 10,000 jobs, three gangs of which have
@@ -27,9 +27,10 @@ from pathlib import Path
 
 from benchmarks.figures import root, say
 from benchmarks.machine import describe_machine
+from benchmarks.marked_part import MarkedPart
 from benchmarks.profiled import PATHS, Turn
 
-BEGIN_MARKER, END_MARKER = "<!-- profiles: begin -->", "<!-- profiles: end -->"
+TABLES = MarkedPart("profiles")
 _TURNS = 20
 _MOST_LINES = 8
 _WAITS = ("poll", "wait", "acquire", "select", "recv")
@@ -46,6 +47,10 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(PATHS)):
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(PATHS)}")
+    if given.write and given.names:
+        parser.error("--write: expected no names, since it replaces the tables of all paths")
+    if given.write and not TABLES.is_in(given.write):
+        parser.error(f"--write {given.write}: expected a page with the line {TABLES.begin}")
     tables = []
     for name in given.names or PATHS:
         say(name)
@@ -54,7 +59,7 @@ def main() -> int:
         print(tables[-1], end="\n\n", flush=True)
     if given.write:
         machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
-        write_tables(given.write, [f"Machine: {machine}", *tables])
+        TABLES.write(given.write, ["\n\n".join([f"Machine: {machine}", *tables])])
     return 0
 
 
@@ -105,14 +110,6 @@ def place(function: _Function) -> str:
         return name.replace("|", "/")
     file = re.sub(r"^.*/(site-packages|python3\.\d+)/", "", file).removeprefix(f"{root()}/")
     return f"{file}: {name}"
-
-
-def write_tables(page: Path, tables: list[str]) -> None:
-    """Put the tables between the markers of a page."""
-    head, rest = page.read_text().split(BEGIN_MARKER, 1)
-    tail = rest.split(END_MARKER, 1)[1]
-    text = "\n\n".join(tables)
-    page.write_text(f"{head}{BEGIN_MARKER}\n\n{text}\n\n{END_MARKER}{tail}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, Succeeded, shown
-from tests.attacks.table import BEGIN_MARKER, END_MARKER, table, write
+from tests.attacks.table import TABLE, table, write
 from tests.e2e.strict_farm import StrictFarm, strict_farm, what_lacks
 
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
     given = parser.parse_args(argv)
     page: Path | None = given.write
-    if page and not all(mark in page.read_text() for mark in (BEGIN_MARKER, END_MARKER)):
+    if page and not TABLE.is_in(page):
         parser.error(f"--write {page}: expected a page with the two markers of the attacks")
     if (lack := what_lacks()) is not None:
         parser.error(f"this machine cannot run such a farm: {lack}")

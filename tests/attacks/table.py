@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.marked_part import MarkedPart
 from tests.attacks.contract import Attack
 
-BEGIN_MARKER = "<!-- attacks: begin -->"
-END_MARKER = "<!-- attacks: end -->"
+TABLE = MarkedPart("attacks")
 COMMAND = "python -m tests.attacks"
 
 
@@ -24,9 +24,6 @@ def table(outcomes: Sequence[tuple[Attack, str | None]]) -> list[str]:
 
 def write(page: Path, outcomes: Sequence[tuple[Attack, str | None]], *, on: dt.date) -> None:
     """Replace what is between the page's markers."""
-    head, rest = page.read_text().split(BEGIN_MARKER, 1)
-    _, tail = rest.split(END_MARKER, 1)
     refused = sum(words is not None for _, words in outcomes)
     said = f"`{COMMAND}` on {on}: {len(outcomes)} attacks, {refused} refused."
-    text = "\n".join([said, "", *table(outcomes)])
-    page.write_text(f"{head}{BEGIN_MARKER}\n\n{text}\n\n{END_MARKER}{tail}")
+    TABLE.write(page, [said, "", *table(outcomes)])

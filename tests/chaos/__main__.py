@@ -25,7 +25,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.faults.contract import Fault
 from tests.chaos.outcome import Outcome, merged
 from tests.chaos.schedule import draw
-from tests.chaos.table import has_markers, slow_lines, table, write
+from tests.chaos.table import TABLE, slow_lines, table, write
 from tests.postgres_server import PostgresServer
 
 STRIKES_EACH = 30  # between two looks at everything
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.list:
         print("\n".join(f"{fault.name}: {fault.does}" for fault in FAULTS))
         return 0
-    if given.write and not has_markers(given.write):
+    if given.write and not TABLE.is_in(given.write):
         parser.error(f"--write {given.write}: expected a page with the campaign's two markers")
     unknown = sorted(set(given.only or ()) - {fault.name for fault in FAULTS})
     if unknown:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.machine import describe_machine
+from benchmarks.marked_part import MarkedPart
 from tests.chaos.farm import AGENT_COUNT, HEARTBEAT_S, LEASE_S
 from tests.chaos.faults import FAULTS
 from tests.chaos.faults.contract import Scope
 from tests.chaos.outcome import Outcome, Strike
 
-BEGIN_MARKER = "<!-- campaign: begin -->"
-END_MARKER = "<!-- campaign: end -->"
+TABLE = MarkedPart("campaign")
 _TITLE = (
     "| fault | struck | at work | jobs struck | lost | doubled | stuck | recovered, p50 | p95 |"
     " longest | limit | serves again, p95 |"
@@ -80,8 +80,6 @@ def _seconds(times_s: Sequence[float], share: float) -> str:
 
 def write(page: Path, outcome: Outcome, *, command: str, at: dt.datetime, took_s: float) -> None:
     """Replace what is between the page's markers."""
-    head, rest = page.read_text().split(BEGIN_MARKER, 1)
-    _, tail = rest.split(END_MARKER, 1)
     machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
     late = slow(outcome)
     lines = [
@@ -94,9 +92,4 @@ def write(page: Path, outcome: Outcome, *, command: str, at: dt.datetime, took_s
         "",
         *table(outcome),
     ]
-    page.write_text(f"{head}{BEGIN_MARKER}\n\n" + "\n".join(lines) + f"\n\n{END_MARKER}{tail}")
-
-
-def has_markers(page: Path) -> bool:
-    """Whether a table can be put into the page."""
-    return page.is_file() and all(m in page.read_text() for m in (BEGIN_MARKER, END_MARKER))
+    TABLE.write(page, lines)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import has_markers
+from benchmarks.__main__ import TABLE
 from benchmarks.figures import new_parser
 from farm.store.engine import writing
 from tests.chaos.__main__ import main as chaos
@@ -137,7 +137,7 @@ def test_a_benchmark_takes_the_options_that_a_reader_is_told(command: str) -> No
         options = getattr(importlib.import_module(module), "add_options", None)
         new_parser("", options).parse_args(arguments)
     elif "--write" in arguments:  # names: tests/unit/test_docs.py
-        assert has_markers(ROOT / arguments[arguments.index("--write") + 1])
+        assert TABLE.is_in(ROOT / arguments[arguments.index("--write") + 1])
 
 
 @pytest.mark.parametrize("command", [c for c in typed_of("python") if "-m tests.chaos" in c])

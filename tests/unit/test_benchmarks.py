@@ -12,14 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import (
-    BEGIN_MARKER,
-    BENCHMARKS,
-    END_MARKER,
-    has_markers,
-    main,
-    write_lines,
-)
+from benchmarks.__main__ import BENCHMARKS, TABLE, main, write_lines
 from benchmarks.committed import Committed, change_of, print_beside, read_committed
 from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
 from benchmarks.pairs import PairedRatio
@@ -61,7 +54,7 @@ def test_the_page_describes_no_benchmark_that_there_is_not() -> None:
 
 def test_make_bench_fills_the_page() -> None:
     assert "-m benchmarks --write docs/performance.md" in (ROOT / "Makefile").read_text()
-    assert has_markers(PAGE)
+    assert TABLE.is_in(PAGE)
 
 
 def test_the_ratio_is_ours_to_the_baseline_unless_it_is_given() -> None:
@@ -145,7 +138,7 @@ def test_a_table_that_lacks_a_benchmark_does_not_replace_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"{BEGIN_MARKER}\nold\n{END_MARKER}\n")
+    page.write_text(f"{TABLE.begin}\nold\n{TABLE.end}\n")
     monkeypatch.setattr("benchmarks.__main__.BENCHMARKS", ("absent",))
     assert main(["--write", str(page)]) == 1
     assert "old" in page.read_text()
@@ -173,13 +166,13 @@ def test_a_figure_is_shown_in_the_unit_that_people_read(
 
 def test_a_benchmark_replaces_its_own_lines_and_no_others(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{BEGIN_MARKER}\nold\n{END_MARKER}\n\nafter\n")
+    page.write_text(f"before\n\n{TABLE.begin}\nold\n{TABLE.end}\n\nafter\n")
     write_lines(page, "warm", [figure()], at=AT)
     for _ in range(2):
         write_lines(page, "ingest", [figure(), figure()], at=AT + dt.timedelta(days=1))
     text = page.read_text()
-    assert text.startswith(f"before\n\n{BEGIN_MARKER}\n\nMachine: ")
-    assert text.endswith(f"{END_MARKER}\n\nafter\n")
+    assert text.startswith(f"before\n\n{TABLE.begin}\n\nMachine: ")
+    assert text.endswith(f"{TABLE.end}\n\nafter\n")
     assert "old" not in text
     cells = r"a \| figure | 500 ms | 250 ms | bare | 2 | - | yes"
     assert [line for line in text.splitlines() if line.startswith("| `")] == [
@@ -191,14 +184,14 @@ def test_a_benchmark_replaces_its_own_lines_and_no_others(tmp_path: Path) -> Non
 
 def test_figures_of_another_machine_do_not_stay(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"{BEGIN_MARKER}\nMachine: another\n| `warm` | old |\n{END_MARKER}")
+    page.write_text(f"{TABLE.begin}\nMachine: another\n| `warm` | old |\n{TABLE.end}")
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
 
 
 def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"{BEGIN_MARKER}\n{END_MARKER}\n")
+    page.write_text(f"{TABLE.begin}\n{TABLE.end}\n")
     write_lines(page, "ingest", [figure()], at=AT)
     committed = read_committed(page)
     assert committed == {("ingest", "a | figure"): Committed(2.0, "2026-03-01")}

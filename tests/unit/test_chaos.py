@@ -16,7 +16,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.links import Commands, command, read_command
 from tests.chaos.outcome import Outcome, Strike, merged
 from tests.chaos.schedule import draw
-from tests.chaos.table import BEGIN_MARKER, END_MARKER, slow, slow_lines, table, write
+from tests.chaos.table import TABLE, slow, slow_lines, table, write
 from tests.protocol_values import (
     AgentValue,
     AttemptValue,
@@ -183,12 +183,12 @@ def test_what_took_longer_than_its_limit_is_told() -> None:
 
 def test_the_table_replaces_the_one_before_it(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"# Head\n\n{BEGIN_MARKER}\nold\n{END_MARKER}\n\ntail\n")
+    page.write_text(f"# Head\n\n{TABLE.begin}\nold\n{TABLE.end}\n\ntail\n")
     for _ in range(2):
         write(page, outcome_of(1.5), command="x", at=dt.datetime.now(dt.UTC), took_s=60.0)
     text = page.read_text()
     assert text.startswith("# Head\n")
-    assert text.endswith(f"{END_MARKER}\n\ntail\n")
+    assert text.endswith(f"{TABLE.end}\n\ntail\n")
     assert text.count("| trainer killed |") == 1
     assert "old" not in text
 

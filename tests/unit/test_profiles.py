@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.profiles import BEGIN_MARKER, END_MARKER, owner, place, table_of, write_tables
+import pytest
+
+from benchmarks.profiles import main, owner, place, table_of
 
 ROOT = Path(__file__).parents[2]
 OURS = (f"{ROOT}/farm/wire.py", 12, "send")
@@ -41,8 +43,23 @@ def test_the_most_comes_first_and_shares_are_of_all_of_it() -> None:
     ]
 
 
-def test_a_page_keeps_what_is_around_its_tables(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN_MARKER}\nold\n{END_MARKER}\nafter\n")
-    write_tables(page, ["one", "two"])
-    assert page.read_text() == f"before\n{BEGIN_MARKER}\n\none\n\ntwo\n\n{END_MARKER}\nafter\n"
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["job", "--write", "docs/performance.md"], "expected no names"),
+        (["--write", "README.md"], "expected a page with the line"),
+        (["jobs"], "expected some of"),
+    ],
+)
+def test_what_would_spoil_a_page_is_refused_before_anything_is_profiled(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("sys.argv", ["profiles", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
