@@ -42,7 +42,8 @@ import sqlalchemy as sa
 from benchmarks.figures import Figure, at_least, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
-from benchmarks.rivals import Contender, Played, ShellLoop, celery_groups, dask_tasks
+from benchmarks.rivals import Contender, Played, celery_groups, dask_tasks
+from benchmarks.shell_loop import ShellLoop
 from farm.core.lifecycle import AttemptState
 from farm.errors import FarmError
 from farm.store.engine import reading
@@ -146,14 +147,15 @@ def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="farm-compare-")))
         farm = stack.enter_context(running_farm(agents=WORLD_SIZE, settings=settings))
         broker_url = farm.embedded.settings.broker_url
+        pause = farm.signals.pause
         ours = Farm(farm)
         contenders: dict[str, Contender] = {
             FARM: ours,
-            "raw Celery": stack.enter_context(celery_groups(broker_url, folder)),
-            "shell loop": ShellLoop(folder),
+            "raw Celery": stack.enter_context(celery_groups(broker_url, folder, pause=pause)),
+            "shell loop": ShellLoop(folder, pause=pause),
         }
         if find_spec("distributed"):
-            contenders["Dask"] = stack.enter_context(dask_tasks(folder))
+            contenders["Dask"] = stack.enter_context(dask_tasks(folder, pause=pause))
         else:
             say("Dask is left out: pip install -e '.[compare]'")
         if work.trainer != FAKE_TRAINER:

@@ -8,12 +8,10 @@ benchmarks.rivals BROKER_URL NAME` is a Celery worker of one slot.
 from __future__ import annotations
 
 import importlib
-import os
-import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +20,15 @@ from typing import Any, Protocol
 from celery import Celery, group
 
 from benchmarks.figures import root
-from benchmarks.rank_by_hand import (
-    LIMIT_S,
-    WORLD_SIZE,
-    Work,
-    assignment_line,
-    go_line,
-    run_rank,
-    steps_s,
-)
-from benchmarks.stopping import stop
-from farm.embedded.redis import free_port
+from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work, run_rank
+from benchmarks.stopping import stop_group
 from farm.errors import FarmError
 from farm.wire import open_client
 
 _QUEUE, _TASK = "benchmark.ranks", "benchmark.rank"
 _MEET_S = 60.0
+_LOOK_EVERY_S = 0.01
+_STOPPED_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,57 +49,6 @@ class Contender(Protocol):
     def play(self, work: Work, *, first_seed: int, job_count: int) -> Played: ...
 
 
-class ShellLoop:
-    """A loop as in a batch script: start both ranks, wait for both, go on to the next job.
-
-    Peers are known beforehand, as from Slurm's list of hosts and ports that the script chooses.
-    """
-
-    _SCRIPT = """
-    for job in {jobs}; do
-      for rank in {ranks}; do
-        exec 3<>"$job.$rank.in"
-        cat "$job.$rank.lines" >&3
-        {trainer} <&3 >"$job.$rank.out" 2>/dev/null 3>&- &
-        exec 3>&-
-      done
-      wait
-    done
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def play(self, work: Work, *, first_seed: int, job_count: int) -> Played:
-        seeds = range(first_seed, first_seed + job_count)
-        orders = [work.order(rank) for rank in range(WORLD_SIZE)]
-        for seed in seeds:
-            addresses = [f"127.0.0.1:{free_port()}" for _ in orders]
-            for rank, order in enumerate(orders):
-                os.mkfifo(self._folder / f"{seed}.{rank}.in")  # stays open, as an agent's pipe does
-                lines = assignment_line(order, seed=seed) + go_line(addresses, rank=rank)
-                (self._folder / f"{seed}.{rank}.lines").write_text(lines)
-        script = self._SCRIPT.format(
-            jobs=" ".join(map(str, seeds)),
-            ranks=" ".join(map(str, range(WORLD_SIZE))),
-            trainer=shlex.join(work.trainer),
-        )
-        begun_s = time.monotonic()
-        subprocess.run(
-            ["bash", "-c", script],
-            cwd=self._folder,
-            env={**os.environ, **orders[0]["environment"]},
-            timeout=LIMIT_S * job_count,
-            check=True,
-        )
-        makespan_s = time.monotonic() - begun_s
-        return Played(makespan_s, tuple(self._steps_s(seed) for seed in seeds))
-
-    def _steps_s(self, seed: int) -> float:
-        outputs = [self._folder / f"{seed}.{rank}.out" for rank in range(WORLD_SIZE)]
-        return max(steps_s(output.read_text().splitlines()) for output in outputs)
-
-
 class CeleryGroups:
     """A `group` with one task a rank for each job; ranks meet at a list of the same Redis.
 
@@ -116,8 +56,9 @@ class CeleryGroups:
     worker keeps the second rank of a gang in its hands while it waits in the first.
     """
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, *, pause: Callable[[float], None]) -> None:
         self._app = make_celery(broker_url)
+        self._pause = pause
 
     def play(self, work: Work, *, first_seed: int, job_count: int) -> Played:
         rank_task = self._app.tasks[_TASK]
@@ -127,8 +68,13 @@ class CeleryGroups:
             group(rank_task.s(order, seed, rank) for rank, order in enumerate(orders)).apply_async()
             for seed in range(first_seed, first_seed + job_count)
         ]
-        steps = tuple(max(gang.get(timeout=LIMIT_S * job_count)) for gang in sent)
+        steps = tuple(max(self._wait_for(gang, LIMIT_S * job_count)) for gang in sent)
         return Played(time.monotonic() - begun_s, steps)
+
+    def _wait_for(self, gang: Any, within_s: float) -> list[float]:
+        # Celery calls this once a second, between two waits for a message of Redis's.
+        found: list[float] = gang.get(timeout=within_s, on_interval=lambda: self._pause(0))
+        return found
 
 
 def make_celery(broker_url: str) -> Any:
@@ -162,7 +108,9 @@ def make_celery(broker_url: str) -> Any:
 
 
 @contextmanager
-def celery_groups(broker_url: str, folder: Path) -> Iterator[CeleryGroups]:
+def celery_groups(
+    broker_url: str, folder: Path, *, pause: Callable[[float], None]
+) -> Iterator[CeleryGroups]:
     """Run two workers of one slot each, on a Redis that is there."""
     with ExitStack() as stack:
         for number in range(WORLD_SIZE):
@@ -175,9 +123,11 @@ def celery_groups(broker_url: str, folder: Path) -> Iterator[CeleryGroups]:
                 f"slot-{number}",
             ]
             with (folder / f"celery-{number}.log").open("wb") as log:
-                worker = subprocess.Popen(command, cwd=root(), stdout=log, stderr=log)
-            stack.callback(stop, worker)
-        yield CeleryGroups(broker_url)
+                worker = subprocess.Popen(
+                    command, cwd=root(), stdout=log, stderr=log, process_group=0
+                )
+            stack.callback(stop_group, worker, within_s=_STOPPED_WITHIN_S)
+        yield CeleryGroups(broker_url, pause=pause)
 
 
 class DaskTasks:
@@ -187,8 +137,9 @@ class DaskTasks:
     gang may wait behind the first on the same one.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, *, pause: Callable[[float], None]) -> None:
         self._client = client
+        self._pause = pause
 
     def play(self, work: Work, *, first_seed: int, job_count: int) -> Played:
         orders = [work.order(rank) for rank in range(WORLD_SIZE)]
@@ -196,6 +147,8 @@ class DaskTasks:
         calls = [(order, seed, rank) for seed in seeds for rank, order in enumerate(orders)]
         begun_s = time.monotonic()
         futures = self._client.map(dask_rank, *zip(*calls, strict=True), pure=False)
+        while not all(future.done() for future in futures):
+            self._pause(_LOOK_EVERY_S)
         found = self._client.gather(futures)
         makespan_s = time.monotonic() - begun_s
         gangs = zip(*(found[rank::WORLD_SIZE] for rank in range(WORLD_SIZE)), strict=True)
@@ -217,7 +170,7 @@ def dask_rank(order: dict[str, Any], seed: int, rank: int) -> float:
 
 
 @contextmanager
-def dask_tasks(folder: Path) -> Iterator[DaskTasks]:
+def dask_tasks(folder: Path, *, pause: Callable[[float], None]) -> Iterator[DaskTasks]:
     """Run a scheduler and two workers; `distributed` must be installed."""
     # Loaded by name, since only this benchmark has it.
     dask: Any = importlib.import_module("dask")
@@ -232,7 +185,7 @@ def dask_tasks(folder: Path) -> Iterator[DaskTasks]:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield DaskTasks(client)
+        yield DaskTasks(client, pause=pause)
 
 
 def main() -> None:
