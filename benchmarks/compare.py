@@ -22,7 +22,6 @@ Ratios of makespans are medians over the rounds. Twice:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import shlex
 import statistics
@@ -41,8 +40,20 @@ import sqlalchemy as sa
 
 from benchmarks.figures import Figure, at_least, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
+from benchmarks.makespans import (
+    Played,
+    each_round,
+    idle_ratio,
+    job_count_of,
+    makespan_s,
+    overhead_s_a_job,
+    processor_s_a_job,
+    ratio,
+    steps_s_a_job,
+)
+from benchmarks.processor_time import tree_processor_s
 from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
-from benchmarks.rivals import Contender, Played, celery_groups, dask_tasks
+from benchmarks.rivals import Contender, celery_groups, dask_tasks
 from benchmarks.shell_loop import ShellLoop
 from farm.core.lifecycle import AttemptState
 from farm.errors import FarmError
@@ -52,7 +63,7 @@ from farm.store.tables import Agent, Attempt, Job, JobEvent
 
 JOB_COUNT, ROUND_COUNT = 40, 8
 QUICK_JOB_COUNT, QUICK_ROUND_COUNT = 2, 1
-FARM = "the farm"
+FARM, DASK = "the farm", "Dask"
 _SHOWN_S = 0.005
 _MEASURING = f"attempt: {AttemptState.MEASURING.value}"
 _LOOK_EVERY_S = 0.1  # a look takes milliseconds from the cores that the ranks have
@@ -125,7 +136,9 @@ class Farm:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trainer", choices=sorted(WORKS), nargs="+", help="default: both")
-    parser.add_argument("--jobs", type=at_least(1), help=f"instead of {JOB_COUNT}")
+    parser.add_argument(
+        "--jobs", type=at_least(1), help=f"instead of {JOB_COUNT}; a multiple of {ROUND_COUNT}"
+    )
 
 
 def measure(given: argparse.Namespace) -> list[Figure]:
@@ -142,7 +155,8 @@ def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
     if work.trainer == FAKE_TRAINER:
         settings["AGENT_TRAINER"] = shlex.join(FAKE_TRAINER)
     job_count = given.jobs or (QUICK_JOB_COUNT if given.quick else JOB_COUNT)
-    round_count = min(QUICK_ROUND_COUNT if given.quick else ROUND_COUNT, job_count)
+    round_count = QUICK_ROUND_COUNT if given.quick else ROUND_COUNT
+    each = each_round(job_count, round_count=round_count)  # before anything is started
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="farm-compare-")))
         farm = stack.enter_context(running_farm(agents=WORLD_SIZE, settings=settings))
@@ -155,14 +169,14 @@ def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
             "shell loop": ShellLoop(folder, pause=pause),
         }
         if find_spec("distributed"):
-            contenders["Dask"] = stack.enter_context(dask_tasks(folder, pause=pause))
+            contenders[DASK] = stack.enter_context(dask_tasks(folder, pause=pause))
         else:
             say("Dask is left out: pip install -e '.[compare]'")
         if work.trainer != FAKE_TRAINER:
             farm.wait_for(lambda: _are_warm(farm), "warm trainers", within_s=120)
-        played = _play(contenders, work, round_count=round_count, each=job_count // round_count)
+        played = _play(contenders, work, round_count=round_count, each=each)
         phases_s = ours.phases_s()
-    return _compared(work, played, phases_s=phases_s)
+    return compared(work, played, phases_s=phases_s)
 
 
 def _are_warm(farm: BenchmarkFarm) -> bool:
@@ -208,82 +222,59 @@ def _processor_s() -> float:
 
     All contenders are among them, of which only one is at work at a time.
     """
-    total_s = 0.0
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # it ended just now, and its parent has its time
-            times = process.cpu_times()
-            total_s += times.user + times.system + times.children_user + times.children_system
-    return total_s
+    return tree_processor_s(psutil.Process())
 
 
-def _compared(
-    work: Work, played: dict[str, list[Played]], *, phases_s: Mapping[str, Sequence[float]]
+def compared(
+    work: Work, played: Mapping[str, Sequence[Played]], *, phases_s: Mapping[str, Sequence[float]]
 ) -> list[Figure]:
-    figures: list[Figure] = []
-    ours = played.pop(FARM)
+    """Return a row for each of the others."""
+    is_limited = work.trainer != FAKE_TRAINER
+    ours = played[FARM]
+    beside = [name for name in played if name != FARM]
+    return [
+        Figure(
+            name=f"{work.name}: makespan of {job_count_of(ours)} jobs, beside {name}",
+            unit="s",
+            ours=makespan_s(ours),
+            baseline=makespan_s(played[name]),
+            against=name,
+            ratio=ratio(ours, played[name]),
+            limit="less than that" if is_limited else "",
+            reached=ratio(ours, played[name]) < 1 if is_limited else None,
+            note=_beside(ours, name, played[name])
+            + (_of_the_overhead(phases_s) if name == beside[0] else ""),
+        )
+        for name in beside
+    ]
+
+
+def _beside(ours: Sequence[Played], name: str, theirs: Sequence[Played]) -> str:
+    return (
+        f"overhead a job {overhead_s_a_job(ours):.2f} s, {name} {overhead_s_a_job(theirs):.2f} s"
+        f" (ratio {overhead_s_a_job(ours) / overhead_s_a_job(theirs):.2f}); steps a job "
+        f"{steps_s_a_job(ours):.2f} s, {name} {steps_s_a_job(theirs):.2f} s; processor time a job "
+        f"{processor_s_a_job(ours):.2f} s, {name} {processor_s_a_job(theirs):.2f} s; "
+        f"slots idle {idle_ratio(ours):.0%}, {name} {idle_ratio(theirs):.0%}"
+    )
+
+
+def _of_the_overhead(phases_s: Mapping[str, Sequence[float]]) -> str:
     medians_s = {name: statistics.median(each_s) for name, each_s in phases_s.items()}
     phases = ", ".join(f"'{n}' {s:.2f} s" for n, s in medians_s.items() if s >= _SHOWN_S)
-    measuring_s = statistics.mean(phases_s[_MEASURING])
-    is_limited = work.trainer != FAKE_TRAINER
-    for name, theirs in played.items():
-        figures.append(
-            Figure(
-                name=f"{work.name}: makespan of {_job_count(ours)} jobs, beside {name}",
-                unit="s",
-                ours=_makespan_s(ours),
-                baseline=_makespan_s(theirs),
-                against=name,
-                ratio=_ratio(ours, theirs),
-                limit="less than that" if is_limited else "",
-                reached=_ratio(ours, theirs) < 1 if is_limited else None,
-                note=f"overhead a job {_overhead_s(ours):.2f} s, {name} {_overhead_s(theirs):.2f} s"
-                f" (ratio {_overhead_s(ours) / _overhead_s(theirs):.2f}); processor time a job "
-                f"{_processor_s_a_job(ours):.2f} s, {name} {_processor_s_a_job(theirs):.2f} s; "
-                f"slots idle {_idle_ratio(ours):.0%}, {name} {_idle_ratio(theirs):.0%}"
-                + (
-                    f"; of the farm's overhead {measuring_s:.2f} s a job to close its ports, to "
-                    "time the network and to test the machine, which the others do not; medians "
-                    f"from event to event: {phases}"
-                    if not figures
-                    else ""
-                ),
-            )
-        )
-    return figures
+    return (
+        f"; of the farm's overhead {statistics.mean(phases_s[_MEASURING]):.2f} s a job to close "
+        "its ports, to time the network and to test the machine, which the others do not; medians "
+        f"from event to event: {phases}"
+    )
 
 
 def _said(rounds: Sequence[Played]) -> str:
     """Say what a job took, so that a long run that is stopped has told something."""
     return (
-        f"{_makespan_s(rounds) / _job_count(rounds):.2f} s a job, overhead "
-        f"{_overhead_s(rounds):.2f} s, processor time {_processor_s_a_job(rounds):.2f} s"
+        f"{makespan_s(rounds) / job_count_of(rounds):.2f} s a job, overhead "
+        f"{overhead_s_a_job(rounds):.2f} s, processor time {processor_s_a_job(rounds):.2f} s"
     )
-
-
-def _job_count(rounds: Sequence[Played]) -> int:
-    return sum(len(one.steps_s) for one in rounds)
-
-
-def _makespan_s(rounds: Sequence[Played]) -> float:
-    return sum(one.makespan_s for one in rounds)
-
-
-def _ratio(ours: Sequence[Played], theirs: Sequence[Played]) -> float:
-    """Return the median of the rounds' ratios: of one round all see nearly the same machine."""
-    pairs = zip(ours, theirs, strict=True)
-    return statistics.median(own.makespan_s / other.makespan_s for own, other in pairs)
-
-
-def _overhead_s(rounds: Sequence[Played]) -> float:
-    return (_makespan_s(rounds) - sum(sum(one.steps_s) for one in rounds)) / _job_count(rounds)
-
-
-def _processor_s_a_job(rounds: Sequence[Played]) -> float:
-    return sum(one.processor_s for one in rounds) / _job_count(rounds)
-
-
-def _idle_ratio(rounds: Sequence[Played]) -> float:
-    return 1 - sum(sum(one.steps_s) for one in rounds) / _makespan_s(rounds)
 
 
 if __name__ == "__main__":

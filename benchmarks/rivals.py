@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from celery import Celery, group
 
 from benchmarks.figures import root
+from benchmarks.makespans import Played
 from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work, run_rank
 from benchmarks.stopping import stop_group
 from farm.errors import FarmError
@@ -29,18 +29,6 @@ _QUEUE, _TASK = "benchmark.ranks", "benchmark.rank"
 _MEET_S = 60.0
 _LOOK_EVERY_S = 0.01
 _STOPPED_WITHIN_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A round: how long it took, and of each job how long its steps did.
-
-    `processor_s`: what all processes together have had of the cores meanwhile.
-    """
-
-    makespan_s: float
-    steps_s: tuple[float, ...]
-    processor_s: float = 0.0
 
 
 class Contender(Protocol):

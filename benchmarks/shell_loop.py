@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.makespans import Played
 from benchmarks.rank_by_hand import (
     LIMIT_S,
     WORLD_SIZE,
@@ -21,7 +22,6 @@ from benchmarks.rank_by_hand import (
     go_line,
     steps_s,
 )
-from benchmarks.rivals import Played
 from benchmarks.stopping import end_group
 from farm.embedded.redis import free_port
 from farm.errors import FarmError
