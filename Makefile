@@ -46,6 +46,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compare]'
 	$(BIN)/python -m benchmarks --write docs/performance.md
 
 chaos: $(VENV)/installed-dev

@@ -64,6 +64,7 @@ from farm.store.tables import Agent, Attempt, Job, JobEvent
 JOB_COUNT, ROUND_COUNT = 40, 8
 QUICK_JOB_COUNT, QUICK_ROUND_COUNT = 2, 1
 FARM, DASK = "the farm", "Dask"
+INSTALL_DASK = "pip install -e '.[compare]'"
 _SHOWN_S = 0.005
 _MEASURING = f"attempt: {AttemptState.MEASURING.value}"
 _LOOK_EVERY_S = 0.1  # a look takes milliseconds from the cores that the ranks have
@@ -171,7 +172,7 @@ def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
         if find_spec("distributed"):
             contenders[DASK] = stack.enter_context(dask_tasks(folder, pause=pause))
         else:
-            say("Dask is left out: pip install -e '.[compare]'")
+            say(f"Dask is not installed, and its row is missed: {INSTALL_DASK}")
         if work.trainer != FAKE_TRAINER:
             farm.wait_for(lambda: _are_warm(farm), "warm trainers", within_s=120)
         played = _play(contenders, work, round_count=round_count, each=each)
@@ -228,11 +229,11 @@ def _processor_s() -> float:
 def compared(
     work: Work, played: Mapping[str, Sequence[Played]], *, phases_s: Mapping[str, Sequence[float]]
 ) -> list[Figure]:
-    """Return a row for each of the others."""
+    """Return a row for each of the others; one that was not there is a limit missed."""
     is_limited = work.trainer != FAKE_TRAINER
     ours = played[FARM]
     beside = [name for name in played if name != FARM]
-    return [
+    figures = [
         Figure(
             name=f"{work.name}: makespan of {job_count_of(ours)} jobs, beside {name}",
             unit="s",
@@ -247,6 +248,20 @@ def compared(
         )
         for name in beside
     ]
+    if DASK not in played:
+        figures.append(
+            Figure(
+                name=f"{work.name}: makespan of {job_count_of(ours)} jobs, beside {DASK}",
+                unit="s",
+                ours=makespan_s(ours),
+                baseline=None,
+                against=DASK,
+                limit="Dask is there",
+                reached=False,
+                note=f"Dask is not installed: {INSTALL_DASK}",
+            )
+        )
+    return figures
 
 
 def _beside(ours: Sequence[Played], name: str, theirs: Sequence[Played]) -> str:

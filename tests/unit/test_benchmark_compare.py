@@ -1,6 +1,9 @@
-"""The comparison with what people use instead: its sums, and what it is held to."""
+"""The comparison with what people use instead: its sums, and who is missed where absent."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from benchmarks.makespans import (
 )
 from farm.errors import FarmError
 
+ROOT = Path(__file__).parents[2]
 OURS = [Played(4.0, (0.5, 0.5), processor_s=6.0), Played(6.0, (1.0, 1.0), processor_s=8.0)]
 THEIRS = [Played(5.0, (0.5, 0.5), processor_s=2.0), Played(6.0, (1.0, 1.0), processor_s=2.0)]
 PHASES_S = {"attempt: measuring": [0.25, 0.75]}
@@ -45,6 +49,17 @@ def test_jobs_that_do_not_fill_the_rounds_are_refused_with_what_to_give(
     assert each_round(40, round_count=8) == 5
 
 
+def test_a_rival_that_is_not_installed_is_a_limit_missed_and_says_how_to_install_it() -> None:
+    with_dask = {FARM: OURS, "raw Celery": THEIRS, DASK: THEIRS}
+    without = {name: rounds for name, rounds in with_dask.items() if name != DASK}
+    for work in WORKS.values():
+        assert len(compared(work, with_dask, phases_s=PHASES_S)) == 2
+        figures = compared(work, without, phases_s=PHASES_S)
+        [missed] = [figure for figure in figures if figure.against == DASK]
+        assert (missed.reached, missed.baseline) == (False, None)
+        assert "pip install -e '.[compare]'" in missed.note
+
+
 def test_the_farm_must_be_ahead_only_where_a_framework_is_imported() -> None:
     played = {FARM: OURS, DASK: THEIRS}
     [held] = compared(WORKS["tensorflow"], played, phases_s=PHASES_S)
@@ -54,3 +69,9 @@ def test_the_farm_must_be_ahead_only_where_a_framework_is_imported() -> None:
     assert free.reached is None
     assert "steps a job 0.75 s, Dask 0.75 s" in held.note
     assert "of the farm's overhead 0.50 s a job" in held.note
+
+
+def test_make_bench_installs_every_rival() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    [recipe] = re.findall(r"^bench: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "-e '.[compare]'" in recipe
