@@ -36,7 +36,6 @@ class GangByHand:
             )
             for rank, core in enumerate(cores)
         ]
-        self._under_way = self._ranks  # those that have not stopped themselves since they went on
 
     @property
     def pids(self) -> list[int]:
@@ -46,38 +45,20 @@ class GangByHand:
     def is_done(self) -> bool:
         return any(rank.poll() is not None for rank in self._ranks)
 
-    def go_on_for(self, duration_s: float, signals: StopSignals) -> bool:
-        """Let it go on to where it stops itself; return whether all ranks have by then.
-
-        Where it does: TensorFlow is imported, and its warm-up done. Until then it may be let go on
-        as often as it takes, and stands still in between.
-
-        Raises:
-            FarmError: a rank has ended.
-        """
-        deadline = time.monotonic() + duration_s
-        under_way = self._under_way or self._ranks
-        for rank in under_way:
-            rank.send_signal(signal.SIGCONT)
-        while under_way and time.monotonic() < deadline:
-            signals.pause(_POLL_S)
-            if self.is_done:
-                codes = [rank.poll() for rank in self._ranks]
-                raise FarmError(f"by hand: the ranks ended before they trained: {codes}")
-            under_way = [rank for rank in under_way if not _stands_still(rank)]
-        for rank in under_way:
-            rank.send_signal(signal.SIGSTOP)
-        self._under_way = under_way
-        return not under_way
-
-    def go_on(self, signals: StopSignals) -> None:
-        """Let it go on until it stops itself.
+    def get_ready(self, signals: StopSignals) -> None:
+        """Wait until it has built everything, warmed up, and stands still.
 
         Raises:
             FarmError: it did not within the limit of a run, or ended.
         """
-        if not self.go_on_for(RUN_LIMIT_S, signals):
-            raise FarmError(f"by hand: not ready within {RUN_LIMIT_S:g} s")
+        deadline = time.monotonic() + RUN_LIMIT_S
+        while not all(map(_stands_still, self._ranks)):
+            if self.is_done:
+                codes = [rank.poll() for rank in self._ranks]
+                raise FarmError(f"by hand: the ranks ended before they trained: {codes}")
+            if time.monotonic() > deadline:
+                raise FarmError(f"by hand: not ready within {RUN_LIMIT_S:g} s")
+            signals.pause(_POLL_S)
 
     def train_for(self, duration_s: float, signals: StopSignals) -> None:
         self._signal(signal.SIGCONT)

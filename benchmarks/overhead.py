@@ -21,10 +21,9 @@ Every rank, either way, is bound to one core. Where the rest runs:
 
 A run's figure is the median time of rank 0's timed steps; a pair's is the ratio of the two. Two
 processes that do the same differ by some per cent, as `--no-farm` shows, by the layout of their
-memory, and whoever is built first has the better one. So every pair has its own, every few pairs a
-farm with its warm templates, and ours is built first in every second one. Limits, with one rank
-and with two: the median over the pairs at most 1.02, the upper bound of its 95 %
-bootstrap interval at most 1.05.
+memory, and all that is forked from one template has its layout in common. So every pair has a gang
+by hand and a farm of its own, with templates of its own. Limits, with one rank and with two: the
+median over the pairs at most 1.02, the upper bound of its 95 % bootstrap interval at most 1.05.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-import psutil
 import sqlalchemy as sa
 
 from benchmarks.affinity import bind_farm, farm_processes, frozen
@@ -45,7 +43,7 @@ from benchmarks.by_hand import BATCH_SIZE, DATASET, MODEL, TIMED_STEPS, WARMUP_S
 from benchmarks.figures import Figure, at_least, run_benchmark, say
 from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
-from benchmarks.pairs import alternating, paired_ratio
+from benchmarks.pairs import paired_ratio
 from farm.core.lifecycle import AttemptState
 from farm.core.trainer_lines import StepKind
 from farm.embedded.signals import StopSignals
@@ -58,15 +56,10 @@ from farm.store.tables import Attempt, Job
 PAIR_COUNT = 20
 WORLD_SIZES = (1, 2)
 MEDIAN_LIMIT, UPPER_LIMIT = 1.02, 1.05
-# All that is forked from one template has a layout of memory in common, which alone makes a step
-# some per cent faster or slower than another's, for every pair of its farm.
-_PAIRS_OF_A_FARM = 4
 # Whatever the farm does once a second is due at the begin of a turn, and so is done once too often
 # in each: the longer a turn, the less that counts. But a rank of the farm that is not heard of for
 # 5 s is lost, and beats every 2.5 s.
 _TURN_S = 1.5
-# Some 4 s on the machine of the table: two turns, in which a gang by hand is built and warms up.
-_LONG_WARMUP_STEPS = 250
 
 
 @dataclass(slots=True)
@@ -104,24 +97,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(given: argparse.Namespace) -> list[Figure]:
-    """Measure one rank and two, each farm of two agents with some pairs of either."""
+    """Measure one rank and two, a pair of either with every farm of two agents."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise FarmError("overhead: expected at least two cores, got one")
-    orders = alternating(1 if given.quick else given.pairs)
     world_sizes = WORLD_SIZES if given.ranks is None else (given.ranks,)
-    of_widths = [Pairs(world_size, len(orders)) for world_size in world_sizes]
-    if given.no_farm:
-        compare_by_hand(of_widths, cores)
-        return [one for pairs in of_widths for one in figures_of(pairs, is_held=False)]
-    for first in range(0, len(orders), _PAIRS_OF_A_FARM):
-        with running_farm(agents=len(cores), settings={}) as farm:
-            for pairs in of_widths:
-                prepare(farm, cores, world_size=pairs.world_size)
-                for is_ours_first in orders[first : first + _PAIRS_OF_A_FARM]:
-                    of_pair = run_pair(farm, cores[: pairs.world_size], is_ours_first=is_ours_first)
-                    pairs.add(*of_pair)
-    return [one for pairs in of_widths for one in figures_of(pairs, is_held=True)]
+    pair_count = 1 if given.quick else given.pairs
+    of_widths = [Pairs(world_size, pair_count) for world_size in world_sizes]
+    for _ in range(pair_count):
+        if given.no_farm:
+            compare_by_hand(of_widths, cores)
+        else:
+            compare_with_farm(of_widths, cores)
+    return [one for pairs in of_widths for one in figures_of(pairs, is_held=not given.no_farm)]
 
 
 def figures_of(pairs: Pairs, *, is_held: bool) -> list[Figure]:
@@ -148,21 +136,27 @@ def figures_of(pairs: Pairs, *, is_held: bool) -> list[Figure]:
 
 
 def compare_by_hand(of_widths: Sequence[Pairs], cores: Sequence[int]) -> None:
-    """Run pairs of two trainings by hand."""
+    """Add a pair of two trainings by hand to each width."""
     with StopSignals() as signals:
         for pairs in of_widths:
-            for _ in range(pairs.wanted_count):
-                with (
-                    closing(GangByHand(cores[: pairs.world_size])) as one,
-                    closing(GangByHand(cores[: pairs.world_size])) as other,
-                ):
-                    for gang in (one, other):
-                        gang.go_on(signals)  # imports
-                        gang.go_on(signals)  # is built and warms up
-                    while not (one.is_done or other.is_done):
-                        one.train_for(_TURN_S, signals)
-                        other.train_for(_TURN_S, signals)
-                    pairs.add(one.finish(), other.finish())
+            with (
+                closing(GangByHand(cores[: pairs.world_size])) as one,
+                closing(GangByHand(cores[: pairs.world_size])) as other,
+            ):
+                for gang in (one, other):
+                    gang.get_ready(signals)
+                while not (one.is_done or other.is_done):
+                    one.train_for(_TURN_S, signals)
+                    other.train_for(_TURN_S, signals)
+                pairs.add(one.finish(), other.finish())
+
+
+def compare_with_farm(of_widths: Sequence[Pairs], cores: Sequence[int]) -> None:
+    """Add a pair through one new farm, and by hand, to each width."""
+    with running_farm(agents=len(cores), settings={}) as farm:
+        for pairs in of_widths:
+            prepare(farm, cores, world_size=pairs.world_size)
+            pairs.add(*run_pair(farm, cores[: pairs.world_size]))
 
 
 def prepare(farm: BenchmarkFarm, cores: Sequence[int], *, world_size: int) -> None:
@@ -173,26 +167,15 @@ def prepare(farm: BenchmarkFarm, cores: Sequence[int], *, world_size: int) -> No
     bind_farm(server_cores=cores[1:] if world_size == 1 else cores)
 
 
-def run_pair(
-    farm: BenchmarkFarm, cores: Sequence[int], *, is_ours_first: bool
-) -> tuple[float, float]:
-    """Train both ways in turns; return the farm's median step time and that by hand.
-
-    Whoever is built first has the better steps: of two gangs by hand the first had 0.98 of the
-    other's (95 % interval 0.94 to 1.00, 20 pairs). Imported is TensorFlow in both by then.
-    """
+def run_pair(farm: BenchmarkFarm, cores: Sequence[int]) -> tuple[float, float]:
+    """Train both ways in turns; return the farm's median step time and that by hand."""
     with closing(GangByHand(cores)) as by_hand:
         with frozen(farm_processes(all_but=by_hand.pids)):
-            by_hand.go_on(farm.signals)  # imports
-            if not is_ours_first:
-                by_hand.go_on(farm.signals)  # is built and warms up
+            by_hand.get_ready(farm.signals)
         farm.await_beats()
-        sweep_id, token = _start_job(farm, world_size=len(cores), is_first=is_ours_first)
+        sweep_id, token = _start_job(farm, world_size=len(cores))
         # Looked for once: it takes some milliseconds of a core, and one of the two is training.
         processes = farm_processes(all_but=by_hand.pids)
-        if is_ours_first:
-            farm.signals.pause(_TURN_S)
-            _build_in_turns(by_hand, farm, processes)
         is_over = False
         while not is_over:
             with frozen(processes):
@@ -206,25 +189,8 @@ def run_pair(
     return through_farm_s(farm, token), by_hand_s
 
 
-def _build_in_turns(
-    by_hand: GangByHand, farm: BenchmarkFarm, processes: Sequence[psutil.Process]
-) -> None:
-    """Let a gang that has imported TensorFlow get ready, without stopping a farm for too long."""
-    is_ready = False
-    for _ in range(round(RUN_LIMIT_S / _TURN_S)):
-        with frozen(processes):
-            is_ready = by_hand.go_on_for(_TURN_S, farm.signals)
-        farm.signals.pause(_TURN_S)
-        if is_ready:
-            return
-    raise FarmError(f"by hand: not ready within {RUN_LIMIT_S:g} s of its own")
-
-
-def _start_job(farm: BenchmarkFarm, *, world_size: int, is_first: bool) -> tuple[int, int]:
-    """Submit the job and wait until its ranks train; return its sweep and its attempt's token.
-
-    Where it is first it warms up for as long as the other one takes until it is built.
-    """
+def _start_job(farm: BenchmarkFarm, *, world_size: int) -> tuple[int, int]:
+    """Submit the job and wait until its ranks train; return its sweep and its attempt's token."""
     sweep_id = farm.submit(
         model=MODEL,
         dataset=DATASET,
@@ -232,7 +198,7 @@ def _start_job(farm: BenchmarkFarm, *, world_size: int, is_first: bool) -> tuple
         world_size=world_size,
         global_batch_size=BATCH_SIZE * world_size,
         steps=TIMED_STEPS,
-        warmup_steps=_LONG_WARMUP_STEPS if is_first else WARMUP_STEPS,
+        warmup_steps=WARMUP_STEPS,
     )
 
     def started_token() -> int | None:
