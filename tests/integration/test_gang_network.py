@@ -39,9 +39,17 @@ class Peer:
         )
         self.delays_s: list[float] = []  # of the next connections; none after that
         self.leaves_next = False  # after one connection
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        """Answer nobody any more; the last probe back has ended when this returns."""
+        self._leave()
+        # It may still be probing back, and whom it probes is closed after it.
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), f"peer {self.address.rank} still serves"
+
+    def _leave(self) -> None:
         with contextlib.suppress(OSError):  # closed before
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -61,7 +69,7 @@ class Peer:
                     connection.sendall(data)
             socket.create_connection(("127.0.0.1", self._own_port), timeout=60).close()
             if is_last:
-                self.close()
+                self._leave()
 
 
 @pytest.fixture
