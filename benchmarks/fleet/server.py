@@ -20,6 +20,7 @@ import redis
 import sqlalchemy as sa
 
 from benchmarks.figures import root
+from benchmarks.fleet.logs import telling_logs
 from benchmarks.stopping import stop
 from farm.embedded.redis import start_redis
 from farm.errors import FarmError
@@ -112,7 +113,7 @@ def fleet_server(
     folder.mkdir(parents=True, exist_ok=True)
     engine = make_engine(database_url)
     upgrade(engine)
-    with ExitStack() as stack:
+    with telling_logs(folder), ExitStack() as stack:
         stack.callback(engine.dispose)
         broker = stack.enter_context(start_redis(folder / "redis"))
         environ = {
@@ -207,8 +208,10 @@ class Fleet:
 
     def check(self) -> None:
         """Raises FarmError: one of the processes has ended."""
-        if any(process.poll() is not None for process in self.processes):
-            raise FarmError("a process of simulated agents has ended: see its log")
+        ended = [process for process in self.processes if process.poll() is not None]
+        if ended:
+            with_status = ", ".join(str(process.returncode) for process in ended)
+            raise FarmError(f"simulated agents ended by themselves, with status {with_status}")
 
 
 @contextmanager
@@ -234,8 +237,10 @@ def running_fleet(
             for role, wanted in roles.items():
                 part = wanted // process_count + (number < wanted % process_count)
                 command += ["--role", f"{role}:{part}"]
+            # Another fleet of the same server has others.
+            file = server.folder / f"agents-from-{first}.log"
             first += share
-            log = stack.enter_context((server.folder / f"fleet-{number}.log").open("wb"))
+            log = stack.enter_context(file.open("wb"))
             process = subprocess.Popen(
                 command,
                 env=server.environ,
@@ -251,6 +256,7 @@ def running_fleet(
             threads.append(thread)
         try:
             yield fleet
+            fleet.check()
         finally:
             for process in fleet.processes:
                 assert process.stdin is not None

@@ -1,0 +1,36 @@
+"""The logs of a fleet and its server, which lie in a folder that is gone when an error is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from farm.errors import FarmError
+
+_LINES = 15
+_TAIL_BYTES = 16_384
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log; empty where nothing was written."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-_LINES:])
+
+
+@contextmanager
+def telling_logs(folder: Path) -> Iterator[None]:
+    """Add to an error the end of every log below the folder in which anything stands.
+
+    Raises:
+        FarmError: the one that was raised inside, with the logs' ends.
+    """
+    try:
+        yield
+    except FarmError as error:
+        tails = [(log.relative_to(folder), tail(log)) for log in sorted(folder.rglob("*.log"))]
+        told = "".join(f"\n--- {name}\n{end}" for name, end in tails if end)
+        raise FarmError(f"{error}{told}") from error
