@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +105,26 @@ def _family(process: psutil.Process, part: str) -> list[tuple[Any, int]]:
     return found
 
 
+def server_environ(
+    ours: Mapping[str, str], *, folder: Path, database_url: str, broker_url: str, lease_s: float
+) -> dict[str, str]:
+    """Return the environment of all processes of a server: nothing of any other farm's is in it.
+
+    Its home is in `folder`. Without one they would keep what they have fitted in the user's.
+    """
+    return {
+        **{k: v for k, v in ours.items() if not k.startswith(("FARM_", "AGENT_"))},
+        "FARM_HOME": str(folder / "home"),
+        "FARM_DATABASE_URL": database_url,
+        "FARM_BROKER_URL": broker_url,
+        "FARM_LOG_LEVEL": "WARNING",
+        "FARM_LEASE_S": f"{lease_s:g}",
+        # What simulated agents report is random, and no reason to measure it again.
+        "FARM_NOISE_POLICY": "flag",
+        "PYTHONPATH": str(root()),
+    }
+
+
 @contextmanager
 def fleet_server(
     folder: Path, database_url: str, *, collectors: int, lease_s: float = 20.0
@@ -116,16 +136,13 @@ def fleet_server(
     with telling_logs(folder), ExitStack() as stack:
         stack.callback(engine.dispose)
         broker = stack.enter_context(start_redis(folder / "redis"))
-        environ = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))},
-            "FARM_DATABASE_URL": database_url,
-            "FARM_BROKER_URL": broker.url,
-            "FARM_LOG_LEVEL": "WARNING",
-            "FARM_LEASE_S": f"{lease_s:g}",
-            # What simulated agents report is random, and no reason to measure it again.
-            "FARM_NOISE_POLICY": "flag",
-            "PYTHONPATH": str(root()),
-        }
+        environ = server_environ(
+            os.environ,
+            folder=folder,
+            database_url=database_url,
+            broker_url=broker.url,
+            lease_s=lease_s,
+        )
         run = [sys.executable, "-P", "-m"]
         commands = {
             f"collector-{i}": ["farm.cli.main", "run", "collector"] for i in range(collectors)
