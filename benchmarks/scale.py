@@ -43,7 +43,8 @@ from benchmarks.fleet.load import (
     submit_queue,
     wait_for,
 )
-from benchmarks.fleet.server import FleetServer, fleet_server, running_fleet
+from benchmarks.fleet.running import running_fleet
+from benchmarks.fleet.server import FleetServer, fleet_server
 from benchmarks.fleet.times import cores, quantile
 from benchmarks.ingest import postgres_database
 from farm.errors import FarmError

@@ -22,7 +22,8 @@ from benchmarks.fleet.load import (
     wait_for,
 )
 from benchmarks.fleet.machine import backlog_role
-from benchmarks.fleet.server import FleetServer, Reading, fleet_server, running_fleet
+from benchmarks.fleet.running import running_fleet
+from benchmarks.fleet.server import FleetServer, Reading, fleet_server
 from benchmarks.fleet.times import quantile
 from benchmarks.ingest import postgres_database
 from farm.core.lifecycle import JobState

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from benchmarks.fleet.machine import backlog_role
-from benchmarks.fleet.server import Fleet, FleetServer
+from benchmarks.fleet.running import Fleet
+from benchmarks.fleet.server import FleetServer
 from farm.core.lifecycle import JobState
 from farm.errors import FarmError
 from farm.store.engine import reading, writing
