@@ -32,7 +32,7 @@ _CLASSES_AN_OCTAVE = 8
 # Critical is what takes so much of what is left: before it come drains and those of other sweeps.
 _CRITICAL_RATIO = 0.5
 _MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
-_Key = tuple[int, int]
+_Level = tuple[int, int]
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
 
 
@@ -65,6 +65,8 @@ class Turns:
         for job in jobs:
             self._levels.setdefault(job.priority, {}).setdefault(job.sweep_id, []).append(job)
         self._waits_s: dict[int, float] = {}  # the longest of each sweep of this level
+        self._start_count = 0
+        self._served_at: dict[int, int] = {}  # by sweep: the number of its latest start
 
     def __iter__(self) -> Iterator[WaitingJob]:
         for priority in sorted(self._levels, reverse=True):
@@ -78,21 +80,27 @@ class Turns:
         for own in sweeps.values():
             own[:] = in_order(own, critical_s=critical_s)
             own.reverse()  # the first is popped from the end
-        queues = [
-            (self._key(i, own, critical_s), -self._unserved(i), i, own) for i, own in sweeps.items()
-        ]
+        queues = [(*self._place(i, own, critical_s), i, own) for i, own in sweeps.items()]
         heapq.heapify(queues)
         while queues:
-            key, unserved_s, sweep_id, own = queues[0]
-            while own and self._key(sweep_id, own, critical_s) == key:
+            level, _, _, sweep_id, own = queues[0]
+            while own and self._level_of(sweep_id, own, critical_s) == level:
                 yield own.pop()
             if own:
-                key = self._key(sweep_id, own, critical_s)
-                heapq.heapreplace(queues, (key, unserved_s, sweep_id, own))
+                place = self._place(sweep_id, own, critical_s)
+                heapq.heapreplace(queues, (*place, sweep_id, own))
             else:
                 heapq.heappop(queues)
 
-    def _key(self, sweep_id: int, own: list[WaitingJob], critical_s: float) -> _Key:
+    def _place(
+        self, sweep_id: int, own: list[WaitingJob], critical_s: float
+    ) -> tuple[_Level, float, int]:
+        """Return the sweep's place in line, the least first."""
+        level = self._level_of(sweep_id, own, critical_s)
+        # Whoever is served in this decision has not waited since: the first of them goes first.
+        return level, -self._unserved(sweep_id), self._served_at.get(sweep_id, 0)
+
+    def _level_of(self, sweep_id: int, own: list[WaitingJob], critical_s: float) -> _Level:
         count = self._at_work[sweep_id]
         if count == 0:
             return 0, 0
@@ -124,6 +132,8 @@ class Turns:
         """Note that the job has its agents."""
         self._at_work[job.sweep_id] += job.rank_count
         self._unserved_s[job.sweep_id] = 0.0
+        self._start_count += 1
+        self._served_at[job.sweep_id] = self._start_count
 
     def waited_s(self, job: WaitingJob) -> float:
         """Return for how long the job has waited."""
