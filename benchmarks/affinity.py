@@ -5,45 +5,78 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from farm.errors import FarmError
 
-def bind_farm(*, server_cores: Iterable[int]) -> None:
-    """Bind each agent of this process's farm to its rank's cores, and all others to these.
+
+@dataclass(frozen=True, slots=True)
+class FarmProcesses:
+    """All of this process's farm, in its parts, parents before their children."""
+
+    server: tuple[psutil.Process, ...]  # scheduler, collector, web
+    agents: tuple[psutil.Process, ...]  # with couriers and templates, and the trainers
+    broker: tuple[psutil.Process, ...]
+
+    @property
+    def all(self) -> tuple[psutil.Process, ...]:
+        return (*self.server, *self.agents, *self.broker)
+
+    def trainers_since(self, idle: FarmProcesses) -> tuple[psutil.Process, ...]:
+        """Return what the agents have started since none of them had a rank.
+
+        Raises:
+            FarmError: nothing.
+        """
+        trainers = tuple(process for process in self.agents if process not in idle.agents)
+        if not trainers:
+            raise FarmError("no agent has started a process since its farm was idle")
+        return trainers
+
+
+def bind_agents() -> None:
+    """Bind each agent of this process's farm to its rank's cores.
 
     Couriers and templates go with their agent. Trainers, which are started later, bind themselves.
     """
-    cores = set(server_cores)
     for child in psutil.Process().children():
         own = child.environ().get("AGENT_CPUS")
-        chosen = {int(core) for core in own.split(",")} if own else cores
-        for process in (child, *child.children(recursive=True)):
-            _bind(process.pid, chosen)
+        if own:
+            for process in (child, *child.children(recursive=True)):
+                _bind(process.pid, {int(core) for core in own.split(",")})
 
 
-def farm_processes(*, all_but: Collection[int] = ()) -> list[psutil.Process]:
-    """Return all that this process has started but these, parents before their children."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.pid not in all_but
-    ]
+def farm_processes(*, all_but: Collection[int] = ()) -> FarmProcesses:
+    """Return all that this process has started but these."""
+    agents: list[psutil.Process] = []
+    server: list[psutil.Process] = []
+    broker: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        if child.pid in all_but:
+            continue
+        if "redis" in child.name():
+            part = broker
+        else:
+            part = agents if "AGENT_CPUS" in child.environ() else server
+        part += (child, *child.children(recursive=True))
+    return FarmProcesses(server=tuple(server), agents=tuple(agents), broker=tuple(broker))
 
 
 @contextmanager
-def frozen(farm: Sequence[psutil.Process]) -> Iterator[None]:
-    """Stop these processes of a farm, parents first; let them go on at the end."""
+def frozen(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """Stop these processes, parents first; let them go on at the end."""
     # Top down, or a parent would see its child stopped.
-    for process in farm:
+    for process in processes:
         _signal(process, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in reversed(farm):
+        for process in reversed(processes):
             _signal(process, signal.SIGCONT)
 
 

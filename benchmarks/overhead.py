@@ -11,13 +11,11 @@ by hand, so that by hand means without a farm. So whatever makes a machine slowe
 slows down both alike; one run after the other differed by 10 % on the machine of the table. A step
 that is interrupted by a turn counts with its seconds of waiting, which a median does not see.
 
-Every rank, either way, is bound to one core. Where the rest runs:
-
-- One rank: on core A, and with it on core A everything that belongs to its agent, as on a VM of
-  one core. The server's processes (Redis, scheduler, collector, web) are bound to core B, as on
-  another machine.
-- Two ranks: on cores A and B, each with its agent. The server's processes have no core of their
-  own and run where the kernel puts them, on a core of a rank, which a real gang would not see.
+Every rank, either way, is bound to one core, and with it everything that belongs to its agent, as
+on a VM of one core. The server's processes (scheduler, collector, web) would be on another machine.
+Here they have turns of their own, in which they answer the agents while no rank trains, and stand
+still while one does; Redis does not, since agents wait for it. `--server-beside` lets them run
+during the farm's turns, on the cores of the ranks, as where one machine is server and agents.
 
 A run's figure is the median time of rank 0's timed steps; a pair's is the ratio of the two. Two
 processes that do the same differ by some per cent, as `--no-farm` shows, by the layout of their
@@ -35,15 +33,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import sqlalchemy as sa
 
-from benchmarks.affinity import bind_farm, farm_processes, frozen
+from benchmarks.affinity import bind_agents, farm_processes, frozen
 from benchmarks.by_hand import BATCH_SIZE, DATASET, MODEL, TIMED_STEPS, WARMUP_STEPS
 from benchmarks.figures import Figure, at_least, run_benchmark, say
 from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from benchmarks.pairs import paired_ratio
+from benchmarks.trainers import Trainers, config_of, ready_templates
 from farm.core.lifecycle import AttemptState
 from farm.core.trainer_lines import StepKind
 from farm.embedded.signals import StopSignals
@@ -52,6 +54,8 @@ from farm.store.agents import set_drained
 from farm.store.engine import reading, writing
 from farm.store.series import steps_of
 from farm.store.tables import Attempt, Job
+from farm.submission import plan
+from worker_agent.child import become_reaper
 
 PAIR_COUNT = 20
 WORLD_SIZES = (1, 2)
@@ -60,6 +64,7 @@ MEDIAN_LIMIT, UPPER_LIMIT = 1.02, 1.05
 # in each: the longer a turn, the less that counts. But a rank of the farm that is not heard of for
 # 5 s is lost, and beats every 2.5 s.
 _TURN_S = 1.5
+_SERVER_TURN_S = 0.5  # for what it does in three seconds, of which it takes some 15 ms a second
 
 
 @dataclass(slots=True)
@@ -89,10 +94,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pairs", type=at_least(1), default=PAIR_COUNT, help="of one and of two ranks"
     )
     parser.add_argument("--ranks", type=int, choices=WORLD_SIZES, help="of one of the two only")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--no-farm",
         action="store_true",
         help="by hand against by hand, held to no limit: by how much two of the same differ",
+    )
+    instead.add_argument(
+        "--trainers",
+        action="store_true",
+        help="the farm's warm trainers without a farm against by hand, held to no limit",
+    )
+    instead.add_argument(
+        "--server-beside",
+        action="store_true",
+        help="the server runs on the ranks' cores while they train, held to no limit",
     )
 
 
@@ -107,9 +123,12 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     for _ in range(pair_count):
         if given.no_farm:
             compare_by_hand(of_widths, cores)
+        elif given.trainers:
+            compare_trainers(of_widths, cores)
         else:
-            compare_with_farm(of_widths, cores)
-    return [one for pairs in of_widths for one in figures_of(pairs, is_held=not given.no_farm)]
+            compare_with_farm(of_widths, cores, is_server_beside=given.server_beside)
+    is_held = not (given.no_farm or given.trainers or given.server_beside)
+    return [one for pairs in of_widths for one in figures_of(pairs, is_held=is_held)]
 
 
 def figures_of(pairs: Pairs, *, is_held: bool) -> list[Figure]:
@@ -151,38 +170,68 @@ def compare_by_hand(of_widths: Sequence[Pairs], cores: Sequence[int]) -> None:
                 pairs.add(one.finish(), other.finish())
 
 
-def compare_with_farm(of_widths: Sequence[Pairs], cores: Sequence[int]) -> None:
+def compare_trainers(of_widths: Sequence[Pairs], cores: Sequence[int]) -> None:
+    """Add a pair of the farm's trainers, forked from new templates, and by hand to each width."""
+    if not become_reaper():
+        raise FarmError("overhead: this machine's kernel lets nobody fork trainers")
+    with StopSignals() as signals, TemporaryDirectory() as folder:
+        configs = [config_of(core, Path(folder)) for core in cores]
+        for pairs in of_widths:
+            own_cores = cores[: pairs.world_size]
+            spec = plan({"name": "overhead", "case": [_case(pairs.world_size)]}).expansion.jobs[0]
+            with (
+                ready_templates(configs[: pairs.world_size]) as templates,
+                closing(GangByHand(own_cores)) as by_hand,
+            ):
+                by_hand.get_ready(signals)
+                with closing(Trainers(spec, configs, templates)) as trainers:
+                    trainers.go()
+                    while not (by_hand.is_done or trainers.is_done):
+                        by_hand.train_for(_TURN_S, signals)
+                        trainers.train_for(_TURN_S)
+                    by_hand_s = by_hand.finish()
+                    pairs.add(trainers.finish().step_s, by_hand_s)
+
+
+def compare_with_farm(
+    of_widths: Sequence[Pairs], cores: Sequence[int], *, is_server_beside: bool
+) -> None:
     """Add a pair through one new farm, and by hand, to each width."""
     with running_farm(agents=len(cores), settings={}) as farm:
+        bind_agents()
         for pairs in of_widths:
-            prepare(farm, cores, world_size=pairs.world_size)
-            pairs.add(*run_pair(farm, cores[: pairs.world_size]))
+            with writing(farm.engine) as session:
+                # A gang of one shall get the agent of the core that is compared.
+                is_alone = pairs.world_size == 1
+                set_drained(session, farm.embedded.agent_ids[1], is_drained=is_alone)
+            own_cores = cores[: pairs.world_size]
+            pairs.add(*run_pair(farm, own_cores, is_server_beside=is_server_beside))
 
 
-def prepare(farm: BenchmarkFarm, cores: Sequence[int], *, world_size: int) -> None:
-    """Put everything of the farm where it belongs for gangs of that width."""
-    with writing(farm.engine) as session:
-        # A gang of one shall get the agent of the core that is compared.
-        set_drained(session, farm.embedded.agent_ids[1], is_drained=world_size == 1)
-    bind_farm(server_cores=cores[1:] if world_size == 1 else cores)
-
-
-def run_pair(farm: BenchmarkFarm, cores: Sequence[int]) -> tuple[float, float]:
+def run_pair(
+    farm: BenchmarkFarm, cores: Sequence[int], *, is_server_beside: bool
+) -> tuple[float, float]:
     """Train both ways in turns; return the farm's median step time and that by hand."""
     with closing(GangByHand(cores)) as by_hand:
-        with frozen(farm_processes(all_but=by_hand.pids)):
+        with frozen(farm_processes(all_but=by_hand.pids).all):
             by_hand.get_ready(farm.signals)
         farm.await_beats()
+        idle = farm_processes(all_but=by_hand.pids)
         sweep_id, token = _start_job(farm, world_size=len(cores))
         # Looked for once: it takes some milliseconds of a core, and one of the two is training.
         processes = farm_processes(all_but=by_hand.pids)
+        trainers = processes.trainers_since(idle)
         is_over = False
         while not is_over:
-            with frozen(processes):
+            with frozen(processes.all):
                 by_hand.train_for(_TURN_S, farm.signals)
                 is_over = by_hand.is_done or farm.is_over(sweep_id)
-            farm.signals.pause(_TURN_S)
-        with frozen(processes):
+            with frozen(() if is_server_beside else processes.server):
+                farm.signals.pause(_TURN_S)
+            if not is_server_beside:
+                with frozen(trainers):
+                    farm.signals.pause(_SERVER_TURN_S)
+        with frozen(processes.all):
             by_hand_s = by_hand.finish()
     farm.finish(sweep_id, within_s=RUN_LIMIT_S)
     farm.wait_until_idle()
@@ -191,15 +240,7 @@ def run_pair(farm: BenchmarkFarm, cores: Sequence[int]) -> tuple[float, float]:
 
 def _start_job(farm: BenchmarkFarm, *, world_size: int) -> tuple[int, int]:
     """Submit the job and wait until its ranks train; return its sweep and its attempt's token."""
-    sweep_id = farm.submit(
-        model=MODEL,
-        dataset=DATASET,
-        strategy="single" if world_size == 1 else "mwms_ring",
-        world_size=world_size,
-        global_batch_size=BATCH_SIZE * world_size,
-        steps=TIMED_STEPS,
-        warmup_steps=WARMUP_STEPS,
-    )
+    sweep_id = farm.submit(**_case(world_size))
 
     def started_token() -> int | None:
         with reading(farm.engine) as session:
@@ -210,6 +251,18 @@ def _start_job(farm: BenchmarkFarm, *, world_size: int) -> tuple[int, int]:
             )
 
     return sweep_id, farm.wait_for(started_token, "a job that trains", within_s=RUN_LIMIT_S)
+
+
+def _case(world_size: int) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "dataset": DATASET,
+        "strategy": "single" if world_size == 1 else "mwms_ring",
+        "world_size": world_size,
+        "global_batch_size": BATCH_SIZE * world_size,
+        "steps": TIMED_STEPS,
+        "warmup_steps": WARMUP_STEPS,
+    }
 
 
 def through_farm_s(farm: BenchmarkFarm, token: int) -> float:
