@@ -21,12 +21,10 @@ from typing import Any
 
 from benchmarks.fleet.agent import Noted, SimulatedAgent
 from benchmarks.fleet.broker import CommandQueues
+from benchmarks.fleet.outbox import Outbox
 from farm.core.agents import AgentFacts, Hardware
-from farm.errors import Unreachable
-from farm.wire import make_app, publish_heartbeat, publish_reports
 
 _LINE_EVERY_S = 1.0
-_PUBLISHERS = {"heartbeats": publish_heartbeat, "reports": publish_reports}
 _HARDWARE = Hardware(
     cpu_model="simulated",
     core_count=2,
@@ -42,9 +40,9 @@ class Fleet:
     """Agents of one process, each acting when it is due or told to."""
 
     def __init__(self, broker_url: str, agents: Sequence[SimulatedAgent], noted: Noted) -> None:
-        self._app = make_app(broker_url, owner="benchmark.fleet")
         self._agents = {agent.agent_id: agent for agent in agents}
         self._queues = CommandQueues(broker_url, list(self._agents))
+        self._outbox = Outbox(broker_url)
         self._noted = noted
         self._due: list[tuple[float, str]] = []
         self._planned: dict[str, float] = {}
@@ -56,7 +54,7 @@ class Fleet:
         for agent_id in self._agents:
             self._plan(agent_id, now=now)
         line_s = now + _LINE_EVERY_S
-        with self._queues as queues:
+        with self._queues as queues, self._outbox:
             while not stopping.is_set():
                 now = time.monotonic()
                 next_s = min(self._due[0][0] if self._due else line_s, line_s)
@@ -64,6 +62,7 @@ class Fleet:
                     self._agents[agent_id].obey(name, envelope, now=at_s)
                     self._act(agent_id)
                 self._act_on_time()
+                self._outbox.flush()
                 if time.monotonic() >= line_s:
                     self._tell()
                     line_s = time.monotonic() + _LINE_EVERY_S
@@ -79,9 +78,7 @@ class Fleet:
     def _act(self, agent_id: str) -> None:
         now = time.monotonic()
         for what, envelope in self._agents[agent_id].act(now=now):
-            try:
-                _PUBLISHERS[what](self._app, envelope)
-            except Unreachable:
+            if not self._outbox.put(what, envelope):
                 self._unsent_count += 1  # it will be due again
         self._plan(agent_id, now=now)
 

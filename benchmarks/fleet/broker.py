@@ -1,8 +1,8 @@
 """The agents' side of the broker: every agent waits at its own queue, all in one thread.
 
-What agents publish goes through `farm.wire`. What they consume would be a Celery worker each; here
-each has a connection of its own and the command that Celery's transport sends on it, `BRPOP`, and
-the message is read as that transport reads it.
+What they consume would be a Celery worker each; here each has a connection of its own and the
+command that Celery's transport sends on it, `BRPOP`, and the message is read as that transport
+reads it. What they publish is the outbox's.
 """
 
 from __future__ import annotations
@@ -38,11 +38,8 @@ class CommandQueues:
     """Commands for many agents; used in a `with` block."""
 
     def __init__(self, broker_url: str, agent_ids: list[str]) -> None:
-        parts = urlsplit(broker_url)
-        self._address = (parts.hostname or "127.0.0.1", parts.port or 6379)
-        self._database = parts.path.strip("/") or "0"
         self._selector = selectors.DefaultSelector()
-        self._lines = [self._connect(agent_id) for agent_id in agent_ids]
+        self._lines = [self._line(broker_url, agent_id) for agent_id in agent_ids]
 
     def __enter__(self) -> CommandQueues:
         return self
@@ -69,19 +66,29 @@ class CommandQueues:
             if own is not None:
                 yield line.agent_id, _NAMES[own[0]], own[1], time.monotonic()
 
-    def _connect(self, agent_id: str) -> _Line:
-        connection = socket.create_connection(self._address, timeout=10)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(_command("SELECT", self._database))
-        if connection.recv(64) != b"+OK\r\n":
-            raise ConnectionError(f"the broker has no database {self._database}")
-        line = _Line(agent_id, connection, _command("BRPOP", agent_queue(agent_id), str(_WAIT_S)))
-        connection.sendall(line.question)
-        self._selector.register(connection, selectors.EVENT_READ, line)
+    def _line(self, broker_url: str, agent_id: str) -> _Line:
+        question = command("BRPOP", agent_queue(agent_id), str(_WAIT_S))
+        line = _Line(agent_id, connected(broker_url), question)
+        line.connection.sendall(line.question)
+        self._selector.register(line.connection, selectors.EVENT_READ, line)
         return line
 
 
-def _command(*words: str) -> bytes:
+def connected(broker_url: str) -> socket.socket:
+    """Return a connection to the broker's database, which the caller closes."""
+    parts = urlsplit(broker_url)
+    address = (parts.hostname or "127.0.0.1", parts.port or 6379)
+    database = parts.path.strip("/") or "0"
+    connection = socket.create_connection(address, timeout=10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(command("SELECT", database))
+    if connection.recv(64) != b"+OK\r\n":
+        raise ConnectionError(f"the broker has no database {database}")
+    return connection
+
+
+def command(*words: str) -> bytes:
+    """Return a command of Redis as it is sent."""
     parts = [f"*{len(words)}\r\n", *(f"${len(word)}\r\n{word}\r\n" for word in words)]
     return "".join(parts).encode()
 
