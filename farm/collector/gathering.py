@@ -26,6 +26,11 @@ logger = logging.getLogger(__name__)
 FEWEST, MOST = 4, 200
 # Long enough to be worth its commit, and short beside what the other queue may be made to wait.
 _AIM_S = 0.2
+# Of one queue and one collector. With 1,000 agents there are 100 and 165, and letting them gather
+# saves a quarter of the collectors' processor time; at fewer what gathers are one or two.
+_MANY_PER_S = 40.0
+_GATHER_S = 0.05
+_WATCH_S = 1.0  # for so long messages are counted
 # No lock is held for so long while the store is well.
 _STUCK_S = 5.0
 # Taken from Redis with one exchange, and of how many bytes in all no more are: it hands over what
@@ -59,6 +64,30 @@ class Portion:
             self.count = min(MOST, 2 * self.count, max(fitting, FEWEST))
 
 
+class Arrivals:
+    """How often messages come, and so whether to let some gather before they are taken. Pure.
+
+    A portion costs some milliseconds however small it is: Celery, a commit, exchanges with Redis.
+    Where many agents speak, messages would pay that for two or three of them. Where few do, it is
+    little, and a gang would only wait longer at each of its barriers.
+    """
+
+    def __init__(self) -> None:
+        self.gather_s = 0.0  # to wait before the next portion is taken
+        self._count = 0
+        self._since_s: float | None = None
+
+    def came(self, count: int, *, now_s: float) -> None:
+        """Learn of a portion that was taken at this reading of a monotonic clock."""
+        self._count += count
+        if self._since_s is None:
+            self._count, self._since_s = 0, now_s
+        elif now_s - self._since_s >= _WATCH_S:
+            is_busy = self._count / (now_s - self._since_s) >= _MANY_PER_S
+            self.gather_s = _GATHER_S if is_busy else 0.0
+            self._count, self._since_s = 0, now_s
+
+
 class Gathering:
     """Takes what waits in one queue; it has one client, for one thread."""
 
@@ -67,6 +96,8 @@ class Gathering:
         self._queue = queue
         self._task = task
         self._portion = Portion()
+        self._arrivals = Arrivals()
+        self._is_behind = False  # more waits than was taken
 
     @contextmanager
     def around(self, envelope: object) -> Iterator[list[object]]:
@@ -74,7 +105,11 @@ class Gathering:
 
         How much work the block is decides how many come next time.
         """
+        if not self._is_behind:
+            time.sleep(self._arrivals.gather_s)
         envelopes = [envelope, *self._more(self._portion.count - 1)]
+        self._is_behind = len(envelopes) >= self._portion.count
+        self._arrivals.came(len(envelopes), now_s=time.monotonic())
         work_s, begun_s = time.thread_time(), time.monotonic()
         yield envelopes
         self._portion.took(

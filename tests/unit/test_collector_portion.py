@@ -1,10 +1,13 @@
-"""How many messages are stored together: as many as fit into the time, and never none."""
+"""How many messages are stored together: as many as fit into the time, and never none.
+
+And for how long more of them are waited for: only where many come.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from farm.collector.gathering import FEWEST, MOST, Portion
+from farm.collector.gathering import FEWEST, MOST, Arrivals, Portion
 
 
 def settled(message_s: float, *, overhead_s: float = 0.005) -> int:
@@ -49,3 +52,30 @@ def test_one_that_waited_for_a_lock_makes_none_smaller_unless_it_waited_for_very
     portion = grown(time_s=2.0)
     portion.took(MOST, work_s=0.01, time_s=10.0)
     assert portion.count == FEWEST
+
+
+def arrived(*, count: int, every_s: float, portions: int) -> Arrivals:
+    arrivals = Arrivals()
+    for i in range(portions):
+        arrivals.came(count, now_s=1000.0 + i * every_s)
+    return arrivals
+
+
+def test_nothing_is_waited_for_before_anything_is_known() -> None:
+    assert arrived(count=200, every_s=0.1, portions=5).gather_s == 0.0
+
+
+@pytest.mark.parametrize(("count", "every_s"), [(1, 0.1), (30, 1.0), (200, 10.0)])
+def test_few_messages_are_taken_at_once(count: int, every_s: float) -> None:
+    assert arrived(count=count, every_s=every_s, portions=50).gather_s == 0.0
+
+
+@pytest.mark.parametrize(("count", "every_s"), [(1, 0.01), (10, 0.1), (100, 1.0)])
+def test_many_messages_are_let_gather_for_a_moment(count: int, every_s: float) -> None:
+    assert 0.0 < arrived(count=count, every_s=every_s, portions=200).gather_s <= 0.1
+
+
+def test_a_portion_after_a_lull_is_taken_as_one_of_few() -> None:
+    arrivals = arrived(count=10, every_s=0.1, portions=200)
+    arrivals.came(1, now_s=2000.0)
+    assert arrivals.gather_s == 0.0
