@@ -3,7 +3,7 @@
 Beside each ratio stands the one that docs/performance.md had of it before. Each benchmark is a
 process of its own, so that none finds what another has imported. `--write FILE` keeps the table
 between the two markers of a Markdown page: each benchmark's lines are replaced as soon as it is
-done, and those of the others stay, with their date, if they are of the same machine.
+done, and those of the others stay, each with its date, and with the machine of that date.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import datetime as dt
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,7 @@ BENCHMARKS = (
 )
 PAGE = root() / "docs" / "performance.md"
 TABLE = MarkedPart("benchmarks")
+_MACHINE = re.compile(r"- Machine of (\d{4}-\d\d-\d\d): (.+)")
 _LIMIT_S = 3600.0  # of one benchmark
 _GRACE_S = 60.0  # a benchmark that is stopped ends its farm
 
@@ -126,22 +128,45 @@ def end(run: subprocess.Popen[str]) -> None:
 
 
 def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.datetime) -> None:
-    """Replace one benchmark's lines of the table, and drop what another machine has measured."""
-    table = TABLE.read(page)
-    machine = "Machine: " + "; ".join(f"{what} {which}" for what, which in describe_machine())
-    kept = table.splitlines() if machine in table.splitlines() else []
-    rows = [f"| `{name}` | {' | '.join(escaped(f))} | {at:%Y-%m-%d} |" for f in figures]
-    notes = [f"- `{name}`, {figure.name}: {figure.note}" for figure in figures if figure.note]
+    """Replace one benchmark's lines of the table; the others' stay if their machine is told.
+
+    One machine is told for each date, so today's lines of another machine go.
+    """
+    day, machine = (
+        f"{at:%Y-%m-%d}",
+        "; ".join(f"{what} {which}" for what, which in describe_machine()),
+    )
+    kept = TABLE.read(page).splitlines()
+    machines = {told[1]: told[2] for line in kept if (told := _MACHINE.match(line))}
+    if machines.get(day) != machine:
+        machines.pop(day, None)
+    others = [line for line in of_others(kept, "| `", name) if day_of(line) in machines]
+    names = {named(line) for line in others}
+    machines[day] = machine
+    rows = [*others, *(f"| `{name}` | {' | '.join(escaped(f))} | {day} |" for f in figures)]
+    notes = [line for line in of_others(kept, "- `", name) if named(line) in names]
+    notes += [f"- `{name}`, {figure.name}: {figure.note}" for figure in figures if figure.note]
+    days = sorted({day_of(row) for row in rows})
     lines = [
-        machine,
+        *(f"- Machine of {day}: {machines[day]}" for day in days),
         "",
         "| benchmark | figure | ours | baseline | which is | ratio | limit | reached | measured |",
         "|---|---|---|---|---|---|---|---|---|",
-        *ordered([*of_others(kept, "| `", name), *rows]),
+        *ordered(rows),
         "",
-        *ordered([*of_others(kept, "- `", name), *notes]),
+        *ordered(notes),
     ]
     TABLE.write(page, lines)
+
+
+def day_of(row: str) -> str:
+    """Return the date in the last cell of a row."""
+    return row.split("|")[-2].strip()
+
+
+def named(line: str) -> str:
+    """Return the benchmark that a line is of."""
+    return line.split("`")[1]
 
 
 def escaped(figure: Figure) -> list[str]:
@@ -160,7 +185,7 @@ def of_others(lines: Sequence[str], prefix: str, name: str) -> list[str]:
 
 def ordered(lines: Sequence[str]) -> list[str]:
     """Sort lines by the order in which their benchmarks run; one's own stay as they are."""
-    return sorted(lines, key=lambda line: BENCHMARKS.index(line.split("`")[1]))
+    return sorted(lines, key=lambda line: BENCHMARKS.index(named(line)))
 
 
 if __name__ == "__main__":

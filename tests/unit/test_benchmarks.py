@@ -171,7 +171,8 @@ def test_a_benchmark_replaces_its_own_lines_and_no_others(tmp_path: Path) -> Non
     for _ in range(2):
         write_lines(page, "ingest", [figure(), figure()], at=AT + dt.timedelta(days=1))
     text = page.read_text()
-    assert text.startswith(f"before\n\n{TABLE.begin}\n\nMachine: ")
+    assert text.startswith(f"before\n\n{TABLE.begin}\n\n- Machine of 2026-03-01: ")
+    assert text.count("- Machine of ") == 2
     assert text.endswith(f"{TABLE.end}\n\nafter\n")
     assert "old" not in text
     cells = r"a \| figure | 500 ms | 250 ms | bare | 2 | - | yes"
@@ -182,11 +183,35 @@ def test_a_benchmark_replaces_its_own_lines_and_no_others(tmp_path: Path) -> Non
     ]
 
 
-def test_figures_of_another_machine_do_not_stay(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"{TABLE.begin}\nMachine: another\n| `warm` | old |\n{TABLE.end}")
+def with_lines(page: Path, *lines: str) -> Path:
+    page.write_text("\n".join([TABLE.begin, *lines, TABLE.end]))
+    return page
+
+
+def test_figures_of_another_day_stay_with_the_machine_of_that_day(tmp_path: Path) -> None:
+    old = [
+        "- Machine of 2026-02-27: another",
+        "| `warm` | old | 2026-02-27 |",
+        "- `warm`, old: why",
+    ]
+    page = with_lines(tmp_path / "page.md", *old)
+    write_lines(page, "ingest", [figure()], at=AT)
+    assert set(old) <= set(page.read_text().splitlines())
+
+    write_lines(page, "warm", [figure()], at=AT)
+    assert not any(line in page.read_text() for line in old)
+
+
+@pytest.mark.parametrize(
+    "told", ["- Machine of 2026-02-27: of other rows", "- Machine of 2026-03-01: another"]
+)
+def test_figures_of_which_no_machine_can_be_told_do_not_stay(told: str, tmp_path: Path) -> None:
+    page = with_lines(
+        tmp_path / "page.md", told, "| `warm` | old | 2026-03-01 |", "- `warm`, old: why"
+    )
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
+    assert told not in page.read_text()
 
 
 def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> None:
