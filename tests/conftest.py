@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# PyTorch built for GPUs, which is what PyPI has, brings Triton, and loads it with its first
+# optimizer. Loaded after TensorFlow it ends the process by a segmentation fault, and here tests of
+# both meet in one. A trainer has only one of them.
+with contextlib.suppress(ImportError):
+    importlib.import_module("triton")
 
 # Machines that test stand still for seconds: an example that takes long says nothing of the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
