@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 FEWEST, MOST = 4, 200
 # Long enough to be worth its commit, and short beside what the other queue may be made to wait.
 _AIM_S = 0.2
-# Of one queue and one collector. With 1,000 agents there are 100 and 165, and letting them gather
-# saves a quarter of the collectors' processor time; at fewer what gathers are one or two.
-_MANY_PER_S = 40.0
+# Of one collector. With 1,000 agents and two of them it is 265, and letting messages gather saves a
+# quarter of the collectors' processor time; at fewer what gathers are one or two.
+_MANY_PER_S = 80.0
 _GATHER_S = 0.05
 _WATCH_S = 1.0  # for so long messages are counted
 # No lock is held for so long while the store is well.
@@ -67,37 +67,47 @@ class Portion:
 class Arrivals:
     """How often messages come, and so whether to let some gather before they are taken. Pure.
 
+    Of all queues of a collector, whose one thread waits for none while another is behind.
+
     A portion costs some milliseconds however small it is: Celery, a commit, exchanges with Redis.
     Where many agents speak, messages would pay that for two or three of them. Where few do, it is
     little, and a gang would only wait longer at each of its barriers.
     """
 
     def __init__(self) -> None:
-        self.gather_s = 0.0  # to wait before the next portion is taken
+        self._are_many = False
+        self._behind: set[str] = set()  # queues in which more waits than was taken
         self._count = 0
         self._since_s: float | None = None
 
-    def came(self, count: int, *, now_s: float) -> None:
-        """Learn of a portion that was taken at this reading of a monotonic clock."""
+    @property
+    def gather_s(self) -> float:
+        """How long to wait before the next portion is taken."""
+        return _GATHER_S if self._are_many and not self._behind else 0.0
+
+    def came(self, count: int, *, queue: str, is_full: bool, now_s: float) -> None:
+        """Learn of a portion, full or not, that was taken at this reading of a monotonic clock."""
+        (self._behind.add if is_full else self._behind.discard)(queue)
         self._count += count
         if self._since_s is None:
             self._count, self._since_s = 0, now_s
         elif now_s - self._since_s >= _WATCH_S:
-            is_busy = self._count / (now_s - self._since_s) >= _MANY_PER_S
-            self.gather_s = _GATHER_S if is_busy else 0.0
+            self._are_many = self._count / (now_s - self._since_s) >= _MANY_PER_S
             self._count, self._since_s = 0, now_s
 
 
 class Gathering:
-    """Takes what waits in one queue; it has one client, for one thread."""
+    """Takes what waits in one queue; it has one client, for one thread.
 
-    def __init__(self, broker_url: str, *, queue: str, task: str) -> None:
+    `arrivals`: of all queues that this thread serves.
+    """
+
+    def __init__(self, broker_url: str, *, queue: str, task: str, arrivals: Arrivals) -> None:
         self._client: Any = open_client(broker_url, timeout_s=SOCKET_TIMEOUT_S)
         self._queue = queue
         self._task = task
         self._portion = Portion()
-        self._arrivals = Arrivals()
-        self._is_behind = False  # more waits than was taken
+        self._arrivals = arrivals
 
     @contextmanager
     def around(self, envelope: object) -> Iterator[list[object]]:
@@ -105,11 +115,14 @@ class Gathering:
 
         How much work the block is decides how many come next time.
         """
-        if not self._is_behind:
-            time.sleep(self._arrivals.gather_s)
+        time.sleep(self._arrivals.gather_s)
         envelopes = [envelope, *self._more(self._portion.count - 1)]
-        self._is_behind = len(envelopes) >= self._portion.count
-        self._arrivals.came(len(envelopes), now_s=time.monotonic())
+        self._arrivals.came(
+            len(envelopes),
+            queue=self._queue,
+            is_full=len(envelopes) >= self._portion.count,
+            now_s=time.monotonic(),
+        )
         work_s, begun_s = time.thread_time(), time.monotonic()
         yield envelopes
         self._portion.took(

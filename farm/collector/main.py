@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from farm.collector.door import Door
-from farm.collector.gathering import Gathering
+from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.collector.worker_turns import WorkerTurns
 from farm.config import Settings
@@ -95,6 +95,7 @@ def register_tasks(
     wake = Wake(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
     answer = functools.partial(_answer, app, keyring)
+    arrivals = Arrivals()
     door = Door(keyring=keyring, life=sign, answer=answer)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:
@@ -118,7 +119,7 @@ def register_tasks(
         read: Callable[[object], _Message],
         handle: Callable[[Sequence[_Message]], bool],
     ) -> None:
-        gathering = Gathering(settings.broker_url, queue=queue, task=task)
+        gathering = Gathering(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 
         def take(envelope: object) -> None:
             with gathering.around(envelope) as envelopes:

@@ -7,7 +7,7 @@ import time
 import pytest
 from kombu import pools
 
-from farm.collector.gathering import Gathering
+from farm.collector.gathering import Arrivals, Gathering
 from farm.core.commands import StopAttempt
 from farm.core.messages import seal
 from farm.errors import Unreachable
@@ -83,8 +83,28 @@ def test_reports_that_nobody_takes_do_not_fill_the_broker(
     app = make_app(broker.url, owner="test")
     for number in range(5):
         publish_reports(app, {"number": number})
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
     assert taken_with(gathering) == [{"number": n} for n in range(3)]
+    app.close()
+
+
+def test_what_comes_in_the_moment_that_is_waited_where_many_come_is_taken_along(
+    broker: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(broker.url, owner="test")
+    arrivals = Arrivals()
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=arrivals)
+
+    def sleep(wait_s: float) -> None:
+        if wait_s > 0:
+            publish_reports(app, {"came in": wait_s})
+
+    monkeypatch.setattr("farm.collector.gathering.time.sleep", sleep)
+    assert taken_with(gathering) == []
+    now_s = time.monotonic()
+    for after_s in (1, 2):
+        arrivals.came(1000, queue=REPORTS_QUEUE, is_full=False, now_s=now_s + after_s)
+    assert taken_with(gathering) == [{"came in": arrivals.gather_s}]
     app.close()
 
 
@@ -107,7 +127,7 @@ def test_a_new_client_adds_nothing_to_a_full_queue_and_goes_on_once_it_is_emptie
 
 def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: RedisServer) -> None:
     app = make_app(broker.url, owner="test")
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
     with broker.client() as client:
         publish_reports(app, {"number": 1})
         client.lpush(REPORTS_QUEUE, "[", '{"headers": {}}')
@@ -124,7 +144,7 @@ def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: Re
 
 
 def test_without_a_broker_the_message_in_hand_is_all(broker: RedisServer) -> None:
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK)
+    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
     broker.kill()
     assert taken_with(gathering) == []
 
@@ -135,7 +155,9 @@ def test_commands_for_many_go_out_in_order(broker: RedisServer) -> None:
     send_commands(app, [(agent_id, stop) for stop in stops for agent_id in "ab"])
     for agent_id in "ab":
         task = command_task("stop_attempt")
-        gathering = Gathering(broker.url, queue=agent_queue(agent_id), task=task)
+        gathering = Gathering(
+            broker.url, queue=agent_queue(agent_id), task=task, arrivals=Arrivals()
+        )
         assert taken_with(gathering) == [seal(stop) for stop in stops]
     app.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farm.collector.gathering import Gathering
+from farm.collector.gathering import Arrivals, Gathering
 from farm.wire import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
@@ -144,7 +144,9 @@ def test_nor_is_it_where_several_are_taken_along(broker: RedisServer, app: Any) 
     short: list[dict[str, object]] = [{"number": 2}, {"number": 3}]
     for envelope in (LONG, short[0], LONG, short[1]):
         publish_heartbeat(app, envelope)
-    gathering = Gathering(broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK)
+    gathering = Gathering(
+        broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK, arrivals=Arrivals()
+    )
     found: list[object] = []
     while len(found) < 2:
         with gathering.around(None) as envelopes:

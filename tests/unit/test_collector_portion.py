@@ -57,7 +57,7 @@ def test_one_that_waited_for_a_lock_makes_none_smaller_unless_it_waited_for_very
 def arrived(*, count: int, every_s: float, portions: int) -> Arrivals:
     arrivals = Arrivals()
     for i in range(portions):
-        arrivals.came(count, now_s=1000.0 + i * every_s)
+        arrivals.came(count, queue="reports", is_full=False, now_s=1000.0 + i * every_s)
     return arrivals
 
 
@@ -75,7 +75,16 @@ def test_many_messages_are_let_gather_for_a_moment(count: int, every_s: float) -
     assert 0.0 < arrived(count=count, every_s=every_s, portions=200).gather_s <= 0.1
 
 
-def test_a_portion_after_a_lull_is_taken_as_one_of_few() -> None:
+def test_nothing_is_waited_for_any_more_after_a_lull() -> None:
     arrivals = arrived(count=10, every_s=0.1, portions=200)
-    arrivals.came(1, now_s=2000.0)
+    arrivals.came(1, queue="reports", is_full=False, now_s=2000.0)
     assert arrivals.gather_s == 0.0
+
+
+def test_nothing_is_waited_for_while_any_queue_is_behind() -> None:
+    arrivals = arrived(count=10, every_s=0.1, portions=200)
+    arrivals.came(10, queue="heartbeats", is_full=True, now_s=1020.0)
+    arrivals.came(10, queue="reports", is_full=False, now_s=1020.1)
+    assert arrivals.gather_s == 0.0
+    arrivals.came(10, queue="heartbeats", is_full=False, now_s=1020.2)
+    assert arrivals.gather_s > 0.0
