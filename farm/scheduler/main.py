@@ -13,7 +13,6 @@ import datetime as dt
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -51,11 +50,6 @@ logger = logging.getLogger(__name__)
 _TURN_EVERY_S = 1.0
 # A farm that has much to do rings all the time, and what comes meanwhile is done together.
 _REST_RATIO = 1.0
-# For so long a loop that computes keeps the interpreter from the other. By default it is 5 ms, and
-# a decision, which takes 40, gave it up eight times to whoever leads, and waited to have it back:
-# with 1,000 agents it took 52 ms at the median instead of 114, and a dispatch 0.6 to 0.75 s, which
-# took 0.9 to 1.1.
-_SWITCH_INTERVAL_S = 0.05
 # Longer than it takes until a command is due again.
 _AWAY_S = 5.0
 
@@ -116,7 +110,6 @@ def run(settings: Settings) -> None:
     life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     collect_rarely()
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     logger.info("scheduler started")
     manager.turned()
     _attend(wake, leading, placing, stopping=stopping, manager=manager, life=life)
