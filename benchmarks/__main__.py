@@ -16,7 +16,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.committed import print_beside, read_committed
@@ -140,7 +140,7 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
     machines = {told[1]: told[2] for line in kept if (told := _MACHINE.match(line))}
     if machines.get(day) != machine:
         machines.pop(day, None)
-    others = [line for line in of_others(kept, "| `", name) if day_of(line) in machines]
+    others = [line for line in of_others(kept, "| `", name) if is_known(line, machines)]
     names = {named(line) for line in others}
     machines[day] = machine
     rows = [*others, *(f"| `{name}` | {' | '.join(escaped(f))} | {day} |" for f in figures)]
@@ -148,7 +148,7 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
     notes += [f"- `{name}`, {figure.name}: {figure.note}" for figure in figures if figure.note]
     days = sorted({day_of(row) for row in rows})
     lines = [
-        *(f"- Machine of {day}: {machines[day]}" for day in days),
+        *(f"- Machine of {date}: {machines[date]}" for date in days),
         "",
         "| benchmark | figure | ours | baseline | which is | ratio | limit | reached | measured |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -157,6 +157,11 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
         *ordered(notes),
     ]
     TABLE.write(page, lines)
+
+
+def is_known(row: str, machines: Mapping[str, str]) -> bool:
+    """Whether there is still such a benchmark, and its machine is told."""
+    return named(row) in BENCHMARKS and day_of(row) in machines
 
 
 def day_of(row: str) -> str:

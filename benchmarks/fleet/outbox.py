@@ -2,7 +2,7 @@
 
 A real agent waits until Redis has taken each message, on a machine of its own. A thousand of them
 on the server's would spend most of their time so, and take it from the server that is measured.
-What lies in the queues is the same, and no more of it: how long a queue is stands in each answer.
+What lies in the queues is the same, and as much of it: how long a queue is stands in each answer.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class Outbox:
         words = ("LLEN", queue) if is_full else ("LPUSH", queue, task_text(queue, task, envelope))
         self._unsent.append(command(*words))
         self._asked.append(queue)
+        self._lengths[queue] = self._lengths.get(queue, 0) + (not is_full)
         return not is_full
 
     def flush(self) -> None:
         """Send what was put, and hear what has been answered by now.
 
         Raises:
-            ConnectionError: the broker is gone, or refused a message.
+            OSError: the broker is gone, does not answer, or refused a message.
         """
         if self._unsent:
             self._connection.sendall(b"".join(self._unsent))
