@@ -69,7 +69,7 @@ class Worker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path, keeps_file=True)
+    server = RedisServer(tmp_path, keeps_file=True, writes_first=True)
     server.start()
     yield server
     server.kill()
