@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import redis
@@ -17,16 +16,8 @@ from tests.redis_server import RedisServer
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with server.client() as client:
+def client(broker: RedisServer) -> Iterator[redis.Redis]:
+    with broker.client() as client:
         yield client
 
 
@@ -40,9 +31,9 @@ def within_seconds(condition: Callable[[], bool]) -> bool:
 
 
 def test_what_is_put_lies_in_its_queue_as_the_collector_reads_it(
-    server: RedisServer, client: redis.Redis
+    broker: RedisServer, client: redis.Redis
 ) -> None:
-    with Outbox(server.url) as outbox:
+    with Outbox(broker.url) as outbox:
         assert outbox.put("reports", {"number": 1})
         assert outbox.put("heartbeats", {"number": 2})
         assert client.llen(REPORTS_QUEUE) == 0
@@ -53,7 +44,7 @@ def test_what_is_put_lies_in_its_queue_as_the_collector_reads_it(
 
 
 def test_nothing_is_added_to_a_queue_that_is_full_until_it_is_shorter(
-    server: RedisServer, client: redis.Redis
+    broker: RedisServer, client: redis.Redis
 ) -> None:
     client.lpush(REPORTS_QUEUE, *["waiting"] * REPORTS_KEPT)
 
@@ -63,7 +54,7 @@ def test_nothing_is_added_to_a_queue_that_is_full_until_it_is_shorter(
         outbox.flush()
         return was_put
 
-    with Outbox(server.url) as outbox:
+    with Outbox(broker.url) as outbox:
         assert within_seconds(lambda: not is_taken())
         length = client.llen(REPORTS_QUEUE)
         assert not any(is_taken() for _ in range(10))
@@ -74,7 +65,7 @@ def test_nothing_is_added_to_a_queue_that_is_full_until_it_is_shorter(
 
 
 def test_a_broker_that_is_gone_or_refuses_ends_the_agents(
-    server: RedisServer, client: redis.Redis
+    broker: RedisServer, client: redis.Redis
 ) -> None:
     def fails() -> bool:
         try:
@@ -85,8 +76,8 @@ def test_a_broker_that_is_gone_or_refuses_ends_the_agents(
         return False
 
     client.set(REPORTS_QUEUE, "no list")
-    with Outbox(server.url) as outbox:
+    with Outbox(broker.url) as outbox:
         assert within_seconds(fails)
-    with Outbox(server.url) as outbox:
-        server.kill()
+    with Outbox(broker.url) as outbox:
+        broker.kill()
         assert within_seconds(fails)
