@@ -132,10 +132,8 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
 
     One machine is told for each date, so today's lines of another machine go.
     """
-    day, machine = (
-        f"{at:%Y-%m-%d}",
-        "; ".join(f"{what} {which}" for what, which in describe_machine()),
-    )
+    day = f"{at:%Y-%m-%d}"
+    machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
     kept = TABLE.read(page).splitlines()
     machines = {told[1]: told[2] for line in kept if (told := _MACHINE.match(line))}
     if machines.get(day) != machine:

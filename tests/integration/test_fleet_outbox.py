@@ -1,4 +1,4 @@
-"""What simulated agents publish lies in the farm's queues, and never more than these may hold."""
+"""What simulated agents publish lies in the farm's queues, and nothing more once these are full."""
 
 from __future__ import annotations
 
