@@ -36,6 +36,7 @@ from tests.integration.trainer_process import TrainerProcess, free_ports, gang, 
 pytestmark = [pytest.mark.torch, pytest.mark.alone]
 
 PARAMETER_COUNT = 72_842
+MLP_PARAMETER_COUNT = 9_610
 # 1437 = 3 * 381 + 294: every fourth step is partial, and both sizes are uneven over two ranks.
 ALONE = JobSpec(
     model="small_cnn",
@@ -67,16 +68,18 @@ def pair(job: JobSpec, folder: Path, *, peer_timeout_s: float) -> Iterator[list[
 
 
 def test_two_ranks_train_as_one_does_and_send_what_a_ring_must(tmp_path: Path) -> None:
+    # A model without max pooling: over the digits' blank borders its maxima are ties, which
+    # rounding breaks, another way on another processor, and the gradient goes to another pixel.
     (tmp_path / "alone").mkdir()
-    with gang(ALONE, tmp_path / "alone") as trainers:
+    with gang(replace(ALONE, model="mlp"), tmp_path / "alone") as trainers:
         (alone,) = results(trainers)
         assert trainers[0].seen(Ready)[0].framework.startswith("torch 2.")
-        assert trainers[0].seen(Started)[0].parameter_count == PARAMETER_COUNT
+        assert trainers[0].seen(Started)[0].parameter_count == MLP_PARAMETER_COUNT
     assert alone.payload_tx_bytes == 0
     assert alone.profile is not None
     assert alone.profile.communication_s == 0.0
 
-    with gang(PAIR, tmp_path) as trainers:
+    with gang(replace(PAIR, model="mlp"), tmp_path) as trainers:
         both = results(trainers)
     assert both[0].details["weights_sum"] == both[1].details["weights_sum"]
     for result in both:
@@ -87,7 +90,7 @@ def test_two_ranks_train_as_one_does_and_send_what_a_ring_must(tmp_path: Path) -
         assert result.exchange == Exchange(update_count=result.window_step_count)
         assert result.profile is not None
         assert 0.0 < result.profile.communication_s < result.profile.step_time_s
-        sent = TorchDdp().traffic(GangShape(world_size=2), PARAMETER_COUNT * 4).bytes
+        sent = TorchDdp().traffic(GangShape(world_size=2), MLP_PARAMETER_COUNT * 4).bytes
         assert result.payload_tx_bytes is not None
         assert result.payload_tx_bytes / result.window_step_count == pytest.approx(sent, rel=0.1)
     assert both[0].val_accuracy_ratio == pytest.approx(alone.val_accuracy_ratio, abs=0.01)
