@@ -136,8 +136,9 @@ def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.date
     machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
     kept = TABLE.read(page).splitlines()
     machines = {told[1]: told[2] for line in kept if (told := _MACHINE.match(line))}
-    if machines.get(day) != machine:
-        machines.pop(day, None)
+    if machines.get(day, machine) != machine:
+        del machines[day]
+        say(f"{page}: the other lines of {day} go, they are of another machine")
     others = [line for line in of_others(kept, "| `", name) if is_known(line, machines)]
     names = {named(line) for line in others}
     machines[day] = machine

@@ -205,13 +205,17 @@ def test_figures_of_another_day_stay_with_the_machine_of_that_day(tmp_path: Path
 @pytest.mark.parametrize(
     "told", ["- Machine of 2026-02-27: of other rows", "- Machine of 2026-03-01: another"]
 )
-def test_figures_of_which_no_machine_can_be_told_do_not_stay(told: str, tmp_path: Path) -> None:
+def test_figures_of_which_no_machine_can_be_told_do_not_stay(
+    told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = with_lines(
         tmp_path / "page.md", told, "| `warm` | old | 2026-03-01 |", "- `warm`, old: why"
     )
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
     assert told not in page.read_text()
+    warning = "the other lines of 2026-03-01 go, they are of another machine"
+    assert (warning in capsys.readouterr().err) == told.endswith("another")
 
 
 def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> None:
