@@ -14,14 +14,15 @@ import functools
 import hashlib
 import json
 import math
+import operator
 import types
 import typing
-from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
+from farm.core.json_values import SCALARS, Misfit, read_free, step_to
 from farm.errors import InvalidSpec
 
-MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 # Metadata of a field: a table that is not looked into. Who does must read it with `from_json`.
@@ -29,26 +30,17 @@ UNREAD: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
 
 T = TypeVar("T")
 _Reader = Callable[[object], object]
+_Writer = Callable[[Any], object]
 
-# Of a key, in the path that an error names: a long one would be copied with every item below it.
-_SHOWN_CHARACTERS = 80
 _NO_NUMBER = (object, 0.0, 0.0)  # JSON has no bare object
 
 
 def to_json(value: object) -> object:
     """Turn a dataclass, or anything it may hold, into plain JSON values."""
-    if type(value) in _PLAIN:  # most of what a list holds: it is asked some hundred times a message
+    kind = type(value)
+    if kind in _PLAIN:  # most of what a list holds: it is asked some hundred times a message
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, tuple | list | frozenset):
-        items = sorted(value) if isinstance(value, frozenset) else value
-        return [item if type(item) in _PLAIN else to_json(item) for item in items]
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    return value
+    return _writer(cast(Hashable, kind))(value)
 
 
 def from_json(kind: type[T], data: object, *, where: str = "") -> T:
@@ -59,7 +51,7 @@ def from_json(kind: type[T], data: object, *, where: str = "") -> T:
     """
     try:
         return cast(T, _reader(cast(Hashable, kind))(data))
-    except _Misfit as misfit:
+    except Misfit as misfit:
         path = (where + "".join(reversed(misfit.path))).removeprefix(".")
         raise InvalidSpec(path or kind.__name__, misfit.value, misfit.expected) from None
 
@@ -74,17 +66,39 @@ def content_hash(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-class _Misfit(Exception):
-    """What does not fit. `path`: where, the innermost step first, such as `[3]` or `.rank`."""
+@functools.cache
+def _writer(kind: type) -> _Writer:
+    """Return what turns a `kind` into JSON. Made once, as readers are."""
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_writer(kind)
+    if issubclass(kind, enum.Enum):
+        return lambda value: value.value
+    if issubclass(kind, frozenset):
+        return lambda value: _write_items(sorted(value))
+    if issubclass(kind, tuple | list):
+        return _write_items
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_json(item) for key, item in value.items()}
+    return lambda value: value
 
-    def __init__(self, value: object, expected: str, *path: str) -> None:
-        self.value = value
-        self.expected = expected
-        self.path = list(path)
 
-    def below(self, step: str) -> _Misfit:
-        self.path.append(step)
-        return self
+def _write_items(items: Iterable[object]) -> object:
+    return [item if type(item) in _PLAIN else to_json(item) for item in items]
+
+
+def _dataclass_writer(kind: type) -> _Writer:
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    if len(names) < 2:  # of one name, attrgetter returns no tuple
+        return lambda value: {name: to_json(getattr(value, name)) for name in names}
+    values_of = operator.attrgetter(*names)
+
+    def write(value: object) -> object:
+        return {
+            name: item if type(item) in _PLAIN else to_json(item)
+            for name, item in zip(names, values_of(value), strict=True)
+        }
+
+    return write
 
 
 @functools.cache
@@ -95,7 +109,7 @@ def _reader(kind: object) -> _Reader:
     own step to the path.
     """
     if kind is object:
-        return _read_free
+        return read_free
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         return _union_reader(kind)
@@ -108,8 +122,8 @@ def _reader(kind: object) -> _Reader:
             return _dataclass_reader(kind)
         if issubclass(kind, enum.Enum):
             return _enum_reader(kind)
-        if kind in _SCALARS:
-            return _SCALARS[kind]
+        if kind in SCALARS:
+            return SCALARS[kind]
     raise TypeError(f"the codec does not know {kind!r}")
 
 
@@ -124,12 +138,12 @@ def _union_reader(kind: object) -> _Reader:
 def _tuple_reader(read_item: _Reader) -> _Reader:
     def read(data: object) -> object:
         if not isinstance(data, list | tuple):
-            raise _Misfit(data, "a list")
+            raise Misfit(data, "a list")
         items: list[object] = []
         try:
             for item in data:
                 items.append(read_item(item))
-        except _Misfit as misfit:
+        except Misfit as misfit:
             raise misfit.below(f"[{len(items)}]") from None
         return tuple(items)
 
@@ -139,15 +153,15 @@ def _tuple_reader(read_item: _Reader) -> _Reader:
 def _dict_reader(read_item: _Reader) -> _Reader:
     def read(data: object) -> object:
         if not isinstance(data, dict):
-            raise _Misfit(data, "a table")
+            raise Misfit(data, "a table")
         items: dict[str, object] = {}
         for key, item in data.items():
             if not isinstance(key, str):
-                raise _Misfit(key, "a text as key")
+                raise Misfit(key, "a text as key")
             try:
                 items[key] = read_item(item)
-            except _Misfit as misfit:
-                raise misfit.below(_step(key)) from None
+            except Misfit as misfit:
+                raise misfit.below(step_to(key)) from None
         return items
 
     return read
@@ -159,7 +173,7 @@ def _enum_reader(kind: type[enum.Enum]) -> _Reader:
             return kind(data)
         except ValueError:
             allowed = ", ".join(repr(m.value) for m in kind)
-            raise _Misfit(data, f"one of {allowed}") from None
+            raise Misfit(data, f"one of {allowed}") from None
 
     return read
 
@@ -180,14 +194,14 @@ def _dataclass_reader(kind: type) -> _Reader:
     )
 
     def unknown(data: object) -> object:
-        raise _Misfit(data, f"one of the fields {', '.join(readers)}")
+        raise Misfit(data, f"one of the fields {', '.join(readers)}")
 
     # Series hold little but numbers, and a call for each of them is most of what a sample costs.
     numbers = {name: found for name in readers if (found := _range_of(hints[name])) is not None}
 
     def read(data: object) -> object:
         if not isinstance(data, dict):
-            raise _Misfit(data, "a table")
+            raise Misfit(data, "a table")
         values: dict[str, object] = {}
         key = ""
         try:
@@ -197,11 +211,11 @@ def _dataclass_reader(kind: type) -> _Reader:
                     values[key] = item
                 else:
                     values[key] = readers.get(key, unknown)(item)
-        except _Misfit as misfit:
-            raise misfit.below(_step(key)) from None
+        except Misfit as misfit:
+            raise misfit.below(step_to(key)) from None
         for name in required:
             if name not in values:
-                raise _Misfit(None, "a value: this field is required", _step(name))
+                raise Misfit(None, "a value: this field is required", step_to(name))
         return kind(**values)
 
     return read
@@ -218,83 +232,4 @@ def _range_of(kind: object) -> tuple[type, float, float] | None:
 def _read_table(data: object) -> object:
     if isinstance(data, dict):
         return data
-    raise _Misfit(data, "a table")
-
-
-def _read_free(data: object, depth: int = 0) -> object:
-    """Refuse in free JSON what JSON has not, what no database takes, and endless nesting."""
-    if depth > MAX_DEPTH:
-        raise _Misfit(data, f"at most {MAX_DEPTH} levels")
-    if isinstance(data, dict):
-        for key, item in data.items():
-            if not isinstance(key, str):
-                raise _Misfit(key, "a text as key")
-            if isinstance(item, float) and math.isfinite(item):
-                continue  # series hold little else, and a call for each would double their cost
-            try:
-                _read_free(item, depth + 1)
-            except _Misfit as misfit:
-                raise misfit.below(_step(key)) from None
-    elif isinstance(data, list | tuple):
-        for i, item in enumerate(data):
-            try:
-                _read_free(item, depth + 1)
-            except _Misfit as misfit:
-                raise misfit.below(f"[{i}]") from None
-    elif isinstance(data, float):
-        _read_float(data)
-    elif isinstance(data, int):
-        _read_int(int(data))
-    elif data is not None and not isinstance(data, str):
-        raise _Misfit(data, "a text")
-    return data
-
-
-def _read_float(data: object) -> float:
-    if isinstance(data, float) and math.isfinite(data):  # first, since series hold little else
-        return data
-    if isinstance(data, int) and not isinstance(data, bool):
-        try:
-            data = float(data)
-        except OverflowError:
-            raise _Misfit(data, "a finite number") from None
-    if not isinstance(data, float):
-        raise _Misfit(data, "a number")
-    if not math.isfinite(data):
-        raise _Misfit(data, "a finite number")
-    return data
-
-
-def _read_int(data: object) -> int:
-    # bool is an int in Python, but 'true' is no count.
-    if not isinstance(data, int) or isinstance(data, bool):
-        raise _Misfit(data, "a whole number")
-    if not -(2**63) <= data < 2**63:
-        raise _Misfit(data, "a whole number of at most 64 bits")
-    return data
-
-
-def _read_str(data: object) -> str:
-    if not isinstance(data, str):
-        raise _Misfit(data, "a text")
-    if "\0" in data:
-        raise _Misfit(data, "a text without the character NUL")
-    return data
-
-
-def _read_bool(data: object) -> bool:
-    if not isinstance(data, bool):
-        raise _Misfit(data, "true or false")
-    return data
-
-
-def _step(key: object) -> str:
-    return f".{str(key)[:_SHOWN_CHARACTERS]}"
-
-
-_SCALARS: dict[type, _Reader] = {
-    float: _read_float,
-    int: _read_int,
-    str: _read_str,
-    bool: _read_bool,
-}
+    raise Misfit(data, "a table")

@@ -26,15 +26,20 @@ class Refusals:
 
     def __init__(self, pool: AgentPool) -> None:
         self._pool = pool
+        self._is_disjoint = pool.index.is_disjoint
         # By what was asked for: at which change of the pool, and by how brief a job.
         self._refused: dict[_Question, tuple[int, float]] = {}
 
     def is_again(self, job: WaitingJob, *, is_due: bool) -> bool:
         """Whether the job may be passed over, since the same was refused to one before it."""
-        if job.avoid or not self._pool.index.is_disjoint:
+        if job.avoid or not self._is_disjoint:
             return False
-        at, expected_s = self._refused.get(_question(job, is_due=is_due), (-1, 0.0))
-        return at == self._pool.change_count and _length_s(job) >= expected_s
+        # Written out, since most of a long queue is passed over here.
+        due = (job.sweep_id, job.priority) if is_due else None
+        found = self._refused.get((job.requires, job.labels, job.rank_count, due))
+        if found is None or found[0] != self._pool.change_count:
+            return False
+        return job.expected_s is None or job.expected_s >= found[1]
 
     def note(self, job: WaitingJob, *, is_due: bool, at: int) -> None:
         """Remember what was refused to the job when the pool had changed `at` times."""

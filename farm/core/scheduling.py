@@ -65,7 +65,7 @@ def place(
         waited_more_s=waited_more_s,
     )
     for job in turns:
-        is_due = turns.waited_s(job) >= reserve_after_s
+        is_due = job.waited_s + waited_more_s >= reserve_after_s
         if refusals.is_again(job, is_due=is_due):
             continue
         refused_at = pool.change_count

@@ -22,7 +22,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from operator import attrgetter
 
 from farm.core.views import GangAtWork, WaitingJob
@@ -34,6 +35,8 @@ _CRITICAL_RATIO = 0.5
 _MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
 _Level = tuple[int, int]
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
+_level_and_sweep = attrgetter("priority", "sweep_id")
+_length_and_width = attrgetter("expected_s", "rank_count")
 
 
 class Turns:
@@ -62,8 +65,8 @@ class Turns:
             since_s = self._unserved_s.get(gang.sweep_id, math.inf)
             self._unserved_s[gang.sweep_id] = min(since_s, gang.age_s)
         self._levels: dict[int, dict[int, list[WaitingJob]]] = {}
-        for job in jobs:
-            self._levels.setdefault(job.priority, {}).setdefault(job.sweep_id, []).append(job)
+        for (priority, sweep_id), run in groupby(jobs, key=_level_and_sweep):
+            self._levels.setdefault(priority, {}).setdefault(sweep_id, []).extend(run)
         self._waits_s: dict[int, float] = {}  # the longest of each sweep of this level
         self._start_count = 0
         self._served_at: dict[int, int] = {}  # by sweep: the number of its latest start
@@ -76,15 +79,21 @@ class Turns:
         self._waits_s = {
             i: max(map(_waited_s, own)) + self._waited_more_s for i, own in sweeps.items()
         }
-        critical_s = self._critical_s([job for own in sweeps.values() for job in own])
+        critical_s = self._critical_s(chain.from_iterable(sweeps.values()))
         for own in sweeps.values():
             own[:] = in_order(own, critical_s=critical_s)
             own.reverse()  # the first is popped from the end
         queues = [(*self._place(i, own, critical_s), i, own) for i, own in sweeps.items()]
         heapq.heapify(queues)
         while queues:
-            level, _, _, sweep_id, own = queues[0]
-            while own and self._level_of(sweep_id, own, critical_s) == level:
+            _, _, _, sweep_id, own = queues[0]
+            count, is_critical = self._at_work[sweep_id], _is_critical(own[-1], critical_s)
+            # As long as its place in line is the same; ten thousand calls to ask would be felt.
+            while (
+                own
+                and self._at_work[sweep_id] == count
+                and _is_critical(own[-1], critical_s) is is_critical
+            ):
                 yield own.pop()
             if own:
                 place = self._place(sweep_id, own, critical_s)
@@ -104,26 +113,28 @@ class Turns:
         count = self._at_work[sweep_id]
         if count == 0:
             return 0, 0
-        expected_s = own[-1].expected_s
-        return (2 if expected_s is None or expected_s < critical_s else 1), count
+        return (1 if _is_critical(own[-1], critical_s) else 2), count
 
-    def _critical_s(self, jobs: Collection[WaitingJob]) -> float:
+    def _critical_s(self, jobs: Iterable[WaitingJob]) -> float:
         """Return from which length on jobs are critical; inf: none is.
 
         The jobs of at least that length need W agents in all: that is W / agents waves, rounded up.
         """
-        known = [(job.expected_s, job.rank_count) for job in jobs if job.expected_s is not None]
+        # Those of one cell are alike: thousands of jobs are some hundred kinds.
+        kinds = Counter(map(_length_and_width, jobs))
+        known = {kind: count for kind, count in kinds.items() if kind[0] is not None}
         if not known or not self._agent_count:
             return math.inf
         # What is not known is taken to be as it is with the others.
-        work_s = sum(length_s * count for length_s, count in known) * len(jobs) / len(known)
+        work_s = sum(length_s * width * count for (length_s, width), count in known.items())
+        work_s *= kinds.total() / sum(known.values())
         work_s += sum(len(gang.agent_ids) * (gang.remaining_s or 0.0) for gang in self._gangs)
         left_s = work_s / self._agent_count
         critical_s, needed = math.inf, 0
-        for length_s, count in sorted(
-            (pair for pair in known if pair[0] >= left_s / _MOST_WAVES), reverse=True
+        for length_s, width in sorted(
+            (kind for kind in known if kind[0] >= left_s / _MOST_WAVES), reverse=True
         ):
-            needed += count
+            needed += width * known[length_s, width]
             if math.ceil(needed / self._agent_count) * length_s >= _CRITICAL_RATIO * left_s:
                 critical_s = length_s
         return critical_s
@@ -156,17 +167,21 @@ class Turns:
         return sum(1 for other_s in self._waits_s.values() if other_s >= waited_s)
 
 
+def _is_critical(job: WaitingJob, critical_s: float) -> bool:
+    return job.expected_s is not None and job.expected_s >= critical_s
+
+
 def in_order(jobs: Collection[WaitingJob], *, critical_s: float = math.inf) -> list[WaitingJob]:
     """Return the jobs of one sweep and priority, the first before all others.
 
     Stable sorts by one attribute after another, since ten thousand tuples to compare cost more.
     """
-    brief = [job for job in jobs if job.expected_s is None or job.expected_s < critical_s]
+    brief = [job for job in jobs if not _is_critical(job, critical_s)]
     brief.sort(key=_job_id)
     brief.sort(key=_waited_s, reverse=True)
     if len(brief) == len(jobs):
         return brief
-    critical = [job for job in jobs if job.expected_s is not None and job.expected_s >= critical_s]
+    critical = [job for job in jobs if _is_critical(job, critical_s)]
     return sorted(critical, key=_longest_first) + brief
 
 

@@ -38,6 +38,22 @@ class QueuedJob:
     attempt_count: int
     cell_hash: str
     repetition: int
+    _spread: tuple[WaitingJob, CellServers, WaitingJob] | None = None
+
+    def spread_over(self, measured: CellServers) -> WaitingJob:
+        """Return the job with who has measured its cell; of the same the same one."""
+        if (
+            self._spread is None
+            or self._spread[0] is not self.job
+            or self._spread[1] is not measured
+        ):
+            told = dataclasses.replace(
+                self.job,
+                measured_by=measured.rank_counts,
+                measured_on=frozenset(measured.fingerprints),
+            )
+            self._spread = self.job, measured, told
+        return self._spread[2]
 
     @property
     def place(self) -> tuple[int, dt.datetime, int]:
@@ -116,14 +132,10 @@ def with_history(
     }
     servers = servers_of(session, set(again.values()))
     jobs = [one.job for one in queue]
-    for i, job in enumerate(jobs[:spread_count] if servers else ()):
-        measured = servers.get(again.get(job.job_id, _NO_CELL))
+    for i, one in enumerate(queue[:spread_count] if servers else ()):
+        measured = servers.get(again.get(one.job.job_id, _NO_CELL))
         if measured is not None:
-            jobs[i] = dataclasses.replace(
-                job,
-                measured_by=measured.rank_counts,
-                measured_on=frozenset(measured.fingerprints),
-            )
+            jobs[i] = one.spread_over(measured)
     for i, job in enumerate(jobs if avoid else ()):
         if job.job_id in avoid:
             jobs[i] = dataclasses.replace(job, avoid=frozenset(avoid[job.job_id]))

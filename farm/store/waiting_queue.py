@@ -12,7 +12,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import time
+from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from sqlalchemy import func, select
@@ -34,6 +36,7 @@ _PRIME = 99_991  # of what is left of ids sums of squares stay far below the lar
 # How many jobs, and sums of their ids, of squares that follow from these, and of their attempts.
 _Marks: TypeAlias = tuple[int, int, int, int]
 _NOTHING: _Marks = (0, 0, 0, 0)
+_place = attrgetter("place")
 
 
 class WaitingQueue:
@@ -89,17 +92,22 @@ class WaitingQueue:
         gone = self._kept.pop(job_id, None)
         if gone is not None:
             self._count(gone, -1)
+            if self._in_order is not None:
+                del self._in_order[bisect_left(self._in_order, gone.place, key=_place)]
 
     def _sorted(self) -> list[QueuedJob]:
         if self._in_order is None:
-            self._in_order = sorted(self._kept.values(), key=lambda one: one.place)
+            self._in_order = sorted(self._kept.values(), key=_place)
         return self._in_order
 
     def _add_newer(self, session: Session) -> None:
         """Read what was added behind all that is kept: mostly that is all that has changed."""
         last_id = max(self._kept, default=0)
         for row in session.execute(queued_rows().where(*WAITS, Job.id > last_id)):
-            self._count(self._add(row), 1)
+            one = self._add(row)
+            self._count(one, 1)
+            if self._in_order is not None:
+                insort(self._in_order, one, key=_place)
 
     def _add(self, row: Any) -> QueuedJob:
         one = queued_job(row, now=self._epoch, expected_s=self._expected_s)
@@ -114,9 +122,10 @@ class WaitingQueue:
             mark + sign * mine for mark, mine in zip(self._marks, of_it, strict=True)
         )
         self._marks = count, ids, squares, attempts
-        self._changed()
+        self._changes += 1
 
     def _changed(self) -> None:
+        """What is kept is another than it was, in who knows which order."""
         self._in_order = None
         self._changes += 1
 

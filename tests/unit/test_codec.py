@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from farm.core.codec import MAX_DEPTH, canonical_json, content_hash, from_json, to_json
+from farm.core.codec import canonical_json, content_hash, from_json, to_json
+from farm.core.json_values import MAX_DEPTH
 from farm.errors import InvalidSpec
 
 

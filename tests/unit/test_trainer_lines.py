@@ -3,7 +3,7 @@ import typing
 
 import pytest
 
-from farm.core.codec import MAX_DEPTH
+from farm.core.json_values import MAX_DEPTH
 from farm.core.trainer_lines import (
     CONFIGURATION_FAILURES,
     DatasetSource,
