@@ -20,7 +20,7 @@ from farm.core.views import WaitingJob
 from farm.errors import InvalidSpec, Unreachable
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents import is_any_idle, live_agents
-from farm.store.attempts import Active, active_attempts
+from farm.store.attempts import Active, views_of
 from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
 from farm.store.leases import lease_gangs
@@ -162,7 +162,8 @@ def _lease(
         return []
     with writing(engine) as session:
         leased = lease_gangs(session, placements, now=now, lease=rules.lease)
-        started = active_attempts(session, list(leased.tokens.values()), now=now, locks=False)
+        started = views_of(leased.attempts, now=now)
+    tokens = leased.tokens
     for placement in placements:
         job_id = placement.job_id
         if job_id in leased.conflicts:
@@ -174,7 +175,7 @@ def _lease(
         known.last_starts[sweep_ids[job_id]] = now
         if known.queue is not None:
             known.queue.left(job_id)
-        ids = {"job_id": job_id, "attempt_id": leased.tokens[job_id]}
+        ids = {"job_id": job_id, "attempt_id": tokens[job_id]}
         logger.info("gang leased", extra={**ids, "agents": placement.agent_ids})
     return _start_commands(started, rules)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,13 +87,23 @@ def active_attempts(
         session.info[_LOCKED] = stored
         awaiting = [t for t, s in stored.items() if _awaits_judgement(s) or _awaits_shares(s)]
         runs = control_runs(session, awaiting)
+    return views_of(stored.values(), now=now, runs=runs)
+
+
+def views_of(
+    stored: Iterable[StoredAttempt],
+    *,
+    now: dt.datetime,
+    runs: Mapping[tuple[int, int], ControlRun] | None = None,
+) -> Active:
+    """Return these attempts as they are decided on; `runs`: by token and rank."""
     views: list[AttemptView] = []
     unreadable: dict[int, str] = {}
-    for token, one in stored.items():
+    for one in stored:
         try:
-            views.append(_view(one, runs, now=now))
+            views.append(_view(one, runs or {}, now=now))
         except InvalidSpec as error:
-            unreadable[token] = str(error)
+            unreadable[one.attempt.id] = str(error)
     return Active(attempts=tuple(views), unreadable=unreadable)
 
 

@@ -6,16 +6,19 @@ writing block commits at its end or not at all, and every wait ends after some s
 
 from __future__ import annotations
 
+import functools
 import re
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from farm.errors import InvalidSpec, Unreachable
 
@@ -26,9 +29,13 @@ _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and
 # to open a connection for a request and close it again costs more than most requests do.
 _KEPT_CONNECTIONS, _MORE_CONNECTIONS = 16, 8
+# Whoever asks again so soon does not ask first whether anybody is there: that is an exchange more
+# for each transaction, and a database that has gone meanwhile fails the next one instead.
+_TRUSTED_S = 2.0
 # A day of samples is thinned by sorting or hashing some 100,000 rows, which goes through files
 # within the 4 MB that PostgreSQL gives by default.
 _SORT_MEMORY = "32MB"
+_RESTS_SINCE_S = "rests_since_s"  # under this name a connection keeps its last use
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
@@ -186,9 +193,9 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgresql(url: sa.URL) -> sa.Engine:
-    return sa.create_engine(
+    engine = sa.create_engine(
         url,
-        pool_pre_ping=True,
+        pool_use_lifo=True,
         pool_size=_KEPT_CONNECTIONS,
         max_overflow=_MORE_CONNECTIONS,
         pool_timeout=10,
@@ -205,3 +212,23 @@ def _postgresql(url: sa.URL) -> sa.Engine:
             ),
         },
     )
+    event.listen(engine, "checkin", _note_rest)
+    event.listen(engine, "checkout", functools.partial(_check_rested, engine.dialect))
+    return engine
+
+
+def _note_rest(_: object, record: ConnectionPoolEntry) -> None:
+    record.info[_RESTS_SINCE_S] = time.monotonic()
+
+
+def _check_rested(
+    dialect: sa.Dialect, connection: Any, record: ConnectionPoolEntry, _: object
+) -> None:
+    """Have one that was closed meanwhile, and all that are as old, replaced by new ones."""
+    since_s = record.info.get(_RESTS_SINCE_S)
+    if since_s is None or time.monotonic() - since_s < _TRUSTED_S:
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise exc.InvalidatePoolError from error

@@ -15,15 +15,21 @@ from farm.core.agents import AgentState
 from farm.core.lifecycle import AttemptState, JobState, RankPhase, move
 from farm.core.scheduling import Placement
 from farm.errors import LeaseConflict
+from farm.store.attempts import Member, StoredAttempt
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """What came of some placements, by job: its fencing token, or why it got no gang."""
+    """What came of some placements: new attempts, oldest first, and by job why it got no gang."""
 
-    tokens: Mapping[int, int]
+    attempts: Sequence[StoredAttempt]
     conflicts: Mapping[int, str]
+
+    @property
+    def tokens(self) -> dict[int, int]:
+        """By job, its fencing token."""
+        return {one.job.id: one.attempt.id for one in self.attempts}
 
 
 def lease_gangs(
@@ -54,35 +60,42 @@ def lease_gangs(
         except LeaseConflict as conflict:
             conflicts[placement.job_id] = str(conflict)
     attempts = _new_attempts(session, [jobs[job_id] for job_id in gangs], now=now)
-    for attempt in attempts:
+    stored = [
         _hand_over(session, jobs[attempt.job_id], attempt, gangs[attempt.job_id], until=now + lease)
-    return Leased(tokens={a.job_id: a.id for a in attempts}, conflicts=conflicts)
+        for attempt in sorted(attempts, key=lambda attempt: attempt.id)
+    ]
+    return Leased(attempts=stored, conflicts=conflicts)
 
 
 def _hand_over(
     session: Session, job: Job, attempt: Attempt, gang: Sequence[Agent], *, until: dt.datetime
-) -> None:
+) -> StoredAttempt:
     job.state = move(job.state, JobState.LEASED)
     job.attempt_id = attempt.id
     job.attempt_count += 1
     now = attempt.leased_at
-    for rank, agent in enumerate(gang):
+    members = []
+    for number, agent in enumerate(gang):
         agent.attempt_id, agent.lease_expires_at = attempt.id, until
         agent.lease_boot_id = agent.boot_id
-        session.add(
-            Rank(
-                attempt_id=attempt.id,
-                rank=rank,
-                agent_id=agent.id,
-                phase=RankPhase.LEASED,
-                commanded_at=now,
-                hardware=agent.facts["hardware"],
-            )
+        rank = Rank(
+            attempt_id=attempt.id,
+            rank=number,
+            agent_id=agent.id,
+            phase=RankPhase.LEASED,
+            commanded_at=now,
+            hardware=agent.facts["hardware"],
+        )
+        session.add(rank)
+        labels = agent.facts["labels"]
+        members.append(
+            Member(rank=rank, leased_to=attempt.id, lease_expires_at=until, labels=labels)
         )
     reason = f"attempt {attempt.number} on {', '.join(agent.id for agent in gang)}"
     session.add(
         JobEvent(job_id=job.id, attempt_id=attempt.id, at=now, event="job: leased", reason=reason)
     )
+    return StoredAttempt(attempt=attempt, job=job, members=members)
 
 
 def is_any_to_stop(

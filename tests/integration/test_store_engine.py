@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -135,6 +136,53 @@ def test_a_connection_that_breaks_in_the_middle_is_unreachable_and_then_mended(
     with pytest.raises(Unreachable, match="cannot be used"), writing(engine) as session:
         session.execute(kill)
     assert _sweep_count(engine) == 0
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_only_connections_that_rested_are_asked_whether_they_are_alive(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pings: list[object] = []
+    ping = engine.dialect.do_ping
+
+    def noted(connection: Any) -> bool:
+        pings.append(connection)
+        return ping(connection)
+
+    monkeypatch.setattr(engine.dialect, "do_ping", noted)
+    for _ in range(3):
+        assert _sweep_count(engine) == 0
+    assert pings == []
+    monkeypatch.setattr("farm.store.engine._TRUSTED_S", 0.0)
+    _end_other_backends(engine)
+    assert _sweep_count(engine) == 0
+    assert len(pings) == 1
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_a_connection_that_was_closed_while_trusted_fails_once(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farm.store.engine._TRUSTED_S", 3600.0)
+    assert _sweep_count(engine) == 0
+    _end_other_backends(engine)
+    with pytest.raises(Unreachable, match="cannot be used"):
+        _sweep_count(engine)
+    assert _sweep_count(engine) == 0
+
+
+def _end_other_backends(engine: sa.Engine) -> None:
+    """End all that serve the engine's pool."""
+    other = sa.create_engine(engine.url, poolclass=sa.NullPool)
+    with other.connect() as connection:
+        ended = connection.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend'"
+            )
+        ).all()
+    assert ended
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
