@@ -19,6 +19,11 @@ class _Kept:
     born_s: float  # when what is oldest in it came to be
 
 
+_SERIES = {REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]}
+# Of these, which are as long as the first of their kind was, give or take.
+_series_sizes: dict[str, int] = {}
+
+
 class MemorySpool:
     """In the place of `worker_agent.spool.Spool`: the same numbers, none of it on a disk."""
 
@@ -46,7 +51,7 @@ class MemorySpool:
             kind=REPORT_NAMES[type(body)],
             body=json_body,
         )
-        size = len(json.dumps(json_body, separators=(",", ":"))) + 60
+        size = _size_of(report)
         self._kept.append(_Kept(report, size, born_s))
         self.unconfirmed_bytes += size
         if not isinstance(body, Samples | StepTimes):
@@ -79,3 +84,13 @@ class MemorySpool:
             if kept.report.kind == REPORT_NAMES[Samples]:
                 born_s.append(kept.born_s)
         return born_s
+
+
+def _size_of(report: Report) -> int:
+    """Return how many bytes a report takes, about; to write each down only to know would show."""
+    if report.kind in _series_sizes:
+        return _series_sizes[report.kind]
+    size = len(json.dumps(report.body, separators=(",", ":"))) + 60
+    if report.kind in _SERIES:
+        _series_sizes[report.kind] = size
+    return size

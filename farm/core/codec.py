@@ -25,7 +25,8 @@ from farm.errors import InvalidSpec
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
-# Metadata of a field: a table that is not looked into. Who does must read it with `from_json`.
+# Metadata of a field: a table of JSON that is not looked into. Who does must read it with
+# `from_json`.
 UNREAD: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
 
 T = TypeVar("T")
@@ -91,10 +92,12 @@ def _dataclass_writer(kind: type) -> _Writer:
     if len(names) < 2:  # of one name, attrgetter returns no tuple
         return lambda value: {name: to_json(getattr(value, name)) for name in names}
     values_of = operator.attrgetter(*names)
+    # Such a table is JSON already, and the largest part of a message.
+    unread = {field.name for field in dataclasses.fields(kind) if _is_unread(field)}
 
     def write(value: object) -> object:
         return {
-            name: item if type(item) in _PLAIN else to_json(item)
+            name: item if type(item) in _PLAIN or name in unread else to_json(item)
             for name, item in zip(names, values_of(value), strict=True)
         }
 
@@ -182,9 +185,7 @@ def _dataclass_reader(kind: type) -> _Reader:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
     readers = {
-        field.name: _read_table
-        if UNREAD.items() <= field.metadata.items()
-        else _reader(hints[field.name])
+        field.name: _read_table if _is_unread(field) else _reader(hints[field.name])
         for field in fields
     }
     required = tuple(
@@ -219,6 +220,10 @@ def _dataclass_reader(kind: type) -> _Reader:
         return kind(**values)
 
     return read
+
+
+def _is_unread(field: dataclasses.Field[Any]) -> bool:
+    return UNREAD.items() <= field.metadata.items()
 
 
 def _range_of(kind: object) -> tuple[type, float, float] | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from farm.core.codec import canonical_json, content_hash, from_json, to_json
+from farm.core.codec import UNREAD, canonical_json, content_hash, from_json, to_json
 from farm.core.json_values import MAX_DEPTH
 from farm.errors import InvalidSpec
 
@@ -32,6 +32,12 @@ class Outer:
     free: object = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    table: dict[str, object] = field(metadata=UNREAD)
+    name: str = "n"
+
+
 FULL = Outer(
     count=3,
     is_on=True,
@@ -45,6 +51,15 @@ FULL = Outer(
 
 def test_what_is_written_is_read_back_equal() -> None:
     assert from_json(Outer, json.loads(canonical_json(FULL))) == FULL
+
+
+def test_a_table_that_is_not_looked_into_is_neither_read_nor_copied() -> None:
+    table: dict[str, object] = {"x": {"deep": [1]}}
+    written = to_json(Unread(table=table))
+    assert written == {"table": table, "name": "n"}
+    assert isinstance(written, dict)
+    assert written["table"] is table
+    assert from_json(Unread, written).table is table
 
 
 def test_defaults_fill_in_for_fields_left_out() -> None:
