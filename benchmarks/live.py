@@ -23,7 +23,7 @@ from farm.errors import FarmError
 from farm.store.engine import make_engine, reading, writing
 from farm.store.tables import Agent, Job
 from farm.submission import plan, submit
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 
 # The trainer that the tests use: it trains nothing and starts in no time.
 FAKE_TRAINER = (sys.executable, str(root() / "tests" / "fakes" / "trainer.py"))
@@ -47,7 +47,7 @@ class BenchmarkFarm:
         planned = plan(sweep)
         with writing(self.engine) as session:
             submitted = submit(session, planned, now=dt.datetime.now(dt.UTC))
-        self.wake.ring()
+        self.wake.ring(Ring.ASKED)
         return submitted.sweep_id
 
     def finish(self, sweep_id: int, *, within_s: float, every_s: float = _POLL_S) -> Sequence[Job]:

@@ -34,6 +34,7 @@ from farm.errors import FarmError
 from farm.store.engine import reading, writing
 from farm.store.repetitions import sweep_cells
 from farm.submission import plan, submit
+from farm.wake import Ring
 
 _WITHIN_S = 900.0
 # Each trains for about a second: a step takes 1 to 30 ms.
@@ -79,7 +80,7 @@ def run_sweep(farm: BenchmarkFarm, sweep: dict[str, Any]) -> SweepCells:
     planned = plan(sweep)
     with writing(farm.engine) as session:
         sweep_id = submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
-    farm.wake.ring()
+    farm.wake.ring(Ring.ASKED)
     farm.finish(sweep_id, within_s=_WITHIN_S)
     with reading(farm.engine) as session:
         return sweep_cells(session, sweep_id)

@@ -7,6 +7,7 @@ rings a bell that may be lost: the scheduler looks by itself now and then.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import time
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
@@ -24,7 +25,7 @@ from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 from web.advice.kept_advice import AdviceCache
 from web.background import Background
 from web.data.uploads import Uploads
@@ -112,7 +113,7 @@ def ring_after(response: _R) -> _R:
     A broker that is away would cost up to a second here; nobody waits for it.
     """
     wake = Wake(backend().settings.broker_url)
-    response.call_on_close(wake.ring)
+    response.call_on_close(functools.partial(wake.ring, Ring.ASKED))
     return response
 
 

@@ -17,6 +17,7 @@ from farm.errors import FarmError
 from farm.store.engine import reading, writing
 from farm.store.tables import Attempt, Job
 from farm.submission import plan, submit
+from farm.wake import Ring
 
 BULK, PROBE = "bulk", "probe"
 WIDTHS = (1, 2, 4, 8)
@@ -150,5 +151,5 @@ def _submit(server: FleetServer, sweep: dict[str, object]) -> int:
     planned = plan(sweep)
     with writing(server.engine) as session:
         submitted = submit(session, planned, now=dt.datetime.now(dt.UTC))
-    server.wake.ring()
+    server.wake.ring(Ring.ASKED)
     return submitted.sweep_id

@@ -15,7 +15,7 @@ from farm.broker_url import require_redis
 from farm.config import Settings, load_settings, read_file
 from farm.embedded.home import is_held, read_endpoints
 from farm.errors import Unreachable
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -82,4 +82,4 @@ def require_file(database_url: str, *, origin: str = "FARM_HOME or FARM_DATABASE
 
 def ring(loaded: Settings) -> None:
     """Tell the scheduler that there is work. Without a broker it finds out by itself."""
-    Wake(loaded.broker_url).ring()
+    Wake(loaded.broker_url).ring(Ring.ASKED)

@@ -20,8 +20,8 @@ class Beside:
     """Calls `work` at once and then again, as many seconds later as it returns, or when rung for.
 
     What fails is told of and done again after `again_after_s`. `rest_ratio`: the work is left alone
-    for so many times the processor time that it took, whoever rings, so that it leaves some to
-    others.
+    for so many times the processor time that it took, so that it leaves some to others; only who is
+    in a hurry gets it done before.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Beside:
         self._rest_ratio = rest_ratio
         self._stopping = threading.Event()
         self._bell = threading.Event()
+        self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.turn_count = 0  # how often it has been done, if only in vain
         self.trouble: str | None = None  # what made it fail, the last time
@@ -45,13 +46,16 @@ class Beside:
     def start(self) -> None:
         self._thread.start()
 
-    def ring(self) -> None:
+    def ring(self, *, in_a_hurry: bool = False) -> None:
         """Have it done as soon as may be; however often during one turn, it is done once more."""
         self._bell.set()
+        if in_a_hurry:
+            self._hurry.set()
 
     def ask_to_stop(self) -> None:
         """Have nothing more begun; for many threads of which none shall wait for another."""
         self._stopping.set()
+        self._hurry.set()
         self._bell.set()
 
     def stop(self) -> None:
@@ -62,11 +66,13 @@ class Beside:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._bell.clear()
+            self._hurry.clear()
             begun_s = time.thread_time()
             wait_s = self._turn()
             self.turn_count += 1
+            self._hurry.wait(self._rest_ratio * (time.thread_time() - begun_s))
             # Asked anew: the bell of whoever wanted it to stop may be cleared by now.
-            if not self._stopping.wait(self._rest_ratio * (time.thread_time() - begun_s)):
+            if not self._stopping.is_set():
                 self._bell.wait(wait_s)
 
     def _turn(self) -> float:

@@ -40,7 +40,7 @@ from farm.signing_key import signing_key
 from farm.store.engine import make_engine
 from farm.store.schema import check_schema
 from farm.store.waiting_queue import WaitingQueue
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 from farm.wire import Signer, make_app, send_commands
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,9 @@ logger = logging.getLogger(__name__)
 # The longest time between two turns. Everything urgent rings; this is for what only time brings:
 # leases that run out, limits that are passed, commands that were lost.
 _TURN_EVERY_S = 1.0
-# A farm that has much to do rings all the time, and what comes meanwhile is done together.
-_REST_RATIO = 1.0
+# A farm that has much to do rings all the time, and what comes meanwhile is done together. Gangs
+# wait at each of their barriers to be led on; a job that nobody waits for gets its gang in time.
+_LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
 # Longer than it takes until a command is due again.
 _AWAY_S = 5.0
 
@@ -102,8 +103,12 @@ def run(settings: Settings) -> None:
             place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
         return _TURN_EVERY_S
 
-    leading = Beside("leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_REST_RATIO)
-    placing = Beside("placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_REST_RATIO)
+    leading = Beside(
+        "leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_LEADING_REST_RATIO
+    )
+    placing = Beside(
+        "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
+    )
     beside = (leading, placing, housekeeping(engine), lengths.thread())
     for thread in beside:
         thread.start()
@@ -134,9 +139,9 @@ def _attend(
     """Pass on who rings, and give signs of life, until it is time to stop."""
     turns = (0, 0)
     while not stopping.is_set():
-        wake.wait(_TURN_EVERY_S)
-        for loop in (leading, placing):
-            loop.ring()
+        why = wake.wait(_TURN_EVERY_S)
+        leading.ring()
+        placing.ring(in_a_hurry=why is Ring.ASKED)
         # Only while both turn: one that hangs is a scheduler that hangs.
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count

@@ -11,7 +11,7 @@ from farm.collector.gathering import Arrivals, Gathering
 from farm.core.commands import StopAttempt
 from farm.core.messages import seal
 from farm.errors import Unreachable
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 from farm.wire import (
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -178,6 +178,18 @@ def test_many_rings_wake_once(broker: RedisServer, keeps: bool) -> None:
     assert wake.ring()
     assert wake.wait(5)
     assert not wake.wait(0.1)
+
+
+@pytest.mark.parametrize("first", list(Ring))
+@pytest.mark.parametrize("then", list(Ring))
+def test_whoever_asks_is_heard_whoever_rings_as_well(
+    broker: RedisServer, first: Ring, then: Ring
+) -> None:
+    wake = Wake(broker.url)
+    wake.ring(first)
+    wake.ring(then)
+    assert wake.wait(5) is (Ring.ASKED if Ring.ASKED in (first, then) else Ring.CHANGED)
+    assert wake.wait(0.1) is None
 
 
 def test_a_bell_that_keeps_its_connections_survives_its_broker(broker: RedisServer) -> None:

@@ -17,7 +17,7 @@ from farm.core.reports import Sample
 from farm.store.engine import reading, writing
 from farm.store.series import insert_samples
 from farm.store.tables import Agent, Attempt, Job, Sweep
-from farm.wake import Wake
+from farm.wake import Ring, Wake
 from tests import factories
 from tests.redis_server import RedisServer
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
@@ -91,7 +91,7 @@ def test_a_refused_sweep_names_the_field_and_writes_nothing(
 def test_a_submission_rings_for_the_scheduler(engine: sa.Engine, redis: RedisServer) -> None:
     answer = client_of(engine, FARM_BROKER_URL=redis.url).post("/api/v1/sweeps", json=SWEEP)
     answer.close()
-    assert Wake(redis.url).wait(5.0)
+    assert Wake(redis.url).wait(5.0) is Ring.ASKED
 
 
 def test_a_frozen_broker_does_not_keep_an_answer_back(

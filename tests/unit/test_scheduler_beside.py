@@ -69,6 +69,17 @@ def test_rings_during_a_turn_are_one_more_turn() -> None:
         assert work.begun.empty()
 
 
+def test_who_is_in_a_hurry_does_not_wait_for_the_rest() -> None:
+    work = Work(busy_s=0.01)
+    with running(work, rest_ratio=100 * _LIMIT_S / work.busy_s) as beside:
+        work.begun.get(timeout=_LIMIT_S)
+        work.orders.put(None)
+        reach(beside, 1)
+        beside.ring()
+        beside.ring(in_a_hurry=True)
+        work.begun.get(timeout=_LIMIT_S)
+
+
 def test_a_turn_that_worked_long_is_followed_by_a_rest_whoever_rings() -> None:
     work = Work(busy_s=0.05)
     with running(work, rest_ratio=3.0) as beside:
