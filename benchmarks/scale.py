@@ -54,7 +54,8 @@ QUICK_SIZES = (6, 12)
 JOB_COUNT, QUICK_JOB_COUNT = 10_000, 200
 STEPS = (100, 300, 500)  # of 0.1 s each
 COLLECTORS = 2
-_SETTLE_S, _MEASURE_S = 40.0, 60.0
+# The 99th percentile of fewer than a hundred dispatches is the longest of them: these are 214.
+_SETTLE_S, _MEASURE_S = 40.0, 150.0
 _QUICK_SETTLE_S, _QUICK_MEASURE_S = 2.0, 10.0
 _BEGIN_LIMIT_S = 300.0
 
