@@ -22,8 +22,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, groupby
+from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 
 from farm.core.views import GangAtWork, WaitingJob
@@ -35,8 +34,6 @@ _CRITICAL_RATIO = 0.5
 _MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
 _Level = tuple[int, int]
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
-_level_and_sweep = attrgetter("priority", "sweep_id")
-_length_and_width = attrgetter("expected_s", "rank_count")
 
 
 class Turns:
@@ -65,8 +62,8 @@ class Turns:
             since_s = self._unserved_s.get(gang.sweep_id, math.inf)
             self._unserved_s[gang.sweep_id] = min(since_s, gang.age_s)
         self._levels: dict[int, dict[int, list[WaitingJob]]] = {}
-        for (priority, sweep_id), run in groupby(jobs, key=_level_and_sweep):
-            self._levels.setdefault(priority, {}).setdefault(sweep_id, []).extend(run)
+        for job in jobs:
+            self._levels.setdefault(job.priority, {}).setdefault(job.sweep_id, []).append(job)
         self._waits_s: dict[int, float] = {}  # the longest of each sweep of this level
         self._start_count = 0
         self._served_at: dict[int, int] = {}  # by sweep: the number of its latest start
@@ -79,7 +76,7 @@ class Turns:
         self._waits_s = {
             i: max(map(_waited_s, own)) + self._waited_more_s for i, own in sweeps.items()
         }
-        critical_s = self._critical_s(chain.from_iterable(sweeps.values()))
+        critical_s = self._critical_s([job for own in sweeps.values() for job in own])
         for own in sweeps.values():
             own[:] = in_order(own, critical_s=critical_s)
             own.reverse()  # the first is popped from the end
@@ -115,26 +112,23 @@ class Turns:
             return 0, 0
         return (1 if _is_critical(own[-1], critical_s) else 2), count
 
-    def _critical_s(self, jobs: Iterable[WaitingJob]) -> float:
+    def _critical_s(self, jobs: Collection[WaitingJob]) -> float:
         """Return from which length on jobs are critical; inf: none is.
 
         The jobs of at least that length need W agents in all: that is W / agents waves, rounded up.
         """
-        # Those of one cell are alike: thousands of jobs are some hundred kinds.
-        kinds = Counter(map(_length_and_width, jobs))
-        known = {kind: count for kind, count in kinds.items() if kind[0] is not None}
+        known = [(job.expected_s, job.rank_count) for job in jobs if job.expected_s is not None]
         if not known or not self._agent_count:
             return math.inf
         # What is not known is taken to be as it is with the others.
-        work_s = sum(length_s * width * count for (length_s, width), count in known.items())
-        work_s *= kinds.total() / sum(known.values())
+        work_s = sum(length_s * count for length_s, count in known) * len(jobs) / len(known)
         work_s += sum(len(gang.agent_ids) * (gang.remaining_s or 0.0) for gang in self._gangs)
         left_s = work_s / self._agent_count
         critical_s, needed = math.inf, 0
-        for length_s, width in sorted(
-            (kind for kind in known if kind[0] >= left_s / _MOST_WAVES), reverse=True
+        for length_s, count in sorted(
+            (pair for pair in known if pair[0] >= left_s / _MOST_WAVES), reverse=True
         ):
-            needed += width * known[length_s, width]
+            needed += count
             if math.ceil(needed / self._agent_count) * length_s >= _CRITICAL_RATIO * left_s:
                 critical_s = length_s
         return critical_s
