@@ -91,6 +91,7 @@ def _read_bool(data: object) -> bool:
 
 
 def step_to(key: object) -> str:
+    """Return the step of a path that leads to the value of a table's key, such as `.rank`."""
     return f".{str(key)[:_SHOWN_CHARACTERS]}"
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import time
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -104,10 +104,8 @@ class WaitingQueue:
         """Read what was added behind all that is kept: mostly that is all that has changed."""
         last_id = max(self._kept, default=0)
         for row in session.execute(queued_rows().where(*WAITS, Job.id > last_id)):
-            one = self._add(row)
-            self._count(one, 1)
-            if self._in_order is not None:
-                insort(self._in_order, one, key=_place)
+            self._count(self._add(row), 1)
+            self._in_order = None  # a sweep of thousands is sorted sooner than put in one by one
 
     def _add(self, row: Any) -> QueuedJob:
         one = queued_job(row, now=self._epoch, expected_s=self._expected_s)
