@@ -70,8 +70,13 @@ class Up:
         return find_marked(str(self.home))
 
     def schedulers(self) -> list[int]:
-        wanted = b"\0run\0scheduler\0"
-        return [p for p in self.processes() if wanted in Path(f"/proc/{p}/cmdline").read_bytes()]
+        """Return those that have become schedulers.
+
+        Their launcher has the same words at its end, and becomes one by replacing itself: at that
+        moment it has neither a command line nor an environment by which it could be found.
+        """
+        wanted = "\0".join((sys.executable, "-P", "-m", "farm.cli.main", "run", "scheduler", ""))
+        return [p for p in self.processes() if _command_line(p) == wanted.encode()]
 
     def said(self) -> str:
         return self.output.read_text()
@@ -106,6 +111,14 @@ def up(tmp_path: Path) -> Iterator[Up]:
     up = Up(tmp_path / "home")
     yield up
     up.end()
+
+
+def _command_line(pid: int) -> bytes:
+    """Return a process' words, each with a zero byte after it; none if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _is_listening(url: str) -> bool:

@@ -33,12 +33,14 @@ time.sleep(600)
 """
 
 _PARENT = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from farm.embedded.leftovers import MARK, end_marked
 from farm.embedded.processes import Child, Nursery, Program
 from farm.embedded.signals import Stopped, StopSignals
 
+# Under nohup it is ignored, and who ignores it goes on doing so.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 home, child = Path(sys.argv[1]), sys.argv[2]
 nursery = Nursery(print)
 with StopSignals() as signals:
