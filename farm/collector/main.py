@@ -62,7 +62,7 @@ def run(settings: Settings) -> None:
     """
     manager = ServiceManager(os.environ)
     farm_key = signing_key(settings)
-    engine = make_engine(settings.database_url)
+    engine = make_engine(settings.database_url, is_repeated=True)
     check_schema(engine)
     app = make_app(settings.broker_url, owner="collector")
     collect_rarely()

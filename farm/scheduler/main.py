@@ -82,7 +82,7 @@ def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     farm_key = signing_key(settings)
-    engine = make_engine(settings.database_url)
+    engine = make_engine(settings.database_url, is_repeated=True)
     check_schema(engine)
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)

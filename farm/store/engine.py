@@ -29,8 +29,8 @@ _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and
 # to open a connection for a request and close it again costs more than most requests do.
 _KEPT_CONNECTIONS, _MORE_CONNECTIONS = 16, 8
-# Whoever asks again so soon does not ask first whether anybody is there: that is an exchange more
-# for each transaction, and a database that has gone meanwhile fails the next one instead.
+# Whoever repeats what failed need not ask so soon whether anybody is still there: that is an
+# exchange more for each transaction, and a database that has gone meanwhile fails the next one.
 _TRUSTED_S = 2.0
 # A day of samples is thinned by sorting or hashing some 100,000 rows, which goes through files
 # within the 4 MB that PostgreSQL gives by default.
@@ -39,11 +39,15 @@ _RESTS_SINCE_S = "rests_since_s"  # under this name a connection keeps its last 
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
-def make_engine(url: str, *, name: str = "FARM_DATABASE_URL") -> sa.Engine:
+def make_engine(
+    url: str, *, name: str = "FARM_DATABASE_URL", is_repeated: bool = False
+) -> sa.Engine:
     """Return an engine for the store; nothing is connected yet.
 
     The caller owns it and disposes of it. For SQLite the file's folder is created. `name` is what
-    a refusal calls the URL.
+    a refusal calls the URL. `is_repeated`: whoever uses it does again what failed, so that
+    connections to PostgreSQL that were in use just now are taken without asking whether they are
+    still there. Others, people among them, would see a restarted database as one that is away.
 
     Raises:
         InvalidSpec: not the URL of an SQLite file or of a PostgreSQL database.
@@ -54,7 +58,8 @@ def make_engine(url: str, *, name: str = "FARM_DATABASE_URL") -> sa.Engine:
     if backend == SQLITE and parsed.database and parsed.database != ":memory:":
         return _sqlite(parsed)
     if backend == POSTGRESQL and parsed.drivername in (POSTGRESQL, "postgresql+psycopg"):
-        return _postgresql(parsed.set(drivername="postgresql+psycopg"))
+        trusted_s = _TRUSTED_S if is_repeated else 0.0
+        return _postgresql(parsed.set(drivername="postgresql+psycopg"), trusted_s=trusted_s)
     raise InvalidSpec(name, redacted(url), _EXPECTED)
 
 
@@ -192,7 +197,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN" if is_reading else "BEGIN IMMEDIATE")
 
 
-def _postgresql(url: sa.URL) -> sa.Engine:
+def _postgresql(url: sa.URL, *, trusted_s: float) -> sa.Engine:
     engine = sa.create_engine(
         url,
         pool_use_lifo=True,
@@ -213,7 +218,8 @@ def _postgresql(url: sa.URL) -> sa.Engine:
         },
     )
     event.listen(engine, "checkin", _note_rest)
-    event.listen(engine, "checkout", functools.partial(_check_rested, engine.dialect))
+    check = functools.partial(_check_rested, engine.dialect, trusted_s)
+    event.listen(engine, "checkout", check)
     return engine
 
 
@@ -222,11 +228,15 @@ def _note_rest(_: object, record: ConnectionPoolEntry) -> None:
 
 
 def _check_rested(
-    dialect: sa.Dialect, connection: Any, record: ConnectionPoolEntry, _: object
+    dialect: sa.Dialect,
+    trusted_s: float,
+    connection: Any,
+    record: ConnectionPoolEntry,
+    _: object,
 ) -> None:
     """Have one that was closed meanwhile, and all that are as old, replaced by new ones."""
     since_s = record.info.get(_RESTS_SINCE_S)
-    if since_s is None or time.monotonic() - since_s < _TRUSTED_S:
+    if since_s is None or time.monotonic() - since_s < trusted_s:
         return
     try:
         dialect.do_ping(connection)

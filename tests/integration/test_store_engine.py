@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +141,47 @@ def test_a_connection_that_breaks_in_the_middle_is_unreachable_and_then_mended(
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_only_connections_that_rested_are_asked_whether_they_are_alive(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+def test_a_database_that_was_restarted_meanwhile_is_not_one_that_is_away(
+    engine: sa.Engine,
 ) -> None:
+    assert _sweep_count(engine) == 0
+    _end_other_backends(engine)
+    assert _sweep_count(engine) == 0
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_who_repeats_what_failed_asks_only_connections_that_rested(
+    engine: sa.Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _repeated(database_url, trusted_s=3600.0, monkeypatch=monkeypatch) as repeated:
+        pings = _noted_pings(repeated, monkeypatch)
+        for _ in range(3):
+            assert _sweep_count(repeated) == 0
+        assert pings == []
+        _end_other_backends(engine)
+        with pytest.raises(Unreachable, match="cannot be used"):
+            _sweep_count(repeated)
+        assert _sweep_count(repeated) == 0
+    with _repeated(database_url, trusted_s=0.0, monkeypatch=monkeypatch) as repeated:
+        pings = _noted_pings(repeated, monkeypatch)
+        assert _sweep_count(repeated) == 0
+        _end_other_backends(engine)
+        assert _sweep_count(repeated) == 0
+        assert len(pings) == 1
+
+
+@contextmanager
+def _repeated(
+    url: str, *, trusted_s: float, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[sa.Engine]:
+    monkeypatch.setattr("farm.store.engine._TRUSTED_S", trusted_s)
+    engine = make_engine(url, is_repeated=True)
+    yield engine
+    engine.dispose()
+
+
+def _noted_pings(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return what will hold every connection that is asked whether it is there."""
     pings: list[object] = []
     ping = engine.dialect.do_ping
 
@@ -150,25 +190,7 @@ def test_only_connections_that_rested_are_asked_whether_they_are_alive(
         return ping(connection)
 
     monkeypatch.setattr(engine.dialect, "do_ping", noted)
-    for _ in range(3):
-        assert _sweep_count(engine) == 0
-    assert pings == []
-    monkeypatch.setattr("farm.store.engine._TRUSTED_S", 0.0)
-    _end_other_backends(engine)
-    assert _sweep_count(engine) == 0
-    assert len(pings) == 1
-
-
-@pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_a_connection_that_was_closed_while_trusted_fails_once(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("farm.store.engine._TRUSTED_S", 3600.0)
-    assert _sweep_count(engine) == 0
-    _end_other_backends(engine)
-    with pytest.raises(Unreachable, match="cannot be used"):
-        _sweep_count(engine)
-    assert _sweep_count(engine) == 0
+    return pings
 
 
 def _end_other_backends(engine: sa.Engine) -> None:
