@@ -13,6 +13,9 @@ from farm.errors import FarmError
 
 logger = logging.getLogger(__name__)
 
+# Who is in a hurry waits for this much of a rest: many who ask one after the other would otherwise
+# leave nothing of a core, and of the database, to others.
+_HURRIED_REST_RATIO = 0.5
 _TOLD_LENGTH = 300  # of what a database has to say, the statement included
 
 
@@ -20,8 +23,8 @@ class Beside:
     """Calls `work` at once and then again, as many seconds later as it returns, or when rung for.
 
     What fails is told of and done again after `again_after_s`. `rest_ratio`: the work is left alone
-    for so many times the processor time that it took, so that it leaves some to others; only who is
-    in a hurry gets it done before.
+    for so many times the processor time that it took, so that it leaves some to others; who is in a
+    hurry gets it done after half of that processor time.
     """
 
     def __init__(
@@ -70,10 +73,16 @@ class Beside:
             begun_s = time.thread_time()
             wait_s = self._turn()
             self.turn_count += 1
-            self._hurry.wait(self._rest_ratio * (time.thread_time() - begun_s))
+            self._rest(time.thread_time() - begun_s)
             # Asked anew: the bell of whoever wanted it to stop may be cleared by now.
             if not self._stopping.is_set():
                 self._bell.wait(wait_s)
+
+    def _rest(self, worked_s: float) -> None:
+        """Leave time to others after so much processor time; not if asked to stop."""
+        hurried_ratio = min(self._rest_ratio, _HURRIED_REST_RATIO)
+        if not self._stopping.wait(hurried_ratio * worked_s):
+            self._hurry.wait((self._rest_ratio - hurried_ratio) * worked_s)
 
     def _turn(self) -> float:
         """Do it once; return for how long nobody needs it again."""

@@ -90,6 +90,28 @@ def test_a_turn_that_worked_long_is_followed_by_a_rest_whoever_rings() -> None:
         assert second_s - first_s >= 0.2, "it worked for 0.05 s, and rests for three times as long"
 
 
+def test_even_who_is_in_a_hurry_leaves_something_to_others() -> None:
+    work = Work(busy_s=0.2)
+    with running(work, rest_ratio=3.0) as beside:
+        first_s = work.begun.get(timeout=_LIMIT_S)
+        beside.ring(in_a_hurry=True)
+        work.orders.put(None)
+        second_s = work.begun.get(timeout=_LIMIT_S)
+        assert second_s - first_s >= 0.3, "it worked for 0.2 s, and rests for half as long"
+
+
+def test_nobody_rests_who_is_to_stop() -> None:
+    work = Work(busy_s=0.01)
+    beside = Beside("rests", work, again_after_s=0.0, rest_ratio=100 * _LIMIT_S / work.busy_s)
+    beside.start()
+    work.begun.get(timeout=_LIMIT_S)
+    beside.ask_to_stop()
+    work.orders.put(None)
+    beside.stop()
+    assert "rests" not in [thread.name for thread in threading.enumerate()]
+    assert work.begun.empty()
+
+
 def test_what_fails_is_known_until_it_works_again() -> None:
     work = Work()
     with running(work) as beside:
