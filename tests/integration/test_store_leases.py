@@ -14,6 +14,7 @@ from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement
 from farm.errors import LeaseConflict
+from farm.store.attempts import active_attempts, views_of
 from farm.store.engine import reading, writing
 from farm.store.leases import lease_gangs
 from farm.store.tables import Agent, Job, Rank
@@ -43,6 +44,22 @@ def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
         assert {(a.attempt_id, a.lease_expires_at) for a in agents} == {(token, NOW + LEASE)}
         ranks = session.scalars(select(Rank).order_by(Rank.rank)).all()
         assert [r.agent_id for r in ranks] == ["b", "a"]
+
+
+def test_what_was_just_leased_is_what_would_be_read(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        first, second = add_sweep(session, job_spec(world_size=2), job_spec(seed=1))
+        for name in ("a", "b", "c"):
+            labels = {"zone": f"zone of {name}"}
+            add_agent(session, name, facts=agent_facts(machine_id=f"m{name}", labels=labels))
+    placements = [Placement(first, ("b", "a")), Placement(second, ("c",))]
+    with writing(engine) as session:
+        leased = lease_gangs(session, placements, now=NOW, lease=LEASE)
+        known = views_of(leased.attempts, now=NOW)
+    with writing(engine) as session:
+        read = active_attempts(session, list(leased.tokens.values()), now=NOW)
+    assert len(known.attempts) == 2
+    assert known == read
 
 
 def test_of_gangs_leased_together_only_those_that_conflict_go_without(engine: sa.Engine) -> None:
