@@ -14,27 +14,17 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from farm.marked import processes_marked
+
 logger = logging.getLogger(__name__)
 
 MARK = "BENCHFARM_AGENT_STATE"
-_PROC = Path("/proc")
 _WARN_EVERY_S = 10.0
 
 
 def find_marked(state_dir: Path) -> list[int]:
-    """Return the pids of live processes that carry the mark; zombies have no environment."""
-    mark = f"{MARK}={state_dir}".encode()
-    pids = []
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue  # gone meanwhile, or another user's
-        if mark in environment.split(b"\0"):
-            pids.append(int(folder.name))
-    return pids
+    """Return the pids of living processes that were started for an agent of this directory."""
+    return processes_marked(MARK, str(state_dir))
 
 
 def kill_marked(

@@ -22,6 +22,7 @@ RULES: dict[str, set[str]] = {
     "farm.errors": set(),
     "farm.core": {"farm.errors"},
     "farm.log": set(),
+    "farm.marked": set(),
     "farm.lab": {"farm.core", "farm.errors"},
     "farm.broker_errors": {"farm.broker_url", "farm.errors", "kombu", "redis"},
     "farm.wire": {
@@ -104,6 +105,7 @@ RULES: dict[str, set[str]] = {
         *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),
         *(
             "farm.broker_url",
+            "farm.marked",
             "farm.refusals",
             "farm.service_manager",
             "farm.lab.wirefilter",
