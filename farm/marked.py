@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 _PROC = Path("/proc")
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
 # Fields of /proc/PID/stat behind the name, see proc_pid_stat(5).
-_STATE, _FLAGS, _ENV_START, _ENV_END = 0, 6, 47, 48
+_STATE, _FLAGS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 23, 47, 48
 _LOOK_AGAIN_S = 0.0002
-_BECOMES_ANOTHER_WITHIN_S = 1.0
+_BECOMES_ANOTHER_WITHIN_S = 2.0
 
 
 def processes_marked(name: str, value: str) -> list[int]:
@@ -52,10 +52,11 @@ def _environment(folder: Path) -> bytes:
 def _has_none(folder: Path) -> bool:
     """Whether it has no environment, instead of one that could not be read just now.
 
-    It could not be if its next program was not there yet, or came between opening and reading.
+    It could not be if its next program was not there yet, or came between opening and reading. The
+    kernel notes where a program's code begins after it has noted where its environment ends.
     """
     # The name in parentheses may itself hold spaces and parentheses.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    if fields[_STATE] in "ZX" or int(fields[_FLAGS]) & _KERNEL_THREAD:
+    if fields[_STATE] in "ZX" or int(fields[_FLAGS]) & (_EXITING | _KERNEL_THREAD):
         return True
-    return fields[_ENV_START] == fields[_ENV_END] != "0"
+    return fields[_START_CODE] != "0" and fields[_ENV_START] == fields[_ENV_END]
