@@ -15,7 +15,7 @@ from farm.marked import processes_marked
 from tests.fakes.server import wait_until
 from worker_agent.leftovers import MARK, find_marked, kill_marked
 
-_LOOKS = 1000
+_LOOKS = 300
 _NAME = "BENCHFARM_TEST_MARK"
 
 
