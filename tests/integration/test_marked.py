@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +39,13 @@ def changing(tmp_path: Path) -> str:
     return str(script)
 
 
-def test_who_becomes_another_program_is_found_at_every_look(tmp_path: Path, changing: str) -> None:
+@pytest.mark.parametrize("more_bytes", [0, 40_000], ids=["small", "of 40 kB"])
+def test_who_becomes_another_program_is_found_at_every_look(
+    tmp_path: Path, changing: str, more_bytes: int
+) -> None:
     value = str(tmp_path)
-    with _started(changing, environ={_NAME: value}) as process:
+    environ = {"A": "a" * more_bytes, _NAME: value}
+    with _started(changing, environ=environ) as process:
         wait_until(lambda: processes_marked(_NAME, value), "its start")
         looks = [processes_marked(_NAME, value) for _ in range(_LOOKS)]
     assert [look for look in looks if look != [process.pid]] == []
@@ -71,3 +76,14 @@ def test_neither_who_looks_nor_who_has_ended_is_found(tmp_path: Path) -> None:
             [sys.executable, "-c", look], env=environ, capture_output=True, check=True, text=True
         )
     assert said.stdout == "[]\n"
+
+
+def test_a_process_with_an_odd_name_and_no_environment_hides_nobody(tmp_path: Path) -> None:
+    odd = tmp_path.joinpath("".join(("odd) ", chr(0xDCFF))))
+    shutil.copy("/bin/sleep", odd)
+    value = str(tmp_path)
+    with (
+        _started(str(odd), "600", environ={}),
+        _started("/bin/sleep", "600", environ={_NAME: value}) as marked,
+    ):
+        wait_until(lambda: processes_marked(_NAME, value) == [marked.pid], "the marked one")
