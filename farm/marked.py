@@ -27,14 +27,13 @@ def processes_marked(name: str, value: str) -> list[int]:
     Those whose environment we may not read are not found; whoever may trace all finds everyone's.
     """
     mark = f"{name}={value}".encode()
-    buffer = bytearray(_MOST_BYTES)
     deadline = time.monotonic() + _BECOME_OTHERS_WITHIN_S
     return [
         int(folder.name)
         for folder in _PROC.iterdir()
         if folder.name.isdigit()
         and int(folder.name) != os.getpid()
-        and mark in _environment(folder, buffer, deadline_s=deadline).split(b"\0")
+        and mark in _environment(folder, deadline_s=deadline).split(b"\0")
     ]
 
 
@@ -52,7 +51,7 @@ def has_no_environment(stat: bytes) -> bool:
     return fields[_START_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END]
 
 
-def _environment(folder: Path, buffer: bytearray, *, deadline_s: float) -> bytes:
+def _environment(folder: Path, *, deadline_s: float) -> bytes:
     """Return what a process was started with; nothing of one that has ended or is closed to us.
 
     A process that becomes another program shows neither environment nor command line for some
@@ -64,9 +63,9 @@ def _environment(folder: Path, buffer: bytearray, *, deadline_s: float) -> bytes
         while True:
             # In one piece: of one that becomes another between two the rest would be missing.
             with (folder / "environ").open("rb", buffering=0) as file:
-                size = file.readinto(buffer)
-            if size:
-                return bytes(memoryview(buffer)[:size])
+                environment = file.read(_MOST_BYTES)
+            if environment:
+                return environment
             if has_no_environment((folder / "stat").read_bytes()) or time.monotonic() > deadline_s:
                 break
             time.sleep(_LOOK_AGAIN_S)

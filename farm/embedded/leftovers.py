@@ -20,7 +20,7 @@ _KILLED_WITHIN_S = 5.0
 
 
 def find_marked(home: str) -> list[int]:
-    """Return the ids of this user's living processes of a farm's folder, but not our own."""
+    """Return the pids of living processes that were started for a farm of this folder."""
     return processes_marked(MARK, home)
 
 

@@ -79,7 +79,7 @@ def test_neither_who_looks_nor_who_has_ended_is_found(tmp_path: Path) -> None:
 
 
 def test_a_process_with_an_odd_name_and_no_environment_hides_nobody(tmp_path: Path) -> None:
-    odd = tmp_path.joinpath("".join(("odd) ", chr(0xDCFF))))
+    odd = tmp_path / os.fsdecode(b"odd) \xff")
     shutil.copy("/bin/sleep", odd)
     value = str(tmp_path)
     with (

@@ -176,8 +176,10 @@ def _repeated(
 ) -> Iterator[sa.Engine]:
     monkeypatch.setattr("farm.store.engine._TRUSTED_S", trusted_s)
     engine = make_engine(url, is_repeated=True)
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def _noted_pings(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -103,12 +103,22 @@ def test_even_who_is_in_a_hurry_leaves_something_to_others() -> None:
 def test_nobody_rests_who_is_to_stop() -> None:
     work = Work(busy_s=0.01)
     beside = Beside("rests", work, again_after_s=0.0, rest_ratio=100 * _LIMIT_S / work.busy_s)
+
+    class AskedBetween(threading.Event):
+        """As a turn begins, and before it has forgotten what was asked of the one before."""
+
+        def clear(self) -> None:
+            super().clear()
+            beside.ask_to_stop()
+
+    beside._bell = AskedBetween()
     beside.start()
     work.begun.get(timeout=_LIMIT_S)
-    beside.ask_to_stop()
     work.orders.put(None)
-    beside.stop()
-    assert "rests" not in [thread.name for thread in threading.enumerate()]
+    beside._thread.join(timeout=_LIMIT_S / 6)
+    has_ended = not beside._thread.is_alive()
+    beside.stop()  # which asks once more
+    assert has_ended
     assert work.begun.empty()
 
 
