@@ -8,13 +8,12 @@ carries it too, and its forks show the kernel the environment that it was starte
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
 
-from farm.marked import processes_marked
+from farm.marked import MarkedProcesses, processes_marked
 
 logger = logging.getLogger(__name__)
 
@@ -38,19 +37,16 @@ def kill_marked(
     killed: set[int] = set()
     pause_s, begun = 0.005, time.monotonic()
     warned = begun
-    while pids := [pid for pid in find_marked(state_dir) if pid not in spare]:
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            killed.add(pid)
-        now = time.monotonic()
-        if now - begun > limit_s:
-            break
-        if now - warned > _WARN_EVERY_S:
-            warned = now
-            logger.error("killed processes live on", extra={"pids": pids, "for_s": now - begun})
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.5)
+    with MarkedProcesses(MARK, str(state_dir), spare=spare) as marked:
+        while pids := marked.living():
+            marked.send(signal.SIGKILL)
+            killed.update(pids)
+            now = time.monotonic()
+            if now - begun > limit_s:
+                break
+            if now - warned > _WARN_EVERY_S:
+                warned = now
+                logger.error("killed processes live on", extra={"pids": pids, "for_s": now - begun})
+            marked.wait(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
     return len(killed)

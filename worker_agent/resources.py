@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 # Of the time left for the peers' barrier, the most that the control run may take. What the peers'
 # probes have taken before is gone, so it is of what they left: 0.3 of all where they took 0.3.
 _CONTROL_SHARE = 0.3 / 0.7
+_TRY_AGAIN_S = 1.0
 
 
 class RankResources:
@@ -242,12 +243,18 @@ class RankResources:
         )
 
     def _clear(self, has_succeeded: bool) -> None:
-        """Let go of everything. A step that fails keeps neither the others nor the agent back."""
+        """Let go of everything.
+
+        A step that fails keeps neither the others nor the agent back, but for the one that makes
+        sure that no process is left: that is taken again until it succeeds.
+        """
         # An emulator may have processes of its own, so before any is killed.
         lost = self._try(self._network.check) if has_succeeded else None
         for trainer in self._trainers:
             self._try(trainer.kill)
-        self._try(self._kill_leftovers)
+        # As long as something may be left the cores are not free, whoever is kept waiting.
+        while self._try(self._kill_leftovers) is not None:
+            time.sleep(_TRY_AGAIN_S)
         for trainer in self._trainers:
             self._try(trainer.close)
         if self._sampler is not None:

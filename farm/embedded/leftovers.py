@@ -6,13 +6,11 @@ session or parent they move to.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
 
 from farm.errors import FarmError
-from farm.marked import processes_marked
+from farm.marked import MarkedProcesses, processes_marked
 
 MARK = "BENCHFARM_EMBEDDED"
 _POLL_S = 0.05
@@ -30,20 +28,17 @@ def end_marked(home: str, *, grace_s: float) -> int:
     Raises:
         FarmError: one survived even that.
     """
-    found = find_marked(home)
-    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILLED_WITHIN_S)):
-        deadline = time.monotonic() + wait_s
-        _signal_all(find_marked(home), number)
-        while left := find_marked(home):
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(_POLL_S)
-        else:
-            return len(found)
-    raise FarmError(f"processes {', '.join(map(str, left))} cannot be ended; restart the machine")
-
-
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+    with MarkedProcesses(MARK, home) as marked:
+        found = left = marked.living()
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILLED_WITHIN_S)):
+            deadline = time.monotonic() + wait_s
+            while left:
+                marked.send(number)
+                if time.monotonic() >= deadline:
+                    break
+                marked.wait(_POLL_S)
+                left = marked.living()
+    if left:
+        pids = ", ".join(map(str, left))
+        raise FarmError(f"processes {pids} cannot be ended; restart the machine")
+    return len(found)

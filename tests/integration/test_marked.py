@@ -17,6 +17,7 @@ from tests.fakes.server import wait_until
 from worker_agent.leftovers import MARK, find_marked, kill_marked
 
 _LOOKS = 300
+_HELD_BYTES = 400_000_000  # their pages take the kernel some tens of milliseconds
 _NAME = "BENCHFARM_TEST_MARK"
 
 
@@ -49,6 +50,51 @@ def test_who_becomes_another_program_is_found_at_every_look(
         wait_until(lambda: processes_marked(_NAME, value), "its start")
         looks = [processes_marked(_NAME, value) for _ in range(_LOOKS)]
     assert [look for look in looks if look != [process.pid]] == []
+
+
+def test_another_thread_than_the_first_may_become_another_program(tmp_path: Path) -> None:
+    script = tmp_path / "changing.py"
+    script.write_text(
+        "import os, sys, threading, time\n"
+        "again = [sys.executable, '-S', '-E', *sys.argv]\n"
+        "threading.Thread(target=os.execv, args=(sys.executable, again)).start()\n"
+        "time.sleep(600)\n"
+    )
+    argv, value = (sys.executable, "-S", "-E", str(script)), str(tmp_path)
+    with _started(*argv, environ={_NAME: value}) as process:
+        wait_until(lambda: processes_marked(_NAME, value), "its start")
+        looks = [processes_marked(_NAME, value) for _ in range(_LOOKS)]
+    assert [look for look in looks if look != [process.pid]] == []
+
+
+def test_a_process_whose_first_thread_has_ended_is_found_and_killed(tmp_path: Path) -> None:
+    end_first = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with _started(sys.executable, "-c", end_first, environ={MARK: str(tmp_path)}) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda: b") Z " in stat.read_bytes(), "the end of its first thread")
+        assert find_marked(tmp_path) == [process.pid]
+        assert kill_marked(tmp_path) == 1
+        process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("is_told_before", [False, True])
+def test_what_is_killed_has_let_go_of_its_memory(tmp_path: Path, is_told_before: bool) -> None:
+    hold = f"held = bytearray({_HELD_BYTES}); print('held', flush=True); input()"
+    argv, environ = (sys.executable, "-c", hold), {MARK: str(tmp_path)}
+    with subprocess.Popen(
+        argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        if is_told_before:
+            process.kill()
+        kill_marked(tmp_path)
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    assert ended is not None
 
 
 def test_who_becomes_another_program_is_killed(tmp_path: Path, changing: str) -> None:

@@ -54,3 +54,23 @@ def test_a_part_that_cannot_let_go_does_not_keep_the_agent_busy(
     # What comes after the part that failed was let go of all the same.
     with socket.create_server(("127.0.0.1", address.trainer_ports[0])):
         pass
+
+
+def test_a_rank_is_not_cleared_before_its_processes_were_looked_for(
+    resources: RankResources,
+    events: queue.SimpleQueue[AgentEvent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes: list[OSError | None] = [OSError(24, "Too many open files"), None]
+    cleared_before: list[bool] = []
+
+    def kill(*_: object, **__: object) -> int:
+        cleared_before.append(not events.empty())
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        return 0
+
+    monkeypatch.setattr("worker_agent.resources.kill_marked", kill)
+    resources.clear()
+    assert isinstance(events.get(timeout=60), RankCleared)
+    assert (outcomes, cleared_before) == ([], [False, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.marked import has_no_environment
+from farm.marked import Lack, lack_of_environment
 
 _PROGRAM = {"state": b"R", "flags": b"4194304", "start": b"94", "env_start": b"7", "env_end": b"7"}
 
@@ -20,16 +20,18 @@ def _stat(name: bytes = b"sleep", **changes: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", [b"sleep", b"a) R 0 (b", b"\xff\xd1", b""])
 def test_a_program_without_any_has_none_whatever_its_name(name: bytes) -> None:
-    assert has_no_environment(_stat(name))
+    assert lack_of_environment(_stat(name)) is Lack.NONE
 
 
-@pytest.mark.parametrize(
-    "ended",
-    [{"state": b"Z"}, {"state": b"X"}, {"flags": b"4"}, {"flags": b"2097152"}],
-    ids=["zombie", "dead", "exiting", "thread of the kernel"],
-)
-def test_what_has_ended_or_is_the_kernels_has_none(ended: dict[str, bytes]) -> None:
-    assert has_no_environment(_stat(start=b"0", env_start=b"0", env_end=b"0", **ended))
+def test_a_thread_of_the_kernel_has_none() -> None:
+    stat = _stat(flags=b"2097152", start=b"0", env_start=b"0", env_end=b"0")
+    assert lack_of_environment(stat) is Lack.NONE
+
+
+@pytest.mark.parametrize("state", [b"Z", b"X"])
+def test_a_zombie_has_ended(state: bytes) -> None:
+    stat = _stat(state=state, flags=b"4", start=b"0", env_start=b"0", env_end=b"0")
+    assert lack_of_environment(stat) is Lack.ENDED
 
 
 @pytest.mark.parametrize(
@@ -38,8 +40,10 @@ def test_what_has_ended_or_is_the_kernels_has_none(ended: dict[str, bytes]) -> N
         {"start": b"0", "env_start": b"0", "env_end": b"0"},
         {"start": b"0"},
         {"env_end": b"99"},
+        {"flags": b"4"},
+        {"flags": b"4", "start": b"0", "env_start": b"0", "env_end": b"0"},
     ],
-    ids=["no program yet", "its end not noted yet", "a program by now"],
+    ids=["no program yet", "its end not noted yet", "a program by now", "ending", "no memory left"],
 )
-def test_what_becomes_another_program_is_looked_at_again(between: dict[str, bytes]) -> None:
-    assert not has_no_environment(_stat(**between))
+def test_what_ends_or_becomes_another_program_is_looked_at_again(between: dict[str, bytes]) -> None:
+    assert lack_of_environment(_stat(**between)) is Lack.CHANGING
