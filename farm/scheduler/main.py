@@ -86,7 +86,10 @@ def run(settings: Settings) -> None:
     check_schema(engine)
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
-    signer = None if farm_key is None else Keyring(engine, farm_key).signed
+    # A connection that has gone stale would look here like a broker that is away, so keys are read
+    # over others, which are asked first.
+    key_engine = make_engine(settings.database_url)
+    signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
     post = Post(make_app(settings.broker_url, owner="scheduler"), signer)
     lengths = JobLengths(engine, home=settings.home)
     kept = Recollection(queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC)))
@@ -124,6 +127,7 @@ def run(settings: Settings) -> None:
         thread.stop()
     life.stop()
     engine.dispose()
+    key_engine.dispose()
     logger.info("scheduler stopped")
 
 
