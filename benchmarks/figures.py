@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -91,6 +92,9 @@ def run_benchmark(
     too short to be held to a limit. What is said on the way goes to standard error.
     """
     given = new_parser(doc, options).parse_args(argv)
+    # Images of containers ask for this, and whoever has it in a shell: every process of every farm
+    # that is measured would compile the farm anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not given.quick:
         warn_if_loaded()
     try:
