@@ -8,51 +8,62 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import os
 import select
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 
+from farm.process_environment import environment_of
+
 _PROC = Path("/proc")
-_EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
-# Fields of /proc/PID/stat behind the name, see proc_pid_stat(5).
-_STATE, _FLAGS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 23, 47, 48
-# Linux starts no program with more than 6 MiB of words and environment.
-_MOST_BYTES = 8 * 2**20
 _LOOK_AGAIN_S = 0.0002
+# After that long, who still shows no environment is a stranger, such as one stuck in its end.
 _DECIDED_WITHIN_S = 2.0
+# A process that ends while /proc is read may have started one that was not listed yet.
+_MOST_LISTINGS = 10
+# Each takes a file descriptor; others have their turn when these have ended.
+_MOST_HELD = 100
 
 
-class Lack(enum.Enum):
-    """Why a thread shows no environment."""
-
-    NONE = "its process has none, or none for us"
-    ENDED = "it has ended, as others of its process need not have"
-    CHANGING = "it ends just now, or becomes another program"
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Held:
     handle: int
+    since_s: float
+    is_marked: bool
     signals: set[signal.Signals] = dataclasses.field(default_factory=set)
+
+    @property
+    def is_undecided(self) -> bool:
+        return not self.is_marked and time.monotonic() - self.since_s < _DECIDED_WITHIN_S
 
 
 class MarkedProcesses:
     """Processes started with NAME=VALUE, other than our own, found and held until they end.
 
     Held by a handle (pidfd_open(2), Linux 5.3), one is not taken for another that has its number
-    since. And it has ended only when no thread of it is left and its memory and ports are free: its
-    mark is gone before.
+    since. And it has ended only when no thread of it is left and what it held is free: its mark is
+    gone before. Whoever shows no environment just now is undecided, and held as well, so that its
+    end is noticed; for two seconds, since strangers may be stuck in it.
     """
 
-    def __init__(self, name: str, value: str, *, spare: Collection[int] = ()) -> None:
-        """`spare`: pids that are none of them, whatever their mark."""
+    def __init__(
+        self,
+        name: str,
+        value: str,
+        *,
+        owner: int | None = None,
+        spare: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """`owner`: uid of another user who may have such processes, as `environment_of` has it.
+
+        `spare` is asked at every look for pids that are none of them, whatever their mark.
+        """
         self._mark = f"{name}={value}".encode()
-        self._spare = {os.getpid(), *spare}
+        self._owner = owner
+        self._spare = spare
         self._held: dict[int, _Held] = {}
 
     def __enter__(self) -> MarkedProcesses:
@@ -67,46 +78,93 @@ class MarkedProcesses:
         for pid in list(self._held):
             self._let_go(pid)
 
-    def living(self) -> list[int]:
-        """Look once; return the pids of all found so far that have not ended.
+    @property
+    def pids(self) -> list[int]:
+        """Those known to be marked that had not ended at the last look or wait."""
+        return sorted(pid for pid, held in self._held.items() if held.is_marked)
 
-        Those whose environment we may not read are not found; whoever may trace all finds
-        everyone's.
+    @property
+    def is_undecided(self) -> bool:
+        """Whether some process may be one of them or not; another look will tell."""
+        return any(held.is_undecided for held in self._held.values())
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether one is left, or cannot be told from one."""
+        return self.is_undecided or bool(self.pids)
+
+    def look(self, number: signal.Signals | None = None) -> bool:
+        """Look once at every process; return whether one `may_be_left`.
+
+        Each marked one that has not got the signal yet, if one is given, is sent it at once: it may
+        be about to start another. Those whose environment we may not read are not found.
         """
         self._let_go_of_ended(within_s=0.0)
-        deadline = time.monotonic() + _DECIDED_WITHIN_S
-        known = {*self._spare, *self._held}
-        for process in _PROC.iterdir():
-            if process.name.isdigit() and int(process.name) not in known:
-                self._hold_if_marked(process, deadline_s=deadline)
-        return sorted(self._held)
-
-    def send(self, number: signal.Signals) -> None:
-        """Send it to each one found that has not got it yet."""
-        for held in self._held.values():
-            if number not in held.signals:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(held.handle, number)
-                held.signals.add(number)
+        for pid, held in list(self._held.items()):
+            if held.is_undecided:
+                self._decide(pid, was_marked=False)
+            self._send(pid, number)
+        seen = {os.getpid(), *self._spare(), *self._held}
+        for _ in range(_MOST_LISTINGS):
+            new = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()} - seen
+            # The youngest first, which are about to start others.
+            for pid in sorted(new, reverse=True):
+                self._look_at(pid)
+                self._send(pid, number)
+            if not new:
+                break
+            seen |= new
+        return self.may_be_left
 
     def wait(self, timeout_s: float) -> None:
-        """Return when all found so far have ended, or when that has taken too long."""
-        deadline = time.monotonic() + timeout_s
-        while self._held and (left_s := deadline - time.monotonic()) > 0:
+        """Return when all have ended, when it is time to look again, or after that long."""
+        now = time.monotonic()
+        # Most undecided ones are decided within a millisecond, and some within a second.
+        ages_s = [now - held.since_s for held in self._held.values() if held.is_undecided]
+        deadline = now + min([timeout_s, *(max(age_s, _LOOK_AGAIN_S) for age_s in ages_s)])
+        while self.may_be_left and (left_s := deadline - time.monotonic()) > 0:
             self._let_go_of_ended(within_s=left_s)
 
-    def _hold_if_marked(self, process: Path, *, deadline_s: float) -> None:
-        if not self._is_marked(process, deadline_s=deadline_s):
-            return
-        pid = int(process.name)
-        with contextlib.suppress(ProcessLookupError):
-            self._held[pid] = _Held(os.pidfd_open(pid))
-            # It may have ended meanwhile, and the handle be of another.
-            if not self._is_marked(process, deadline_s=deadline_s):
-                self._let_go(pid)
+    def _look_at(self, pid: int) -> None:
+        environment = environment_of(pid, owner=self._owner)
+        was_marked = environment is not None and self._is_in(environment)
+        if (was_marked or environment is None) and not self._has_its_hands_full:
+            self._hold(pid, was_marked=was_marked)
 
-    def _is_marked(self, process: Path, *, deadline_s: float) -> bool:
-        return self._mark in _environment(process, deadline_s=deadline_s).split(b"\0")
+    @property
+    def _has_its_hands_full(self) -> bool:
+        left = [held for held in self._held.values() if held.is_marked or held.is_undecided]
+        return len(left) >= _MOST_HELD
+
+    def _hold(self, pid: int, *, was_marked: bool) -> None:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        self._held[pid] = _Held(handle, since_s=time.monotonic(), is_marked=False)
+        # It may have ended meanwhile, and the handle be of another with its number.
+        self._decide(pid, was_marked=was_marked)
+
+    def _decide(self, pid: int, *, was_marked: bool) -> None:
+        environment = environment_of(pid, owner=self._owner)
+        if environment is None:
+            self._held[pid].is_marked = was_marked
+        elif self._is_in(environment):
+            self._held[pid].is_marked = True
+        else:
+            self._let_go(pid)
+
+    def _send(self, pid: int, number: signal.Signals | None) -> None:
+        held = self._held.get(pid)
+        if held is None or not held.is_marked or number is None or number in held.signals:
+            return
+        # Of one that is another user's by now, `pids` tells that it lives on.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(held.handle, number)
+            held.signals.add(number)
+
+    def _is_in(self, environment: bytes) -> bool:
+        return self._mark in environment.split(b"\0")
 
     def _let_go_of_ended(self, *, within_s: float) -> None:
         """Wait until one has ended, and let go of each that has."""
@@ -122,80 +180,10 @@ class MarkedProcesses:
 
 
 def processes_marked(name: str, value: str) -> list[int]:
-    """Return the pids of living processes started with NAME=VALUE, but not our own."""
-    with MarkedProcesses(name, value) as found:
-        return found.living()
-
-
-def lack_of_environment(stat: bytes) -> Lack:
-    """Tell why a thread shows none.
-
-    `stat`: its /proc/PID/stat, of which the name may hold any bytes, spaces and parentheses too.
-
-    One that becomes another program has none until that is there, and it may have come between
-    opening and reading. The kernel notes where a program's code begins after it has noted where
-    its environment ends.
-    """
-    fields = stat.rpartition(b")")[2].split()
-    if fields[_STATE] in (b"Z", b"X"):
-        return Lack.ENDED
-    flags = int(fields[_FLAGS])
-    if flags & _KERNEL_THREAD:
-        return Lack.NONE
-    has_program = fields[_START_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END]
-    return Lack.NONE if has_program and not flags & _EXITING else Lack.CHANGING
-
-
-def _environment(process: Path, *, deadline_s: float) -> bytes:
-    """Return what a process was started with; nothing of one that has ended or is closed to us.
-
-    A process that becomes another program shows neither environment nor command line for some
-    tenths of a millisecond, and one that ends none while it still frees its memory. Taken for
-    unmarked then, it would go on with cores that are called free. `deadline_s`: of the monotonic
-    clock, by which that is not waited for any more.
-    """
-    while True:
-        found = _environment_or_lack(process)
-        if found in (Lack.ENDED, Lack.CHANGING):
-            found = _of_its_threads(process)
-        if isinstance(found, bytes):
-            return found
-        if found is not Lack.CHANGING or time.monotonic() > deadline_s:
-            return b""
-        time.sleep(_LOOK_AGAIN_S)
-
-
-def _of_its_threads(process: Path) -> bytes | Lack:
-    """Ask them all: the first may have ended before the others, and any may start a program."""
-    lacks = set()
-    # It may end meanwhile.
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for thread in (process / "task").iterdir():
-            found = _environment_or_lack(thread)
-            if isinstance(found, bytes):
-                return found
-            lacks.add(found)
-    return Lack.CHANGING if Lack.CHANGING in lacks else Lack.ENDED
-
-
-def _environment_or_lack(thread: Path) -> bytes | Lack:
-    try:
-        if environment := _read(f"{thread}/environ"):
-            return environment
-    except PermissionError:
-        return Lack.NONE
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # it has ended, or shows no memory any more, which its state tells
-    try:
-        return lack_of_environment(_read(f"{thread}/stat"))
-    except (FileNotFoundError, ProcessLookupError):
-        return Lack.ENDED
-
-
-def _read(path: str) -> bytes:
-    """Read in one piece: of one that becomes another between two the rest would be missing."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(file, _MOST_BYTES)
-    finally:
-        os.close(file)
+    """Return the pids of living processes started with NAME=VALUE, a hundred of them at most."""
+    with MarkedProcesses(name, value) as marked:
+        marked.look()
+        while marked.is_undecided:
+            marked.wait(_DECIDED_WITHIN_S)
+            marked.look()
+        return marked.pids

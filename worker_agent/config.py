@@ -79,6 +79,11 @@ class AgentConfig:
         return dataclasses.replace(self, address=address, interface=interface_of(None, address))
 
     @property
+    def trainer_uid(self) -> int | None:
+        """Whose processes trainers are; None: the agent's own user's."""
+        return None if self.trainer_user is None else self.trainer_user.uid
+
+    @property
     def site(self) -> Site:
         """What an emulator may know. The broker's traffic is spared, even to a peer's machine."""
         return Site(

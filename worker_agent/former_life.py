@@ -17,7 +17,7 @@ def clean_up(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
     """Kill its processes, undo its network profile, report the end of the rank it served."""
     unfinished = served.read()
     ids = dict(zip(("attempt_id", "rank", "job_id"), unfinished or (), strict=False))
-    killed = kill_marked(config.state_dir)
+    killed = kill_marked(config)
     if killed:
         logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
     undo_former(config.site)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from farm.marked import MarkedProcesses, processes_marked
+from worker_agent.config import AgentConfig
+from worker_agent.template import TemplateProcess
+from worker_agent.trainer_environment import MARK
 
 logger = logging.getLogger(__name__)
 
-MARK = "BENCHFARM_AGENT_STATE"
 _WARN_EVERY_S = 10.0
 
 
@@ -27,9 +29,16 @@ def find_marked(state_dir: Path) -> list[int]:
 
 
 def kill_marked(
-    state_dir: Path, *, spare: Collection[int] = (), limit_s: float = float("inf")
+    config: AgentConfig,
+    *,
+    template: TemplateProcess | None = None,
+    kill_known: Callable[[], None] = lambda: None,
+    limit_s: float = float("inf"),
 ) -> int:
-    """Kill all marked processes but `spare`; return their number once the last is gone.
+    """Kill all marked processes but a living template; return their number once the last is gone.
+
+    `kill_known` ends those that one knows, once all have been found: one that ends shows no mark
+    any more, and may take long to end.
 
     A process in an uninterruptible wait dies only when that ends. As long as it lives the rank's
     cores and ports are not free, so without a limit this goes on, and complains now and then.
@@ -37,16 +46,27 @@ def kill_marked(
     killed: set[int] = set()
     pause_s, begun = 0.005, time.monotonic()
     warned = begun
-    with MarkedProcesses(MARK, str(state_dir), spare=spare) as marked:
-        while pids := marked.living():
-            marked.send(signal.SIGKILL)
-            killed.update(pids)
+
+    def spared() -> tuple[int, ...]:
+        # The number of one that has been reaped may be another's by now.
+        return () if template is None or not template.is_alive else (template.pid,)
+
+    folder, owner = str(config.state_dir), config.trainer_uid
+    with MarkedProcesses(MARK, folder, owner=owner, spare=spared) as marked:
+        try:
+            marked.look(signal.SIGKILL)
+            killed.update(marked.pids)
+        finally:
+            kill_known()
+        while marked.look(signal.SIGKILL):
+            killed.update(marked.pids)
             now = time.monotonic()
             if now - begun > limit_s:
                 break
             if now - warned > _WARN_EVERY_S:
                 warned = now
-                logger.error("killed processes live on", extra={"pids": pids, "for_s": now - begun})
+                extra = {"pids": marked.pids, "for_s": now - begun}
+                logger.error("killed processes live on", extra=extra)
             marked.wait(pause_s)
             pause_s = min(2 * pause_s, 0.5)
     return len(killed)

@@ -182,8 +182,7 @@ class RankResources:
         config = self._config
         gate = None
         if config.open_ports_reason is None:
-            user = config.trainer_user
-            gate = PortGate(config.site, trainer_uid=None if user is None else user.uid)
+            gate = PortGate(config.site, trainer_uid=config.trainer_uid)
         return GangNetwork(self._command, config.site, gate=gate)
 
     def _on_event(self, index: int, event: Event) -> None:
@@ -250,10 +249,8 @@ class RankResources:
         """
         # An emulator may have processes of its own, so before any is killed.
         lost = self._try(self._network.check) if has_succeeded else None
-        for trainer in self._trainers:
-            self._try(trainer.kill)
         # As long as something may be left the cores are not free, whoever is kept waiting.
-        while self._try(self._kill_leftovers) is not None:
+        while self._try(self._kill_all) is not None:
             time.sleep(_TRY_AGAIN_S)
         for trainer in self._trainers:
             self._try(trainer.close)
@@ -283,11 +280,12 @@ class RankResources:
     def _measure_back(self) -> None:
         self._rtts_back = self._network.measure_back()
 
-    def _kill_leftovers(self) -> None:
-        template = self._template
-        # The number of one that has been reaped may be another's by now.
-        spare = {template.pid} if template is not None and template.is_alive else set[int]()
-        kill_marked(self._config.state_dir, spare=spare)
+    def _kill_all(self) -> None:
+        kill_marked(self._config, template=self._template, kill_known=self._kill_trainers)
+
+    def _kill_trainers(self) -> None:
+        for trainer in self._trainers:
+            self._try(trainer.kill)
 
     def _release_ports(self) -> None:
         for held in self._held:

@@ -104,7 +104,7 @@ class Supervisor:
         finally:
             self._keeper.stop()
             self._warmth.stop()
-            kill_marked(self._config.state_dir, limit_s=LEAVE_LIMIT_S)
+            kill_marked(self._config, limit_s=LEAVE_LIMIT_S)
             self._spool.close()
         logger.info("agent has left")
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from worker_agent.leftovers import MARK
-
+# The agent's state directory, by which leftovers are found.
+MARK = "BENCHFARM_AGENT_STATE"
 # To find programs, modules, certificates and data sets, and to write text as the agent would.
 PASSED = frozenset(
     (

@@ -28,17 +28,16 @@ def end_marked(home: str, *, grace_s: float) -> int:
     Raises:
         FarmError: one survived even that.
     """
+    found: set[int] = set()
     with MarkedProcesses(MARK, home) as marked:
-        found = left = marked.living()
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILLED_WITHIN_S)):
             deadline = time.monotonic() + wait_s
-            while left:
-                marked.send(number)
+            while marked.look(number):
+                found.update(marked.pids)
                 if time.monotonic() >= deadline:
                     break
                 marked.wait(_POLL_S)
-                left = marked.living()
-    if left:
-        pids = ", ".join(map(str, left))
-        raise FarmError(f"processes {pids} cannot be ended; restart the machine")
+        if left := marked.pids:
+            pids = ", ".join(map(str, left))
+            raise FarmError(f"processes {pids} cannot be ended; restart the machine")
     return len(found)

@@ -14,11 +14,20 @@ import pytest
 
 from farm.marked import processes_marked
 from tests.fakes.server import wait_until
-from worker_agent.leftovers import MARK, find_marked, kill_marked
+from worker_agent.config import load_config
+from worker_agent.leftovers import find_marked, kill_marked
+from worker_agent.trainer_environment import MARK
 
 _LOOKS = 300
 _HELD_BYTES = 400_000_000  # their pages take the kernel some tens of milliseconds
+_MANY = 130
 _NAME = "BENCHFARM_TEST_MARK"
+
+
+def _kill(folder: Path) -> int:
+    return kill_marked(
+        load_config({"AGENT_STATE_DIR": str(folder), "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"})
+    )
 
 
 @contextmanager
@@ -77,7 +86,7 @@ def test_a_process_whose_first_thread_has_ended_is_found_and_killed(tmp_path: Pa
         stat = Path(f"/proc/{process.pid}/stat")
         wait_until(lambda: b") Z " in stat.read_bytes(), "the end of its first thread")
         assert find_marked(tmp_path) == [process.pid]
-        assert kill_marked(tmp_path) == 1
+        assert _kill(tmp_path) == 1
         process.wait(timeout=60)
 
 
@@ -92,15 +101,39 @@ def test_what_is_killed_has_let_go_of_its_memory(tmp_path: Path, is_told_before:
         assert process.stdout.readline() == b"held\n"
         if is_told_before:
             process.kill()
-        kill_marked(tmp_path)
+        _kill(tmp_path)
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     assert ended is not None
+
+
+def test_more_than_are_held_at_once_are_killed(tmp_path: Path) -> None:
+    many = f"i=0; while [ $i -lt {_MANY} ]; do sleep 600 & i=$((i + 1)); done; echo up; wait"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", many], env={MARK: str(tmp_path)}, stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"up\n"
+        assert _kill(tmp_path) == _MANY + 1
+    assert find_marked(tmp_path) == []
+
+
+def test_who_starts_a_successor_and_ends_is_found_and_killed(tmp_path: Path) -> None:
+    script = tmp_path / "hopping"
+    script.write_text('#!/bin/sh\n"$0" &\n')
+    script.chmod(0o700)
+    try:
+        with _started(str(script), environ={MARK: str(tmp_path)}) as first:
+            first.wait()
+            assert _kill(tmp_path) >= 1
+            assert find_marked(tmp_path) == []
+    finally:
+        script.unlink()  # or a successor that was missed would go on for ever
 
 
 def test_who_becomes_another_program_is_killed(tmp_path: Path, changing: str) -> None:
     with _started(changing, environ={MARK: str(tmp_path)}) as process:
         wait_until(lambda: find_marked(tmp_path), "its start")
-        assert kill_marked(tmp_path) == 1
+        assert _kill(tmp_path) == 1
         process.wait(timeout=60)
 
 

@@ -19,9 +19,8 @@ from worker_agent.emulators import capabilities, create_emulators, find_emulator
 from worker_agent.emulators.contracts import NetworkEmulator
 from worker_agent.emulators.site import Site
 from worker_agent.hardware import parse_cpu_model
-from worker_agent.leftovers import MARK
 from worker_agent.ports import PortRange, port_of
-from worker_agent.trainer_environment import parse_names, trainer_environment
+from worker_agent.trainer_environment import MARK, parse_names, trainer_environment
 from worker_agent.translation import end_of, report_of
 
 # Ports of its own for each process of a parallel test run.

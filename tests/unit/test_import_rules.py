@@ -22,7 +22,8 @@ RULES: dict[str, set[str]] = {
     "farm.errors": set(),
     "farm.core": {"farm.errors"},
     "farm.log": set(),
-    "farm.marked": set(),
+    "farm.marked": {"farm.process_environment"},
+    "farm.process_environment": set(),
     "farm.lab": {"farm.core", "farm.errors"},
     "farm.broker_errors": {"farm.broker_url", "farm.errors", "kombu", "redis"},
     "farm.wire": {

@@ -20,8 +20,8 @@ from farm.core.spec import LEAST_BANDWIDTH_BYTES_PER_S, TCP_PROXY, NetworkProfil
 from farm.errors import EmulationFailed
 from worker_agent.emulators.site import Site
 from worker_agent.environment import plain_environment
-from worker_agent.leftovers import MARK
 from worker_agent.proxy import LISTEN_HOST, ProxiedPeer, ProxyOrder
+from worker_agent.trainer_environment import MARK
 
 _START_LIMIT_S = 15.0
 _END_LIMIT_S = 5.0
