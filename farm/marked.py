@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import select
 import signal
@@ -26,6 +27,8 @@ _DECIDED_WITHIN_S = 2.0
 _MOST_LISTINGS = 10
 # Each takes a file descriptor; others have their turn when these have ended.
 _MOST_HELD = 100
+# Of one that has been reaped, and left a group of that number, kernels have different opinions.
+_HAS_ENDED = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
 
 
 @dataclasses.dataclass
@@ -65,6 +68,7 @@ class MarkedProcesses:
         self._owner = owner
         self._spare = spare
         self._held: dict[int, _Held] = {}
+        self._patient_until_s = time.monotonic() + _DECIDED_WITHIN_S
 
     def __enter__(self) -> MarkedProcesses:
         return self
@@ -85,8 +89,13 @@ class MarkedProcesses:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether some process may be one of them or not; another look will tell."""
-        return any(held.is_undecided for held in self._held.values())
+        """Whether some process may be one of them or not; another look will tell.
+
+        On a machine where others start processes all the time somebody always is, so that this is
+        not asked any more two seconds after the last marked one was seen.
+        """
+        is_patient = time.monotonic() < self._patient_until_s
+        return is_patient and any(held.is_undecided for held in self._held.values())
 
     @property
     def may_be_left(self) -> bool:
@@ -99,9 +108,10 @@ class MarkedProcesses:
         Each marked one that has not got the signal yet, if one is given, is sent it at once: it may
         be about to start another. Those whose environment we may not read are not found.
         """
+        were_there = bool(self.pids)
         self._let_go_of_ended(within_s=0.0)
         for pid, held in list(self._held.items()):
-            if held.is_undecided:
+            if not held.is_marked:
                 self._decide(pid, was_marked=False)
             self._send(pid, number)
         seen = {os.getpid(), *self._spare(), *self._held}
@@ -114,6 +124,8 @@ class MarkedProcesses:
             if not new:
                 break
             seen |= new
+        if self.pids or were_there:
+            self._patient_until_s = time.monotonic() + _DECIDED_WITHIN_S
         return self.may_be_left
 
     def wait(self, timeout_s: float) -> None:
@@ -139,8 +151,10 @@ class MarkedProcesses:
     def _hold(self, pid: int, *, was_marked: bool) -> None:
         try:
             handle = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
+        except OSError as error:
+            if error.errno in _HAS_ENDED:
+                return
+            raise
         self._held[pid] = _Held(handle, since_s=time.monotonic(), is_marked=False)
         # It may have ended meanwhile, and the handle be of another with its number.
         self._decide(pid, was_marked=was_marked)
@@ -182,8 +196,9 @@ class MarkedProcesses:
 def processes_marked(name: str, value: str) -> list[int]:
     """Return the pids of living processes started with NAME=VALUE, a hundred of them at most."""
     with MarkedProcesses(name, value) as marked:
+        deadline = time.monotonic() + _DECIDED_WITHIN_S
         marked.look()
-        while marked.is_undecided:
+        while marked.is_undecided and time.monotonic() < deadline:
             marked.wait(_DECIDED_WITHIN_S)
             marked.look()
         return marked.pids

@@ -13,6 +13,9 @@ _EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
 _STATE, _FLAGS, _THREADS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 17, 23, 47, 48
 # Linux starts no program with more than 6 MiB of words and environment.
 _MOST_BYTES = 8 * 2**20
+# A thread may have taken the place of one that ends between two files of theirs; hardly thrice.
+_LOOKS_IF_CLOSED = 3
+_LIBC = ctypes.CDLL(None)
 
 
 def environment_of(pid: int, *, owner: int | None = None) -> bytes | None:
@@ -45,7 +48,8 @@ def shows_none_yet(stat: bytes, *, is_closed: bool = False) -> bool:
     """
     fields = stat.rpartition(b")")[2].split()
     if fields[_STATE] in (b"Z", b"X"):
-        return int(fields[_THREADS]) > 1
+        # None are counted when another thread, to become a program, has just taken its place.
+        return int(fields[_THREADS]) != 1
     flags = int(fields[_FLAGS])
     if flags & _KERNEL_THREAD:
         return False
@@ -72,18 +76,25 @@ def _of_other_threads(process: Path, owner: int | None) -> bytes | None:
 
 def _of_thread(thread: Path, owner: int | None) -> bytes | None:
     """As `environment_of`, and raise FileNotFoundError or ProcessLookupError if it has ended."""
-    is_closed = False
-    try:
-        if environment := _read_environment(thread, owner):
-            return environment
-    except PermissionError:
-        is_closed = True
-    except ProcessLookupError:
-        pass  # it has no memory any more
-    try:
-        return None if shows_none_yet(_read(f"{thread}/stat"), is_closed=is_closed) else b""
-    except PermissionError:
-        return b""
+    for _ in range(_LOOKS_IF_CLOSED):
+        is_closed = False
+        try:
+            if environment := _read_environment(thread, owner):
+                return environment
+        except PermissionError:
+            if thread.stat().st_uid not in (os.geteuid(), owner):
+                return b""
+            is_closed = True
+        except ProcessLookupError:
+            pass  # it has no memory any more
+        try:
+            if shows_none_yet(_read(f"{thread}/stat"), is_closed=is_closed):
+                return None
+        except PermissionError:
+            return b""
+        if not is_closed:
+            return b""
+    return b""
 
 
 def _read_environment(thread: Path, owner: int | None) -> bytes:
@@ -108,10 +119,12 @@ def _read(path: str) -> bytes:
 
 @contextmanager
 def _reading_as(uid: int) -> Iterator[None]:
-    """Open files as another user: this thread alone, and nothing else that it does."""
-    libc = ctypes.CDLL(None)
-    own = libc.setfsuid(ctypes.c_uint(uid))
+    """Open files as another user: this thread alone, and nothing else that it does.
+
+    The kernel hides a process that has done so from others of its user, as agents hide themselves.
+    """
+    own = _LIBC.setfsuid(ctypes.c_uint(uid))
     try:
         yield
     finally:
-        libc.setfsuid(ctypes.c_uint(own))
+        _LIBC.setfsuid(ctypes.c_uint(own))

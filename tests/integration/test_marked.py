@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -109,11 +110,18 @@ def test_what_is_killed_has_let_go_of_its_memory(tmp_path: Path, is_told_before:
 def test_more_than_are_held_at_once_are_killed(tmp_path: Path) -> None:
     many = f"i=0; while [ $i -lt {_MANY} ]; do sleep 600 & i=$((i + 1)); done; echo up; wait"
     with subprocess.Popen(
-        ["/bin/sh", "-c", many], env={MARK: str(tmp_path)}, stdout=subprocess.PIPE
+        ["/bin/sh", "-c", many],
+        env={MARK: str(tmp_path)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == b"up\n"
-        assert _kill(tmp_path) == _MANY + 1
+        try:
+            assert shell.stdout is not None
+            assert shell.stdout.readline() == b"up\n"
+            assert _kill(tmp_path) == _MANY + 1
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
     assert find_marked(tmp_path) == []
 
 

@@ -21,7 +21,7 @@ AGENT_UID = pwd.getpwnam("nobody").pw_uid
 TRAINER_UID = pwd.getpwnam("daemon").pw_uid
 # Of deploy/systemd/farm-agent.service, without what networks need.
 CAPABILITIES = "+setuid,+setgid,+kill,+sys_ptrace"
-NAME, VALUE = "BENCHFARM_TEST_MARK", "of others"
+NAME, VALUE = "BENCHFARM_TEST_MARK", f"of others {os.getpid()}"
 
 # What it says at the end: which of those it has started were found, and whether they have ended.
 HEAD = f"""

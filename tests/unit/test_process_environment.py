@@ -47,10 +47,11 @@ def test_a_zombie_has_ended(state: bytes) -> None:
         {"flags": b"4"},
         {"flags": b"4", "start": b"0", "env_start": b"0", "env_end": b"0"},
         {"state": b"Z", "threads": b"2"},
+        {"state": b"X", "threads": b"0"},
     ],
     ids=[
         *("no program yet", "its end not noted yet", "a program by now"),
-        *("ending", "no memory left", "others of it live"),
+        *("ending", "no memory left", "others of it live", "another took its place"),
     ],
 )
 def test_what_ends_or_becomes_another_program_is_looked_at_again(between: dict[str, bytes]) -> None:
