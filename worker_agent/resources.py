@@ -61,12 +61,14 @@ class RankResources:
         post: Post,
         template: TemplateProcess | None = None,
     ) -> None:
-        """With a `template` trainers are forked from it; it outlives the rank."""
+        """Trainers are forked from `template`, if it serves them; it outlives the rank anyway."""
         self._command = command
         self._config = config
         self._ports = ports
         self._post = post
         self._template = template
+        is_served = template is not None and template.serves(command.spec.strategy)
+        self._forked_from = template if is_served else None
         self._held: list[socket.socket] = []
         self._trainers: list[TrainerProcess] = []
         self._log = RankLog()
@@ -175,7 +177,7 @@ class RankResources:
             user=self._config.trainer_user,
             on_event=partial(self._on_event, index),
             on_exit=partial(self._on_exit, index),
-            template=self._template,
+            template=self._forked_from,
         )
 
     def _make_network(self) -> GangNetwork:

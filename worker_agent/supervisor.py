@@ -11,6 +11,7 @@ import logging
 import queue
 import time
 import uuid
+from contextlib import ExitStack
 
 from farm.core.agents import AgentFacts, AgentState, Heartbeat
 from farm.core.commands import (
@@ -91,7 +92,11 @@ class Supervisor:
     def run(self, manager: ServiceManager) -> None:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
         post_stop_signals(self._events.put)
-        try:
+        with ExitStack() as at_the_end:  # the last one first, whichever of them fails
+            at_the_end.callback(self._spool.close)
+            at_the_end.callback(kill_marked, self._config, limit_s=LEAVE_LIMIT_S)
+            at_the_end.callback(self._warmth.stop)
+            at_the_end.callback(self._keeper.stop)
             stand_for(agent_id=self._config.agent_id)
             logger.info("agent begins")
             if not become_reaper():
@@ -101,11 +106,6 @@ class Supervisor:
             while not self._may_leave(time.monotonic()):
                 manager.turned()
                 self._step()
-        finally:
-            self._keeper.stop()
-            self._warmth.stop()
-            kill_marked(self._config, limit_s=LEAVE_LIMIT_S)
-            self._spool.close()
         logger.info("agent has left")
 
     def _step(self) -> None:
@@ -251,7 +251,7 @@ class Supervisor:
                 config=self._config,
                 ports=self._ports,
                 post=self._events.put,
-                template=self._warmth.template(command.spec.strategy),
+                template=self._warmth.template(),
             ),
             report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
             progress_timeout_s=self._config.progress_timeout_s,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from farm.core.spec import PYTORCH_NAMES
 from worker_agent.child import Child
 from worker_agent.events import Post, TemplateGone, TemplateReady
 from worker_agent.trainer_user import TrainerUser, start_as
@@ -97,6 +98,10 @@ class TemplateProcess:
             return self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except OSError as error:
             return str(error)
+
+    def serves(self, strategy: str) -> bool:
+        """Whether it has imported what trainers of this strategy need: TensorFlow, not PyTorch."""
+        return not strategy.startswith(PYTORCH_NAMES)
 
     def fork(self, descriptors: Sequence[int]) -> int | None:
         """Have a trainer forked with these as its standard descriptors; return its pid.

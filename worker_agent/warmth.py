@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 
-from farm.core.spec import PYTORCH_NAMES
 from worker_agent.config import AgentConfig
 from worker_agent.events import Post, TemplateEvent, TemplateReady
 from worker_agent.template import TemplateProcess
@@ -40,16 +39,14 @@ class Warmth:
         """The template's own process, which outlives the ranks."""
         return frozenset({self._template.pid}) if self._template is not None else frozenset()
 
-    def template(self, strategy: str) -> TemplateProcess | None:
-        """Return what a rank of this strategy may be forked from now, ready or still importing.
+    def template(self) -> TemplateProcess | None:
+        """Return what ranks may be forked from now, ready or still importing.
 
         A template is as its agent's environment was when it started; from another one nothing is
-        forked. It has imported TensorFlow, so that a rank of PyTorch starts cold.
+        forked, and the end of the next rank is its own.
         """
         template = self._template
         if template is None or template.environment != self._environment():
-            return None
-        if strategy.startswith(PYTORCH_NAMES):
             return None
         return template
 

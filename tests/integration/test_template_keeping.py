@@ -92,7 +92,7 @@ def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
     warmth = keep("deaf")
     monkeypatch.setattr(template_module, "_ANSWER_LIMIT_S", 0.1)
     next_event(events, TemplateReady)
-    trainer = Trainer(tmp_path, warmth.template("single"))
+    trainer = Trainer(tmp_path, warmth.template())
     assert trainer.ends.get(timeout=60) == 0
     trainer.process.close()
     assert trainer.events == [Progress(step_count=1)]
@@ -105,7 +105,7 @@ def test_a_trainer_killed_before_it_was_forked_is_not_started_at_all(
     keep: Keep, tmp_path: Path
 ) -> None:
     warmth = keep("never_ready")
-    trainer = Trainer(tmp_path, warmth.template("single"))
+    trainer = Trainer(tmp_path, warmth.template())
     trainer.process.kill()
     trainer.process.close()
     assert trainer.ends.get(timeout=60) == -signal.SIGKILL
@@ -117,7 +117,7 @@ def test_a_template_that_does_not_get_ready_is_killed_even_while_a_rank_waits_fo
     keep: Keep, events: queue.SimpleQueue[AgentEvent], tmp_path: Path
 ) -> None:
     warmth = keep("never_ready")
-    template = warmth.template("single")
+    template = warmth.template()
     assert template is not None
     trainer = Trainer(tmp_path, template)
     warmth.tick(now=template.started_s + IMPORT_LIMIT_S - 1, is_idle=False)
@@ -169,15 +169,17 @@ def test_a_template_of_another_environment_serves_nobody(
     keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warmth = keep()
-    assert warmth.template("single") is not None
+    assert warmth.template() is not None
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert warmth.template("single") is None
+    assert warmth.template() is None
 
 
 def test_a_template_of_tensorflow_serves_no_rank_of_pytorch(keep: Keep) -> None:
     warmth = keep()
-    assert warmth.template("mwms_ring") is not None
-    assert warmth.template("torch_ddp") is None
+    template = warmth.template()
+    assert template is not None
+    assert template.serves("mwms_ring")
+    assert not template.serves("torch_ddp")
 
 
 def test_a_template_that_cannot_be_started_is_tried_again_ever_more_rarely(

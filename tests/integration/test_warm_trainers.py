@@ -126,6 +126,19 @@ def test_a_killed_template_is_replaced_only_when_nothing_is_served(farm: AgentFa
     assert ended.failure is None  # a trainer does not end with the template it came from
 
 
+def test_a_rank_of_another_framework_starts_cold_and_leaves_the_template(farm: AgentFarm) -> None:
+    agent = warm(farm)
+    template = agent.template()
+    gang = farm.gang(1, agent, strategy="torch_ddp", labels={"fake_trainer": "hang"}, world_size=1)
+    gang.lead_to_go()
+    gang.wait_for(RankStarted)
+    [trainer] = agent.trainers()
+    assert not is_warm(trainer)
+    farm.server.send(agent.agent_id, StopAttempt(token=1, reason="seen enough"))
+    farm.await_state(agent, AgentState.IDLE)
+    assert find_marked(agent.state_dir) == [template]
+
+
 def test_without_its_template_a_rank_starts_cold_in_the_same_attempt(farm: AgentFarm) -> None:
     agent = farm.agent(template="dies")
     gang = started(farm, 1, agent, behaviour="steps_s:0.05")
