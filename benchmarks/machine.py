@@ -13,7 +13,7 @@ import psutil
 
 from farm.embedded.redis import find_redis
 from farm.errors import FarmError
-from tests.postgres_server import NoPostgres, binary_folder
+from tests.postgres_programs import NoPostgres, binary_folder
 from worker_agent.hardware import parse_cpu_model, read_tensorflow_version
 
 

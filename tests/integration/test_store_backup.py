@@ -28,7 +28,7 @@ from farm.store.tables import Agent, Attempt
 from farm.store.tokens import latest_token
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
-from tests.postgres_server import binary_folder
+from tests.postgres_programs import binary_folder
 
 LATER = NOW + dt.timedelta(hours=1)
 
