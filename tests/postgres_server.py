@@ -29,7 +29,11 @@ _START_TIMEOUT_S = 60
 # Nothing listens on the network.
 _OPTIONS = {"listen_addresses": "", "max_connections": "200"}
 # A test's rows need not survive a loss of power.
-_CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+_CARELESS = {
+    **{"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"},
+    # A copy of a database is logged whole; by default that grows to a gigabyte.
+    **{"min_wal_size": "32MB", "max_wal_size": "128MB"},
+}
 # The end of its input comes with the end of the test process, by whatever that dies: then it stops
 # the server and removes what that wrote.
 _KEEPER = """
@@ -44,7 +48,8 @@ rm -rf "$folder" "$data"
 # 15 here; with two thousand of them that was a third of all that the tests cost. A container has
 # little of it unless asked for more.
 _MEMORY = Path("/dev/shm")
-_LEAST_MEMORY_BYTES = 2 * 2**30
+# For each process of a parallel run: they all begin at once, each with a server of its own.
+_LEAST_MEMORY_BYTES = 1 * 2**30
 
 
 def wait_until_blocked(engine: sa.Engine, *, count: int = 1) -> None:
@@ -165,7 +170,7 @@ def _start(
     """Start a private server; as root it runs as another user, since it refuses root.
 
     `in_memory`: with its data where no disk is, if there is room.
-    `files` are put beside its data: server.crt and server.key, and who has access.
+    `files` are put beside its socket: server.crt and server.key, and who has access.
     """
     binaries = binary_folder()
     user = unprivileged_user() if os.geteuid() == 0 else None
@@ -239,7 +244,8 @@ def _has_room(folder: Path) -> bool:
     if not os.access(folder, os.W_OK):
         return False
     free_bytes = min(shutil.disk_usage(folder).free, psutil.virtual_memory().available)
-    return free_bytes >= _LEAST_MEMORY_BYTES
+    server_count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return free_bytes >= server_count * _LEAST_MEMORY_BYTES
 
 
 def _wait_until_it_answers(url: sa.URL, keeper: subprocess.Popen[bytes], *, log: Path) -> None:

@@ -40,10 +40,10 @@ class Warmth:
         return frozenset({self._template.pid}) if self._template is not None else frozenset()
 
     def template(self) -> TemplateProcess | None:
-        """Return what ranks may be forked from now, ready or still importing.
+        """Return what ranks that it `serves` may be forked from, ready or still importing.
 
         A template is as its agent's environment was when it started; from another one nothing is
-        forked, and the end of the next rank is its own.
+        forked, and it is killed when the next rank ends.
         """
         template = self._template
         if template is None or template.environment != self._environment():
