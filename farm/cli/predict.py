@@ -24,7 +24,10 @@ from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
 from farm.store.engine import reading
 
-RESULT_COLUMNS = ("step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis")
+RESULT_COLUMNS = (
+    *("step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis"),
+    "speculative_because",
+)
 _COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
 _RESULTS = {*RESULT, *RESULT_COLUMNS}  # known, and not mistaken for others
 _REQUIRED = ("world_size", "global_batch_size")
@@ -52,7 +55,8 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> N
     are kept and not looked at. A column or cell that is not there is what the origin's
     measurements have in common. Rows keep their order and columns, and get step_time_s, low_s and
     high_s (90 %), low80_s, high80_s and basis: measured, interpolated, extrapolated, or unknown
-    and why. --json prints items instead.
+    and why. speculative_because says which predictions are guesses, far from anything measured.
+    --json prints items instead.
     """
     asked = _read(queries)
     if unused := _unused(asked.header):
@@ -140,6 +144,7 @@ def _results(prediction: Prediction) -> list[float | str | None]:
         prediction.low80_s,
         prediction.high80_s,
         basis,
+        prediction.speculative_because,
     ]
 
 

@@ -126,7 +126,8 @@ class Option:
     `time_s` and `cost_usd` are those of the whole training asked for, `epoch_count` its length, and
     `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
     epoch is not known, all of these are None and `step_time_s` alone is told. `measurement_ids` are
-    the repetitions, or the measurements that the prediction rests on most.
+    the repetitions, or the measurements that the prediction rests on most. `speculative_because`:
+    why the time is a guess, see `farm.recommend.prediction.Prediction`; None: it is none.
     """
 
     strategy: str | None
@@ -162,6 +163,7 @@ class Option:
     price_usd_per_hour: float | None = None
     score: float | None = None  # alpha x time_s + beta x cost_usd; None: it cannot be told
     excluded_because: str | None = None
+    speculative_because: str | None = None
 
     @property
     def machine_count(self) -> int:

@@ -26,6 +26,8 @@ class Prediction:
     `low_s` to `high_s` is the 90 % prediction interval, `low80_s` to `high80_s` the 80 % one:
     where one more measurement of this configuration is expected to fall. `measurement_ids`: the
     repetitions of this configuration, or the nearest measurements that the value rests on.
+    `speculative_because`: why the value is a guess, such as a world size far beyond those that were
+    measured like this; None: measurements bear it out.
     """
 
     step_time_s: float | None
@@ -36,6 +38,7 @@ class Prediction:
     basis: Basis
     measurement_ids: tuple[int, ...] = ()
     unknown_because: str | None = None
+    speculative_because: str | None = None
 
     @classmethod
     def unknown(cls, because: str | None) -> Prediction:

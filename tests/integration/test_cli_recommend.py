@@ -17,7 +17,7 @@ from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
 from farm.recommend.kept import fits
 
-RESULTS = ["step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis"]
+RESULTS = ["step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis", "speculative_because"]
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +89,12 @@ def test_what_ran_out_of_memory_is_not_predicted_away() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_what_was_not_measured_is_predicted_with_intervals_and_its_reasons() -> None:
-    answer = recommend(1000, 30, "--world-sizes", "2,3,4,5")
+    answer = recommend(1000, 30, "--world-sizes", "2,3,4,5,64")
     by_size = {option["world_size"]: option for option in answer["options"]}
     assert by_size[1]["basis"] == by_size[3]["basis"] == "interpolated"
-    assert by_size[5]["basis"] == "extrapolated"
+    assert by_size[5]["basis"] == by_size[64]["basis"] == "extrapolated"
+    assert by_size[5]["speculative_because"] is None
+    assert by_size[64]["speculative_because"].startswith("world size 64: far beyond")
     for option in answer["options"]:
         assert option["low_s"] < option["low80_s"] < option["time_per_epoch_s"]
         assert option["time_per_epoch_s"] < option["high80_s"] < option["high_s"]
@@ -215,6 +217,7 @@ def test_every_query_is_answered_in_its_place(tmp_path: Path) -> None:
     assert float(by_id["a"]["step_time_s"]) == pytest.approx(524 / 70)
     assert by_id["c"]["basis"] == "unknown: it does not work: out_of_memory"
     assert by_id["c"]["step_time_s"] == by_id["c"]["high80_s"] == ""
+    assert {row["speculative_because"] for row in by_id.values()} == {""}
     assert "kept and not looked at: id, why" in result.stderr
     out = tmp_path / "out.csv"
     assert predict(file, "--out", str(out)).stdout == ""

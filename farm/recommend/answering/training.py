@@ -98,6 +98,7 @@ def predicted_option(
         steps_per_epoch=step_count,
         training=training,
         terms=terms,
+        speculative_because=prediction.speculative_because,
     )
 
 
@@ -116,6 +117,7 @@ def _option(
     steps_per_epoch: int | None,
     training: Learned,
     terms: Terms,
+    speculative_because: str | None = None,
 ) -> Option:
     time_s = _product(time_per_epoch_s, training.epoch_count)
     low, high, low80, high80 = ends or (None, None, None, None)
@@ -154,6 +156,7 @@ def _option(
         basis=basis.value,
         measurement_ids=measurement_ids,
         excluded_because=training.unknown_because,
+        speculative_because=speculative_because,
     )
 
 

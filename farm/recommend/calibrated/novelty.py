@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration
@@ -31,6 +31,8 @@ class Axis(enum.Enum):
 
 
 NUMBERS = tuple(axis for axis in Axis if axis not in (Axis.NAMES, Axis.ALONE))
+# Values of these count by their ratio, of the others by their difference.
+BY_RATIO = (Axis.BATCH, Axis.WORLD_SIZE)
 _OF_THE_NETWORK = (Axis.DELAY, Axis.BANDWIDTH, Axis.PACKET_LOSS, Axis.JITTER)
 
 
@@ -57,6 +59,21 @@ class Gap:
     def is_between(self) -> bool:
         """Whether it lies between measured values; of names none does."""
         return self.side is Side.INSIDE and self.axis is not Axis.NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """How far a value lies outside its own curve: what was measured with the same names.
+
+    `doublings`: between `value` and `edge`, the nearest that was measured, counted so that each is
+    as far as all before it; see `Space.beyond`. `own_count`: of the curve's values on that axis.
+    """
+
+    axis: Axis
+    value: float
+    edge: float
+    doublings: float
+    own_count: int
 
 
 # The values that were measured on each of NUMBERS.
@@ -108,11 +125,38 @@ class Space:
         asked = plain(configuration)
         if asked.is_one_machine and not self._curves[True]:
             return frozenset({Gap(Axis.ALONE, Side.BELOW, is_everywhere=True)})
-        curves = self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
-        own = named(asked)
         gaps = set()
-        if own not in curves:
+        if named(asked) not in self._curves_like(asked):
             gaps.add(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
+        for axis, value, known in self._own_values(asked):
+            if value not in known:
+                is_everywhere = value not in self._everywhere[NUMBERS.index(axis)]
+                gaps.add(Gap(axis, _side(value, known), is_everywhere))
+        return frozenset(gaps)
+
+    def beyond(self, configuration: Configuration) -> tuple[Beyond, ...]:
+        """Return on which axes it lies outside its own curve, and how far.
+
+        Batch sizes and world sizes are counted by their ratio to the nearest that was measured. Of
+        the network's conditions, which may be 0, a doubling is another time the range that was
+        measured: from 0 to 80 ms, 160 ms is one and 320 ms are two.
+        """
+        asked = plain(configuration)
+        found = []
+        for axis, value, known in self._own_values(asked):
+            side = _side(value, known)
+            if known and value not in known and side is not Side.INSIDE:
+                edge = max(known) if side is Side.ABOVE else min(known)
+                doublings = self._doublings(axis, value, edge, known)
+                found.append(Beyond(axis, value, edge, doublings, len(known)))
+        return tuple(found)
+
+    def _curves_like(self, asked: Configuration) -> dict[tuple[object, ...], _Values]:
+        return self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
+
+    def _own_values(self, asked: Configuration) -> Iterator[tuple[Axis, float, set[float]]]:
+        """Yield each axis that matters, the value there, and the values of the own curve."""
+        curves, own = self._curves_like(asked), named(asked)
         comparable = [curves[own]] if own in curves else _closest(own, curves)
         for index, axis in enumerate(NUMBERS):
             value = self.value(asked, axis)
@@ -122,9 +166,19 @@ class Space:
             if axis is Axis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
                 # One machine is where every curve over world sizes begins.
                 known.add(1.0)
-            if value not in known:
-                gaps.add(Gap(axis, _side(value, known), value not in self._everywhere[index]))
-        return frozenset(gaps)
+            yield axis, value, known
+
+    def _doublings(self, axis: Axis, value: float, edge: float, known: Collection[float]) -> float:
+        if axis in BY_RATIO:
+            return abs(math.log2(value / edge))
+        amounts = [amount_of(v, axis) for v in known]
+        span = max(amounts) - min(amounts)
+        if not span:
+            everywhere = sorted(amount_of(v, axis) for v in self._everywhere[NUMBERS.index(axis)])
+            # Of a single value nothing tells how far is far: as far as others lie apart.
+            span = (everywhere[-1] - everywhere[0]) / max(1, len(everywhere) - 1) or edge
+        away = abs(amount_of(value, axis) - amount_of(edge, axis))
+        return math.log2(1 + away / span) if span else math.inf
 
 
 def _closest(own: tuple[object, ...], curves: dict[tuple[object, ...], _Values]) -> list[_Values]:
@@ -176,6 +230,11 @@ def _value(configuration: Configuration, axis: Axis, *, is_weak: bool) -> float 
     if number is None:
         return math.inf
     return rounded(number) if number else 0.0
+
+
+def amount_of(value: float, axis: Axis) -> float:
+    """Return how much there is of a condition; of a bandwidth the time of a byte: no limit is 0."""
+    return 1 / value if axis is Axis.BANDWIDTH else value
 
 
 def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:

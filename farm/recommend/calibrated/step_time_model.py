@@ -16,6 +16,7 @@ from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.held_out import refit_of
 from farm.recommend.calibrated.novelty import Gap
 from farm.recommend.calibrated.repetitions import Repetitions, weighted_median_s
+from farm.recommend.calibrated.speculation import why_speculative
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
@@ -93,8 +94,16 @@ class CalibratedModel:
             widths = self.calibration.half_widths(
                 gaps, asked, log_scales, places=places, is_constant=is_constant
             )
+            unexampled = [gap for gap in gaps if self.calibration.conformal(gap) is None]
             for i, width, ids in zip(positions, widths, self._nearest(places), strict=True):
-                answers[i] = _between(estimates[i], gaps, width, ids)
+                beyond = self.calibration.space.beyond(configurations[i])
+                answers[i] = _between(
+                    estimates[i],
+                    gaps,
+                    width,
+                    ids,
+                    speculative_because=why_speculative(gaps, beyond, unexampled),
+                )
         return [answers[i] for i in range(len(configurations))]
 
     def _nearest(self, places: NDArray[np.float64]) -> list[tuple[int, ...]]:
@@ -146,6 +155,8 @@ def _between(
     gaps: Iterable[Gap],
     half_widths: NDArray[np.float64],
     measurement_ids: tuple[int, ...],
+    *,
+    speculative_because: str | None,
 ) -> Prediction:
     assert estimate.step_time_s is not None
     # The 90 % interval is never the narrower one, though both are estimated by themselves.
@@ -159,4 +170,5 @@ def _between(
         high80_s=estimate.step_time_s * math.exp(half80),
         basis=Basis.INTERPOLATED if is_inside else Basis.EXTRAPOLATED,
         measurement_ids=measurement_ids,
+        speculative_because=speculative_because,
     )

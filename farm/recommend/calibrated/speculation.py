@@ -1,0 +1,61 @@
+"""When a prediction is a guess: it lies further away than any measurement bears out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from farm.recommend.calibrated.novelty import Axis, Beyond, Gap
+
+# Further beyond its own curve, the time may do what nothing that was measured hints at: a link that
+# fills up, a cache that is too small.
+_FAR_DOUBLINGS = 1.0
+_EQUAL = 1e-9
+
+
+def why_speculative(
+    gaps: Iterable[Gap], beyond: Iterable[Beyond], unexampled: Iterable[Gap]
+) -> str | None:
+    """Say why a prediction with these gaps is speculative; None where it is not.
+
+    `unexampled`: the gaps of which no measurement could be held out as an example.
+    """
+    if any(gap.axis is Axis.ALONE for gap in gaps):
+        return "no single machine was measured"
+    reasons = [
+        why
+        for one in sorted(beyond, key=lambda one: -one.doublings)
+        if (why := _why_far(one)) is not None
+    ]
+    told = {one.axis for one in beyond if _why_far(one) is not None}
+    reasons += [
+        f"no measurement could be held out to check {_checked(axis)}"
+        for axis in dict.fromkeys(gap.axis for gap in sorted(unexampled, key=repr))
+        if axis not in told
+    ]
+    return "; ".join(reasons) or None
+
+
+def _why_far(one: Beyond) -> str | None:
+    name, value, edge = one.axis.value, _shown(one.axis, one.value), _shown(one.axis, one.edge)
+    if one.own_count < 2:
+        return f"{name} {value}: measured like this at {edge} only"
+    if one.doublings <= _FAR_DOUBLINGS + _EQUAL:
+        return None
+    end = "largest" if one.value > one.edge else "smallest"
+    return f"{name} {value}: far beyond the {end} that was measured like this, {edge}"
+
+
+def _checked(axis: Axis) -> str:
+    return "a new combination of names" if axis is Axis.NAMES else f"a new {axis.value}"
+
+
+def _shown(axis: Axis, value: float) -> str:
+    match axis:
+        case Axis.DELAY | Axis.JITTER:
+            return f"{value * 1000:.4g} ms"
+        case Axis.BANDWIDTH:
+            return "no limit" if math.isinf(value) else f"{value * 8 / 1e6:.4g} Mbit/s"
+        case Axis.PACKET_LOSS:
+            return f"{value * 100:.4g} %"
+    return f"{value:.6g}"

@@ -1,0 +1,82 @@
+"""Which predictions are guesses, and why they are said to be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
+from farm.recommend.configuration import Configuration
+from tests.synthetic_steps import Lawful, configuration, grid, measure
+
+
+@pytest.fixture(scope="module")
+def model() -> CalibratedModel:
+    """A ring measured on 1 to 4 machines, another placement of it on 1 and 2 alone."""
+    observations = [
+        *grid(),
+        *grid(world_sizes=(8, 16)),
+        *grid(world_sizes=(1, 2), placement="packed"),
+    ]
+    return fit_step_time_model(measure(observations), predictor=Lawful())
+
+
+def why(model: CalibratedModel, asked: Configuration) -> str | None:
+    [answer] = model.predict([asked])
+    return answer.speculative_because
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        configuration(4, 64),  # measured
+        configuration(4, 96),
+        configuration(32, 64),  # one doubling beyond
+        configuration(4, 2048),
+        configuration(4, 64, 0.12),  # once more the range of the delays
+        configuration(4, 64, placement="packed"),
+    ],
+)
+def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
+    model: CalibratedModel, asked: Configuration
+) -> None:
+    assert why(model, asked) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (configuration(64, 64), "world size 64: far beyond the largest"),
+        (configuration(4, 16384), "batch size 16384: far beyond the largest"),
+        (configuration(4, 8), "batch size 8: far beyond the smallest"),
+        (configuration(4, 64, 1.0), "delay 1000 ms: far beyond the largest"),
+        # Others were measured there, which says nothing of this one.
+        (configuration(16, 64, placement="packed"), "measured like this, 2"),
+    ],
+)
+def test_what_lies_far_beyond_its_own_curve_is_a_guess(
+    model: CalibratedModel, asked: Configuration, said: str
+) -> None:
+    found = why(model, asked)
+    assert found is not None
+    assert said in found
+
+
+def test_a_curve_of_one_value_shows_no_trend() -> None:
+    model = fit_step_time_model(measure(grid(batches=(64,))), predictor=Lawful())
+    assert why(model, configuration(2, 128)) == "batch size 128: measured like this at 64 only"
+
+
+def test_one_machine_is_a_guess_where_only_gangs_were_measured() -> None:
+    model = fit_step_time_model(measure(grid(world_sizes=(2, 3, 4))), predictor=Lawful())
+    assert why(model, configuration(1, 64)) == "no single machine was measured"
+
+
+def test_doublings_are_counted_from_the_nearest_measured_value(model: CalibratedModel) -> None:
+    [beyond] = model.calibration.space.beyond(configuration(16, 64, placement="packed"))
+    assert beyond.edge == 2
+    assert beyond.doublings == pytest.approx(3)
+    [beyond] = model.calibration.space.beyond(configuration(4, 64, 0.18))
+    assert beyond.edge == 0.06
+    assert beyond.doublings == pytest.approx(math.log2(3))
