@@ -11,6 +11,8 @@ from farm.core.student import student_quantile
 
 # With two, the spread itself is hardly known: the interval would be six times as wide as it.
 MIN_REPETITIONS = 3
+# Two runs of a training never agree like this: one value was copied, or rounded.
+_EQUAL_RATIO = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +21,36 @@ class Interval:
     high_s: float
 
 
-def prediction_interval(times_s: Sequence[float], *, coverage_ratio: float) -> Interval | None:
+def distinct(times_s: Sequence[float]) -> list[float]:
+    """Return the times without those that repeat another, ascending.
+
+    Benchmark tables print their baseline once for each network, and times of few digits agree by
+    rounding: no spread of 0 says how much a measurement varies.
+    """
+    found: list[float] = []
+    for time_s in sorted(times_s):
+        if not found or time_s > found[-1] * (1 + _EQUAL_RATIO):
+            found.append(time_s)
+    return found
+
+
+def prediction_interval(
+    times_s: Sequence[float], *, coverage_ratio: float, least_deviation: float = 0.0
+) -> Interval | None:
     """Return where one more repetition falls with the given probability; None with fewer than 3.
+
+    Repetitions are the `distinct` times. `least_deviation`: of ln(time), if they differ by less.
 
     exp(m -+ t s sqrt(1 + 1/n)), with m and s the mean and standard deviation of ln(time) over n
     repetitions and t the quantile of Student's distribution with n - 1 degrees of freedom: exact
     if repetitions are independent and log-normal. The spread of the steps within a repetition is
     not used: it says nothing of how repetitions differ.
     """
-    n = len(times_s)
-    if n < MIN_REPETITIONS or min(times_s) <= 0:
+    repetitions_s = distinct(times_s)
+    n = len(repetitions_s)
+    if n < MIN_REPETITIONS or repetitions_s[0] <= 0:
         return None
-    logs = [math.log(time_s) for time_s in times_s]
-    mean, deviation = statistics.fmean(logs), statistics.stdev(logs)
+    logs = [math.log(time_s) for time_s in repetitions_s]
+    mean, deviation = statistics.fmean(logs), max(statistics.stdev(logs), least_deviation)
     half = student_quantile((1 + coverage_ratio) / 2, n - 1) * deviation * math.sqrt(1 + 1 / n)
     return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))

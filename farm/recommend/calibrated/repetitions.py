@@ -2,65 +2,119 @@
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.student import student_quantile
-from farm.recommend.calibrated.intervals import Interval, prediction_interval
+from farm.recommend.calibrated.intervals import Interval, distinct, prediction_interval
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
 
 # With fewer, the common noise itself is hardly known.
 _LEAST_DEGREES = 3
+# Of ln(time): by how much repetitions of one machine differ in graur2019, the median of ten
+# configurations. It counts as half a degree of freedom, so that no common noise is ever 0.
+_PRIOR_DEVIATION, _PRIOR_DEGREES = 0.02, 0.5
+# Three repetitions of the common noise have less than this share of it in 6 % of all cases.
+_LEAST_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How much measurements vary: the pooled sum of squares of ln(time), and its degrees."""
+
+    squares: float = 0.0
+    degrees: int = 0
+
+    def __add__(self, other: Noise) -> Noise:
+        return Noise(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation; None where too few repetitions tell it."""
+        if self.degrees < _LEAST_DEGREES:
+            return None
+        squares = self.squares + _PRIOR_DEGREES * _PRIOR_DEVIATION**2
+        return math.sqrt(squares / (self.degrees + _PRIOR_DEGREES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetitions:
-    """All measurements by configuration, and the variance of ln(time) that they have in common.
+    """All measurements by configuration, and the noise that gangs and single machines have.
 
-    `log_variance`: pooled over the configurations that were repeated, with so many `degrees` of
-    freedom.
+    A repetition is a distinct value, see `farm.recommend.calibrated.intervals.distinct`.
     """
 
     observations: Mapping[Configuration, tuple[Observation, ...]]
-    log_variance: float
-    degrees: int
+    of_gangs: Noise
+    of_one_machine: Noise
 
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Repetitions:
         groups: dict[Configuration, list[Observation]] = {}
         for observation in observations:
             groups.setdefault(plain(observation.configuration), []).append(observation)
-        squares = 0.0
-        degrees = 0
-        for group in groups.values():
-            logs = [math.log(o.step_time_s) for o in group]
+        noises = {True: Noise(), False: Noise()}
+        for configuration, group in groups.items():
+            logs = [math.log(time_s) for time_s in distinct([o.step_time_s for o in group])]
             mean = statistics.fmean(logs)
-            squares += sum((log - mean) ** 2 for log in logs)
-            degrees += len(logs) - 1
+            noises[configuration.is_one_machine] += Noise(
+                squares=sum((log - mean) ** 2 for log in logs), degrees=len(logs) - 1
+            )
         return cls(
             observations={c: tuple(group) for c, group in groups.items()},
-            log_variance=squares / degrees if degrees else 0.0,
-            degrees=degrees,
+            of_gangs=noises[False],
+            of_one_machine=noises[True],
         )
 
-    def interval(self, times_s: Sequence[float], *, aim_ratio: float) -> Interval | None:
+    def interval(self, configuration: Configuration, *, aim_ratio: float) -> Interval | None:
         """Return where one more repetition falls; None where too few say how much they vary.
 
-        Three repetitions speak for themselves. Fewer borrow the common variance, weighted by
-        degrees of freedom: exp(m -+ t s sqrt(1 + 1/n)) with m the mean of ln(time).
+        Three repetitions speak for themselves, unless they differ by far less than others do.
+        Fewer borrow the common noise, by its degrees of freedom: exp(m -+ t s sqrt(1 + 1/n)) with
+        m the mean of ln(time). What no network disturbs says nothing of how gangs vary.
         """
-        own = prediction_interval(times_s, coverage_ratio=aim_ratio)
-        if own is not None or self.degrees < _LEAST_DEGREES:
+        times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
+        noise = self._noise(configuration)
+        deviation = noise.deviation
+        own = prediction_interval(
+            times_s, coverage_ratio=aim_ratio, least_deviation=_LEAST_SHARE * (deviation or 0.0)
+        )
+        if own is not None or deviation is None:
             return own
-        n = len(times_s)
-        mean = statistics.fmean(math.log(time_s) for time_s in times_s)
+        logs = [math.log(time_s) for time_s in distinct(times_s)]
+        mean = statistics.fmean(logs)
         # What is repeated at all is already among the pooled.
-        half = student_quantile((1 + aim_ratio) / 2, self.degrees)
-        half *= math.sqrt(self.log_variance * (1 + 1 / n))
+        half = student_quantile((1 + aim_ratio) / 2, noise.degrees)
+        half *= deviation * math.sqrt(1 + 1 / len(logs))
         return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
+
+    def _noise(self, configuration: Configuration) -> Noise:
+        if not plain(configuration).is_one_machine:
+            return self.of_gangs
+        if self.of_one_machine.degrees >= _LEAST_DEGREES:
+            return self.of_one_machine
+        return self.of_one_machine + self.of_gangs
+
+
+def counted_once(observations: Sequence[Observation]) -> list[Observation]:
+    """Return the observations; those of a configuration that repeat a value share one weight."""
+    groups: dict[Configuration, list[Observation]] = {}
+    for observation in observations:
+        groups.setdefault(plain(observation.configuration), []).append(observation)
+    shares: dict[int, float] = {}
+    for group in groups.values():
+        values_s = distinct([o.step_time_s for o in group])
+        kept = [bisect.bisect_right(values_s, o.step_time_s) for o in group]
+        shares.update((id(o), 1 / kept.count(k)) for o, k in zip(group, kept, strict=True))
+    return [
+        o if shares[id(o)] == 1 else dataclasses.replace(o, weight=o.weight * shares[id(o)])
+        for o in observations
+    ]
 
 
 def weighted_median_s(observations: Sequence[Observation]) -> float:

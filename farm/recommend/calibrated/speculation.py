@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 from farm.recommend.calibrated.novelty import Axis, Beyond, Gap
 
-# Further beyond its own curve, the time may do what nothing that was measured hints at: a link that
-# fills up, a cache that is too small.
-_FAR_DOUBLINGS = 1.0
-_EQUAL = 1e-9
+# Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
+# up, a cache that is too small. Up to this far it has no room to.
+_NEAR_DOUBLINGS = 0.25
 
 
 def why_speculative(
@@ -25,9 +24,9 @@ def why_speculative(
     reasons = [
         why
         for one in sorted(beyond, key=lambda one: -one.doublings)
-        if (why := _why_far(one)) is not None
+        if (why := _why_beyond(one)) is not None
     ]
-    told = {one.axis for one in beyond if _why_far(one) is not None}
+    told = {one.axis for one in beyond if _why_beyond(one) is not None}
     reasons += [
         f"no measurement could be held out to check {_checked(axis)}"
         for axis in dict.fromkeys(gap.axis for gap in sorted(unexampled, key=repr))
@@ -36,14 +35,14 @@ def why_speculative(
     return "; ".join(reasons) or None
 
 
-def _why_far(one: Beyond) -> str | None:
+def _why_beyond(one: Beyond) -> str | None:
     name, value, edge = one.axis.value, _shown(one.axis, one.value), _shown(one.axis, one.edge)
     if one.own_count < 2:
         return f"{name} {value}: measured like this at {edge} only"
-    if one.doublings <= _FAR_DOUBLINGS + _EQUAL:
+    if one.doublings <= _NEAR_DOUBLINGS:
         return None
     end = "largest" if one.value > one.edge else "smallest"
-    return f"{name} {value}: far beyond the {end} that was measured like this, {edge}"
+    return f"{name} {value}: beyond the {end} that was measured like this, {edge}"
 
 
 def _checked(axis: Axis) -> str:

@@ -15,7 +15,11 @@ from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.held_out import refit_of
 from farm.recommend.calibrated.novelty import Gap
-from farm.recommend.calibrated.repetitions import Repetitions, weighted_median_s
+from farm.recommend.calibrated.repetitions import (
+    Repetitions,
+    counted_once,
+    weighted_median_s,
+)
 from farm.recommend.calibrated.speculation import why_speculative
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
@@ -43,15 +47,15 @@ def fit_step_time_model(
     measurements have in them.
     """
     chosen = predictor or PREDICTORS[DEFAULT_PREDICTOR]
-    fitted = chosen.fit(observations)
-    calibration = calibrate(observations, chosen, fitted=fitted, asked=asked)
-    suspicions = find_suspicious(observations, calibration.held_out)
-    weighted = believed(observations, suspicions)
+    once = counted_once(observations)
+    fitted = chosen.fit(once)
+    calibration = calibrate(once, chosen, fitted=fitted, asked=asked)
+    suspicions = find_suspicious(once, calibration.held_out)
     model = CalibratedModel(
         predictor_name=chosen.name,
-        fitted=refit_of(fitted, chosen)(weighted) if suspicions else fitted,
+        fitted=refit_of(fitted, chosen)(believed(once, suspicions)) if suspicions else fitted,
         calibration=calibration,
-        repetitions=Repetitions.of(weighted),
+        repetitions=Repetitions.of(believed(observations, suspicions)),
         suspicions=tuple(suspicions),
     )
     # What a predictor computes for its first answers is then kept with the model.
@@ -130,7 +134,7 @@ class CalibratedModel:
         half_widths = self.calibration.own_half_widths(configuration)
         for aim_ratio, half_width in zip(AIMS, half_widths, strict=True):
             low_s, high_s = value_s * math.exp(-half_width), value_s * math.exp(half_width)
-            spread = self.repetitions.interval([o.step_time_s for o in group], aim_ratio=aim_ratio)
+            spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
             if spread is not None:
                 low_s, high_s = spread.low_s, spread.high_s
             if max(o.weight for o in group) < 1 and estimate.step_time_s is not None:

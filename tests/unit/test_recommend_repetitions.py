@@ -1,0 +1,107 @@
+"""What repetitions say of how much measurements vary, and what copies of a value do not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from farm.recommend.calibrated.intervals import distinct, prediction_interval
+from farm.recommend.calibrated.repetitions import Repetitions
+from farm.recommend.calibrated.step_time_model import fit_step_time_model
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.prediction import Prediction
+from tests.synthetic_steps import configuration
+
+_ASKED = configuration(4, 64)
+
+
+def observed(times_s: dict[Configuration, list[float]]) -> list[Observation]:
+    return [
+        Observation(measurement_id=i, configuration=c, step_time_s=time_s)
+        for i, (c, time_s) in enumerate((c, t) for c, times in times_s.items() for t in times)
+    ]
+
+
+def log_width(repetitions: Repetitions, asked: Configuration) -> float | None:
+    found = repetitions.interval(asked, aim_ratio=0.9)
+    return None if found is None else math.log(found.high_s / found.low_s)
+
+
+def test_values_that_repeat_another_are_one_repetition() -> None:
+    assert distinct([0.4, 0.41, 0.4, 0.400001]) == [0.4, 0.41]
+    assert prediction_interval([0.4] * 9, coverage_ratio=0.9) is None
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 5e-5])
+def test_a_spread_of_nothing_is_no_noise_to_be_borrowed(spread: float) -> None:
+    copies = {configuration(1, batch): [0.4, 0.4, 0.4 * (1 + spread)] for batch in (64, 128, 256)}
+    repetitions = Repetitions.of(
+        observed({**copies, _ASKED: [0.2], configuration(4, 8): [0.1] * 3})
+    )
+    assert log_width(repetitions, _ASKED) is None
+    assert log_width(repetitions, configuration(1, 64)) is None
+    assert log_width(repetitions, configuration(4, 8)) is None
+
+
+def test_gangs_do_not_borrow_from_machines_without_a_network() -> None:
+    alone = {configuration(1, batch): [0.4, 0.401, 0.402] for batch in (64, 128, 256)}
+    assert log_width(Repetitions.of(observed({**alone, _ASKED: [0.2]})), _ASKED) is None
+    gangs = {configuration(2, batch): [0.4, 0.44, 0.36] for batch in (64, 128, 256)}
+    known = Repetitions.of(observed({**alone, **gangs, _ASKED: [0.2]}))
+    width = log_width(known, _ASKED)
+    assert width is not None
+    assert width > 0.2
+
+
+def test_an_unlikely_agreement_is_as_wide_as_the_noise_of_others_makes_it() -> None:
+    gangs = {configuration(2, batch): [0.4, 0.44, 0.36] for batch in (64, 128, 256)}
+    known = Repetitions.of(observed({**gangs, _ASKED: [0.2, 0.2001, 0.2002]}))
+    width = log_width(known, _ASKED)
+    assert width is not None
+    assert width > 0.1
+
+
+def test_repetitions_on_a_quiet_machine_are_believed() -> None:
+    quiet = {configuration(2, batch): [0.4, 0.4008, 0.3996] for batch in (64, 128, 256)}
+    width = log_width(Repetitions.of(observed(quiet)), configuration(2, 64))
+    assert width is not None
+    assert 0 < width < 0.05
+
+
+def table(*, copies: bool) -> list[Observation]:
+    """A table that prints the times of one machine once, or once for each of two networks."""
+    rows = [
+        *((1, batch, None, time_s) for batch, time_s in ((32, 0.40), (64, 0.70), (128, 1.30))),
+        *((2, 64, "one", 0.45), (2, 64, "two", 0.52), (4, 128, "one", 0.47), (4, 128, "two", 0.68)),
+        *((2, 128, "one", 0.76), (2, 128, "two", 0.84)),
+    ]
+    return [
+        Observation(
+            measurement_id=i,
+            configuration=configuration(n, batch, strategy="ddp", network=network),
+            step_time_s=time_s,
+        )
+        for i, (n, batch, network, time_s) in enumerate(
+            row for row in rows for _ in range(2 if copies and row[0] == 1 else 1)
+        )
+    ]
+
+
+def ratios(observations: list[Observation]) -> list[float]:
+    model = fit_step_time_model(observations)
+    asked = list(dict.fromkeys(o.configuration for o in observations))
+    return [ratio(prediction) for prediction in model.predict(asked)]
+
+
+def ratio(prediction: Prediction) -> float:
+    assert prediction.low_s is not None
+    assert prediction.high_s is not None
+    return prediction.high_s / prediction.low_s
+
+
+def test_copies_of_a_baseline_make_nothing_surer() -> None:
+    once, copied = ratios(table(copies=False)), ratios(table(copies=True))
+    assert min(once) > 1.02
+    for bare, with_copies in zip(once, copied, strict=True):
+        assert with_copies == pytest.approx(bare, rel=0.02)
