@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,8 @@ from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
+from farm.figures.display import likely
+from farm.recommend.answering.measured import distinctions, servers_words, told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.prediction import Basis
 from farm.recommend.prices import Prices
@@ -38,6 +40,13 @@ _COLUMNS = (
     Column("runs", is_right=True),
     Column("basis"),
     Column("remark"),
+)
+# What most options have in common: each gets a column only where they differ in it.
+_DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
+    ("hardware", lambda option: cells.text(option.fingerprint)[:8]),
+    ("network", lambda option: cells.text(None if option.is_one_machine else option.network)),
+    ("framework", lambda option: cells.text(option.framework)),
+    ("servers", lambda option: str(option.server_count)),
 )
 
 
@@ -151,11 +160,28 @@ def verdict(answer: Recommendation) -> str:
     time = f"{cells.duration(best.time_per_epoch_s)} an epoch"
     if best.time_per_epoch_s is None:
         time = f"{cells.duration(best.step_time_s)} a step"
-    said = f"world size {best.world_size} ({best.strategy}): {time}, {best.basis}"
+    said = f"{_name(best, told_apart_by(answer.options))}: {time}, {best.basis}"
+    # The cautions of what is disturbed or a guess come first, in the headline too.
+    leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
+    if leading := answer.cautions[:leading_count]:
+        said = f"{'; '.join(leading)}: {said}"
     if best.basis == Basis.MEASURED.value:
         runs = f"{best.repetition_count} run" + ("s" if best.repetition_count > 1 else "")
-        return f"{said} in {runs}"
-    return f"{said} from {answer.predictor_measurement_count} measurements"
+        said = f"{said} in {runs}"
+    else:
+        said = f"{said} from {answer.predictor_measurement_count} measurements"
+    if answer.best_probability is not None and len(answer.options) > 1:
+        probability = likely(answer.best_probability)
+        said = f"{said}; the best of all options with a probability of {probability}"
+    return "; ".join([said, *answer.cautions[leading_count:]])
+
+
+def _name(option: Option, by: Sequence[str]) -> str:
+    """Name an option by its size, and by what tells it from the other options."""
+    servers = servers_words(option.server_count)
+    parts = [cells.text(option.strategy), *filter(None, [option.instance_type])]
+    parts += distinctions(option, by)
+    return f"world size {option.world_size}{servers} ({', '.join(parts)})"
 
 
 def _question(
@@ -193,9 +219,10 @@ def _question(
 def _print_answer(answer: Recommendation, prices: Prices) -> None:
     click.echo(f"Recommended: {verdict(answer)}")
     if answer.options:
+        for guess in answer.worth_measuring:
+            click.echo(f"Worth measuring: {_guess(guess, told_apart_by(answer.options))}")
         shown = answer.options[:_MOST_SHOWN]
-        on_front = set(map(id, answer.pareto))
-        print_table(_COLUMNS, [_option_cells(o, on_front=id(o) in on_front) for o in shown])
+        print_table(*option_table(shown, on_front=set(map(id, answer.pareto))))
         hidden_count = len(answer.options) - len(shown)
         if hidden_count:
             click.echo(f"and {hidden_count} more; --json has all")
@@ -207,8 +234,31 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
         click.echo(f"farm: {warning}", err=True)
 
 
+def _guess(option: Option, by: Sequence[str]) -> str:
+    time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
+    of = "a step" if option.time_per_epoch_s is None else "an epoch"
+    return (
+        f"{_name(option, by)}: {cells.duration(time_s)} {of} (90 %: {_interval(option)}), "
+        f"{option.basis}"
+    )
+
+
+def option_table(
+    options: Sequence[Option], *, on_front: Collection[int] = ()
+) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows, with a column in front for whatever else tells options apart."""
+    columns = list(_COLUMNS)
+    rows = [_option_cells(option, on_front=id(option) in on_front) for option in options]
+    for title, write in _DISTINCTIONS:
+        texts = [write(option) for option in options]
+        if len(set(texts)) > 1:
+            columns.insert(2, Column(title))
+            rows = [[*row[:2], text, *row[2:]] for row, text in zip(rows, texts, strict=True)]
+    return columns, rows
+
+
 def _option_cells(option: Option, *, on_front: bool) -> list[str]:
-    remarks = [*(["*"] if on_front else []), *filter(None, [option.excluded_because])]
+    remarks = [*(["*"] if on_front else []), *_remarks(option)]
     return [
         ", ".join(filter(None, (cells.text(option.strategy), option.placement))),
         str(option.world_size),
@@ -223,6 +273,17 @@ def _option_cells(option: Option, *, on_front: bool) -> list[str]:
         option.basis,
         " ".join(remarks),
     ]
+
+
+def _remarks(option: Option) -> list[str]:
+    said = [option.excluded_because] if option.excluded_because else []
+    if option.speculative_because:
+        said.append("a guess")
+    if option.disturbed_ids:
+        said.append(f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed")
+    if option.set_aside_ids:
+        said.append(f"{len(option.set_aside_ids)} disturbed not counted")
+    return [", ".join(said)] if said else []
 
 
 def _interval(option: Option) -> str:

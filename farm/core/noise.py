@@ -2,15 +2,19 @@
 
 Pure. What is beyond a limit is *flagged*: stored with the measurement, with a reason. What is far
 beyond it makes the measurement *void*: it says something of the disturbance, not of what was asked.
-Nothing is ever left out of a measurement because of it.
+Nothing is ever left out of a measurement because of it; `disturbance_of` says how much a flagged
+measurement counts as evidence.
 """
 
 from __future__ import annotations
 
 import enum
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.core.intervals import median_interval
@@ -34,6 +38,19 @@ class NoiseKind(enum.StrEnum):
     CONTROL_RUN = "control_run"
     HOLES = "holes"
     OUTLIERS = "outliers"
+
+
+# What disturbed, as a sentence says it after "disturbed by".
+_NAMED: Mapping[NoiseKind, str] = {
+    NoiseKind.STEAL: "the hypervisor",
+    NoiseKind.FOREIGN_LOAD: "other programs",
+    NoiseKind.THROTTLED: "a CPU quota",
+    NoiseKind.THERMAL: "heat",
+    NoiseKind.SWAP: "swapping",
+    NoiseKind.CONTROL_RUN: "a slow control run",
+    NoiseKind.HOLES: "seconds without samples",
+    NoiseKind.OUTLIERS: "steps far from the median",
+}
 
 
 class NoisePolicy(enum.StrEnum):
@@ -68,11 +85,101 @@ class NoiseLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One thing that disturbed, in words for a user; `rank` None: it concerns the whole gang."""
+    """One thing that disturbed, in words for a user; `rank` None: it concerns the whole gang.
+
+    `value`: what was measured, in the unit of its limit in `NoiseLimits`; None: not recorded.
+    """
 
     kind: NoiseKind
     message: str
     rank: int | None = None
+    value: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is stored with a measurement."""
+        return {"kind": self.kind.value, "message": self.message, "value": self.value}
+
+
+# The weight of a measurement at the limit that voids, and of one whose kind has no such limit.
+WEIGHT_AT_VOID = 0.1
+WEIGHT_UNMEASURED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """How much a stored measurement counts as evidence, and what disturbed it.
+
+    `weight` is above 0 and at most 1. `kinds` empty: nothing disturbed it, and the weight is 1.
+    """
+
+    weight: float = 1.0
+    kinds: tuple[NoiseKind, ...] = ()
+
+
+UNDISTURBED = Disturbance()
+
+
+def disturbance_of(
+    flags: Iterable[Mapping[str, Any]], limits: NoiseLimits | None = None
+) -> Disturbance:
+    """Return what the flags stored with a measurement say of it as evidence.
+
+    The weight of one flag falls evenly from 1 at the limit that flags to 0.1 at the limit that
+    voids. Beyond that it is 0.1 x limit / value. A flag without a value, or of a kind that never
+    voids, weighs 0.5. Several flags: the least weight. Flags of importers are no disturbances.
+    """
+    used = limits or NoiseLimits()
+    kinds: dict[NoiseKind, None] = {}
+    weight = 1.0
+    for flag in flags:
+        if flag["kind"] in _KINDS:
+            kind = NoiseKind(flag["kind"])
+            kinds[kind] = None
+            weight = min(weight, _weight(_limit_of(kind, used), _value_of(flag)))
+    return Disturbance(weight, tuple(kinds))
+
+
+def disturbed_by(disturbances: Iterable[Disturbance]) -> str:
+    """List what disturbed measurements and how many of them each, the most frequent first."""
+    counts = Counter(kind for one in disturbances for kind in one.kinds)
+    return ", ".join(f"{_NAMED[kind]} ({count})" for kind, count in counts.most_common())
+
+
+_KINDS = frozenset(kind.value for kind in NoiseKind)
+# Measurements of older versions have the value in the message alone.
+_TOLD_VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
+_UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
+
+
+def _value_of(flag: Mapping[str, Any]) -> float | None:
+    value: float | None = flag.get("value")
+    if value is not None:
+        return value
+    _, _, told = str(flag.get("message", "")).partition(": ")
+    found = _TOLD_VALUE.search(told)
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> Limit:
+    return {
+        NoiseKind.STEAL: limits.steal_ratio,
+        NoiseKind.FOREIGN_LOAD: limits.foreign_load_ratio,
+        NoiseKind.THROTTLED: limits.throttled_ratio,
+        NoiseKind.THERMAL: limits.thermal_throttles_per_s,
+        NoiseKind.SWAP: limits.swap_bytes_per_s,
+        NoiseKind.CONTROL_RUN: limits.control_excess_ratio,
+        NoiseKind.HOLES: limits.hole_ratio,
+        NoiseKind.OUTLIERS: limits.outlier_ratio,
+    }[kind]
+
+
+def _weight(limit: Limit, value: float | None) -> float:
+    if value is None or limit.void is None:
+        return WEIGHT_UNMEASURED
+    if value > limit.void:
+        return WEIGHT_AT_VOID * limit.void / value
+    beyond = max(0.0, value - limit.flag) / (limit.void - limit.flag)
+    return 1 - (1 - WEIGHT_AT_VOID) * beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +387,12 @@ def _findings(measures: Iterable[_Measure], *, rank: int | None, where: str) -> 
         over = limit.void if limit.void is not None and value > limit.void else None
         shown = measure.write(limit.flag if over is None else over)
         told = measure.phrase.format(measure.write(value))
-        flag = Flag(kind=measure.kind, message=f"{where}: {told} (limit {shown})", rank=rank)
+        flag = Flag(
+            kind=measure.kind,
+            message=f"{where}: {told} (limit {shown})",
+            rank=rank,
+            value=value,
+        )
         findings.append(_Finding(flag, None if over is None else value / over))
     return findings
 

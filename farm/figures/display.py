@@ -85,6 +85,13 @@ def percent(ratio: float | None, digits: int = 0) -> str:
     return MISSING if ratio is None else f"{ratio * 100:.{digits}f} %"
 
 
+def likely(probability: float) -> str:
+    """Write a probability in whole percents; neither end is ever certain."""
+    if probability > 0.99:
+        return "over 99 %"
+    return "under 1 %" if probability < 0.01 else percent(probability)
+
+
 def count(value: float | None) -> str:
     """Write a number without a fraction, thousands apart."""
     return MISSING if value is None else f"{value:,.0f}".replace(",", _THIN_SPACE)

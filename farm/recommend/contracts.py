@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farm.core.codec import to_json
+from farm.core.noise import UNDISTURBED, Disturbance
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.recommend.layout import machines
+
+# An interval whose ends are further apart than this factor does not support a recommendation.
+WIDE_RATIO = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,7 @@ class Evidence:
     time_per_epoch_s: float | None
     accuracy: float | None
     attempt_id: int | None = None
+    disturbance: Disturbance = UNDISTURBED
 
     @property
     def is_one_machine(self) -> bool:
@@ -126,8 +131,11 @@ class Option:
     `time_s` and `cost_usd` are those of the whole training asked for, `epoch_count` its length, and
     `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
     epoch is not known, all of these are None and `step_time_s` alone is told. `measurement_ids` are
-    the repetitions, or the measurements that the prediction rests on most. `speculative_because`:
-    why the time is a guess, see `farm.recommend.prediction.Prediction`; None: it is none.
+    the repetitions, or the measurements that the prediction rests on most. `disturbed_ids`: those
+    of them that something disturbed, see `farm.core.noise`. `set_aside_ids`: disturbed measurements
+    of the same configuration that do not count, since undisturbed ones do. `disturbed_by`: the
+    kinds of what disturbed either. `speculative_because`: why the time is a guess, see
+    `farm.recommend.prediction.Prediction`; None: it is none.
     """
 
     strategy: str | None
@@ -163,6 +171,9 @@ class Option:
     price_usd_per_hour: float | None = None
     score: float | None = None  # alpha x time_s + beta x cost_usd; None: it cannot be told
     excluded_because: str | None = None
+    disturbed_ids: tuple[int, ...] = ()
+    set_aside_ids: tuple[int, ...] = ()
+    disturbed_by: tuple[str, ...] = ()
     speculative_because: str | None = None
 
     @property
@@ -170,16 +181,40 @@ class Option:
         """Ranks that train, and servers on machines of their own."""
         return machines(self.world_size, self.server_count, self.placement)
 
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether it needs no network at all."""
+        return self.world_size == 1 and self.server_count == 0
+
+    @property
+    def interval_ratios(self) -> tuple[float, float] | None:
+        """The ends of the 90 % interval over the expected time; None where it is not known."""
+        time_s, low_s, high_s = self.step_time_s, self.step_low_s, self.step_high_s
+        if not time_s:
+            time_s, low_s, high_s = self.time_per_epoch_s, self.low_s, self.high_s
+        return (low_s / time_s, high_s / time_s) if time_s and low_s and high_s else None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the ends of the 90 % interval are more than a factor of two apart."""
+        ratios = self.interval_ratios
+        return ratios is not None and ratios[1] > WIDE_RATIO * ratios[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """`options` has every candidate, best first; those outside the limits last, with the reason.
+    """`options` has every candidate: the recommended one, then by score, excluded ones last.
 
-    `recommended` None goes with a `reason`. `measurement_count`: how many measurements of the
-    workload were looked at. `predictor`: what made the predictions among the options, and
-    `predictor_measurement_count` how many measurements it was fitted to; None where there are none.
-    `is_preliminary`: predictions are being fitted or renewed, so the same question may soon get
-    another answer.
+    `recommended` None goes with a `reason`. It is the best that was measured or interpolated;
+    `cautions` say why it may not be relied on, and `best_probability` how likely no other option
+    within the limits is better, None where the interval of one is not known. `worth_measuring`:
+    guesses that may be better.
+
+    `measurement_count`: how many measurements of the workload were looked at. `disturbed_count`:
+    how many of the `rests_on_count` measurements behind the options something disturbed.
+    `predictor`: what made the predictions among the options, and `predictor_measurement_count` how
+    many measurements it was fitted to; None where there are none. `is_preliminary`: predictions are
+    being fitted or renewed, so the same question may soon get another answer.
     """
 
     model: str | None
@@ -193,6 +228,17 @@ class Recommendation:
     predictor: str | None = None
     predictor_measurement_count: int | None = None
     is_preliminary: bool = False
+    cautions: tuple[str, ...] = ()
+    best_probability: float | None = None
+    worth_measuring: tuple[Option, ...] = ()
+    rests_on_count: int = 0
+    disturbed_count: int = 0
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether the recommended option may be shown as a sure answer."""
+        best = self.recommended
+        return best is not None and not self.cautions and best.interval_ratios is not None
 
     def to_json(self) -> Mapping[str, object]:
         """Return the JSON values of the API's answer."""

@@ -1,11 +1,20 @@
-"""Rank options by alpha x time + beta x cost within the limits."""
+"""Rank options by alpha x time + beta x cost within the limits, and choose one of them.
+
+The times of options are taken as log-normal, with the 90 % intervals that they have, and their
+errors as independent of each other. A score is as uncertain as the time that it is made of.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from farm.recommend.contracts import Objective, Option
+from farm.recommend.prediction import Basis
+
+_Z90 = 1.6449  # standard deviations from the middle of a normal distribution to its 95 % quantile
+_GRID = 200  # points of the integral, over 6 standard deviations on both sides
 
 
 def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
@@ -26,6 +35,82 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
         for option in options
     ]
     return sorted(scored, key=_precedence)
+
+
+def choose(ranked: Sequence[Option]) -> Option | None:
+    """Return the option to recommend, of options in order; None where all are excluded.
+
+    It is the one with the least expected score, and so the least expected regret, of those that
+    were measured or interpolated. An extrapolated one is chosen only where its whole 90 % interval
+    is better. A speculative one is chosen only where all are.
+    """
+    feasible = [option for option in ranked if option.excluded_because is None]
+    firm = [option for option in feasible if option.speculative_because is None]
+    known = [option for option in firm if option.basis != Basis.EXTRAPOLATED.value]
+    if not firm:
+        return min(feasible, key=_expected_score, default=None)
+    if not known:
+        return min(firm, key=_expected_score)
+    best = min(known, key=_expected_score)
+    beyond = [option for option in firm if option not in known and _is_surely_better(option, best)]
+    return min(beyond, key=_expected_score, default=best)
+
+
+def best_probability(options: Sequence[Option], chosen: Option) -> float | None:
+    """Return how likely no feasible option has a smaller score than the chosen one.
+
+    None where it cannot be told, since a score or an interval is not known.
+    """
+    others = [
+        _log_score(option)
+        for option in options
+        if option.excluded_because is None and option is not chosen
+    ]
+    own = _log_score(chosen)
+    if own is None or any(other is None for other in others):
+        return None
+    middle, deviation = own
+    rivals = [other for other in others if other is not None]
+    if deviation == 0:
+        return math.prod(_above(middle, *rival) for rival in rivals)
+    points = [12 * (i + 0.5) / _GRID - 6 for i in range(_GRID)]
+    densities = [math.exp(-z * z / 2) for z in points]
+    products = [
+        density * math.prod(_above(middle + deviation * z, *rival) for rival in rivals)
+        for z, density in zip(points, densities, strict=True)
+    ]
+    return math.fsum(products) / math.fsum(densities)
+
+
+def _log_score(option: Option) -> tuple[float, float] | None:
+    """Return mean and standard deviation of ln(score)."""
+    ratios = option.interval_ratios
+    if not option.score or ratios is None:
+        return None
+    low, high = (math.log(ratio) for ratio in ratios)
+    return math.log(option.score) + (low + high) / 2, (high - low) / (2 * _Z90)
+
+
+def _above(value: float, mean: float, deviation: float) -> float:
+    """Return the probability that a normal variable is above a value."""
+    if deviation == 0:
+        return 1.0 if mean > value else 0.5 if mean == value else 0.0
+    return math.erfc((value - mean) / (deviation * math.sqrt(2))) / 2
+
+
+def _expected_score(option: Option) -> float:
+    """Return the mean of the score; where nothing tells how uncertain it is, the score."""
+    known = _log_score(option)
+    if known is None:
+        return math.inf if option.score is None else option.score
+    return math.exp(known[0] + known[1] ** 2 / 2)
+
+
+def _is_surely_better(option: Option, other: Option) -> bool:
+    ends, others = option.interval_ratios, other.interval_ratios or (1.0, 1.0)
+    if ends is None or option.score is None or other.score is None:
+        return False
+    return option.score * ends[1] < other.score * others[0]
 
 
 def pareto_front(options: Sequence[Option]) -> list[Option]:

@@ -5,7 +5,8 @@ The one place where it is decided which measurement counts as an observation of 
 - status ok, and a step time. What failed by itself is kept apart: that configuration is known not
   to work. What failed because of a machine says nothing.
 - Nothing that an importer flagged as impossible or contradictory: such values are not stored.
-  What a disturbance flagged on our own farm is within the limits, and counts.
+- A measurement that was disturbed counts with the weight of `farm.core.noise.disturbance_of`, and
+  only where its configuration has no undisturbed measurement.
 - Kinds of hardware stay apart, as origins do.
 """
 
@@ -20,6 +21,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
+from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of
 from farm.core.spec import TrainingPass
 from farm.core.sweep_axes import SETUP_FIELDS
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
@@ -60,8 +62,9 @@ class Loaded:
     """What is known on one kind of hardware.
 
     Repetitions of a configuration are observations of their own. `facts` has one entry for each of
-    them, and for what is `untimed`: the ids of measurements with status ok and no step time, nor
-    steps per epoch to get one from the time of an epoch.
+    them, for disturbed ones that are left out of `observations`, and for what is `untimed`: the ids
+    of measurements with status ok and no step time, nor steps per epoch to get one from the time of
+    an epoch.
     """
 
     fingerprint: str | None
@@ -125,7 +128,8 @@ def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
 
 
 def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
-    observations, failures, untimed = [], [], []
+    observations: list[tuple[Observation, Disturbance]] = []
+    failures, untimed = [], []
     facts: dict[Configuration, list[Facts]] = {}
     for row in rows:
         configuration = configuration_of(row)
@@ -141,17 +145,32 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
         if step_time_s is None:
             untimed.append(row.id)
         else:
-            observations.append(
-                Observation(
-                    measurement_id=row.id, configuration=configuration, step_time_s=step_time_s
-                )
+            disturbance = disturbance_of(row.flags)
+            observation = Observation(
+                measurement_id=row.id,
+                configuration=configuration,
+                step_time_s=step_time_s,
+                weight=disturbance.weight,
             )
+            observations.append((observation, disturbance))
     return Loaded(
         fingerprint=fingerprint,
-        observations=tuple(observations),
+        observations=tuple(_undisturbed_first(observations)),
         failures=tuple(failures),
         facts={configuration: tuple(known) for configuration, known in facts.items()},
         untimed=tuple(untimed),
+    )
+
+
+def _undisturbed_first(
+    observations: Sequence[tuple[Observation, Disturbance]],
+) -> Iterable[Observation]:
+    """Return the undisturbed measurements of each configuration, or all if there are none."""
+    quiet = {o.configuration for o, disturbance in observations if disturbance == UNDISTURBED}
+    return (
+        observation
+        for observation, disturbance in observations
+        if disturbance == UNDISTURBED or observation.configuration not in quiet
     )
 
 

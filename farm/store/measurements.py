@@ -110,9 +110,9 @@ def measurements_of(session: Session, ids: Collection[int]) -> Sequence[Measurem
     return session.scalars(query).all()
 
 
-def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, str]]]:
+def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
-    found: dict[int, list[dict[str, str]]] = {}
+    found: dict[int, list[dict[str, Any]]] = {}
     for begin in range(0, len(job_ids), _IDS_A_QUERY):
         page = job_ids[begin : begin + _IDS_A_QUERY]
         rows = session.execute(

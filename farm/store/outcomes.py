@@ -204,7 +204,7 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
         "step_time_high_s": verdict.step_time_high_s,
         "outlier_step_count": verdict.outlier_step_count,
         "control_ratio": verdict.control_ratio,
-        "flags": [{"kind": f.kind.value, "message": f.message} for f in verdict.flags],
+        "flags": [flag.to_json() for flag in verdict.flags],
     }
 
 

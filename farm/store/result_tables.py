@@ -157,6 +157,6 @@ class MeasurementRow(Table):
     rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
     measured_bandwidth_bytes_per_s: Mapped[float | None]  # smallest of a rank to another, as shaped
     control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past
-    # What disturbed it, each {"kind", "message"}; empty: nothing was seen.
-    flags: Mapped[list[dict[str, str]]] = mapped_column(sa.JSON, default=list, server_default="[]")
+    # What disturbed it, each {"kind", "message", "value"}; empty: nothing was seen.
+    flags: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON, default=list, server_default="[]")
     details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware

@@ -322,3 +322,31 @@ def test_plotly_comes_from_its_package_and_is_kept(client: FlaskClient, measured
     assert 'class="no-inline-styles"' in page
     assert client.get("/static/plotly-0.0.0.min.js").status_code == 404
     assert client.get("/static/plotly-..%2f..%2fetc.min.js").status_code == 404
+
+
+def test_a_disturbed_answer_says_so_first_and_is_not_green(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    flag = {"kind": "foreign_load", "message": "a1, rank 0: 60 % of its cores ...", "value": 0.6}
+    with writing(engine) as session:
+        for repetition in range(3):
+            for network in ("wan", "lan"):
+                factories.add_measurement(
+                    session,
+                    f"{network} {repetition}",
+                    strategy="ring",
+                    network=network,
+                    world_size=2,
+                    step_time_s=(0.1 if network == "lan" else 0.2) + repetition / 1e4,
+                    steps_per_epoch=10,
+                    flags=[flag],
+                )
+    page = _final(client, "/advice?global_batch_size=32")
+    text = _text(page)
+    assert text.index("Only disturbed measurements, 3 of 3, by other programs (3).") < text.index(
+        "2 machines ring, world size 2, network lan"
+    )
+    assert '<div class="verdict open">' in page
+    assert "6 of the 6 measurements behind the options were disturbed" in text
+    rows = text.split("Remark ")[1].split("ring ")[1:3]
+    assert [row.split()[:2] for row in rows] == [["lan", "2"], ["wan", "2"]]

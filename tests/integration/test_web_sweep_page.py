@@ -13,6 +13,7 @@ from farm.core.api_tokens import Scope
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.store.engine import reading, writing
+from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, Sweep
 from tests import factories
@@ -300,3 +301,24 @@ def test_what_a_page_cannot_show_is_refused_by_name(
     answer = client.get(f"/sweeps/{sweep_id}?{query}")
     assert answer.status_code == 400
     assert "<script>" not in answer.get_data(as_text=True)
+
+
+def test_a_recommendation_from_undisturbed_repetitions_is_green(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    sweep_id = add_measured(engine, *grid())
+    page = page_of(client, f"/sweeps/{sweep_id}")
+    assert page.count('<div class="answer ">') == 2
+    assert "the best of all options with a probability of over 99 %" in text_of(page)
+
+
+def test_a_recommendation_from_disturbed_measurements_says_so_first(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    sweep_id = add_measured(engine, *grid())
+    flag = {"kind": "foreign_load", "message": "a1, rank 0: 60 % of its cores", "value": 0.6}
+    with writing(engine) as session:
+        session.execute(sa.update(MeasurementRow).values(flags=[flag]))
+    page = page_of(client, f"/sweeps/{sweep_id}")
+    assert page.count('<div class="answer open">') == 2
+    assert "Only disturbed measurements, 3 of 3, by other programs (3). 4 machines" in text_of(page)

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.spec import TrainingPass
+from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
 from farm.recommend.service import recommend
@@ -43,6 +44,16 @@ class Advice:
     question: Question
     answer: Recommendation
     runner_up: Option | None
+
+    @property
+    def told_apart(self) -> list[str]:
+        """What else tells the recommended option from the others than strategy and size."""
+        best = self.answer.recommended
+        if best is None:
+            return []
+        servers = [f"{best.server_count} servers"] if best.server_count else []
+        types = [best.instance_type] if best.instance_type else []
+        return servers + types + distinctions(best, told_apart_by(self.answer.options))
 
     @property
     def times_faster(self) -> float | None:

@@ -93,10 +93,14 @@ class Attempt(TypedDict):
 
 
 class Flag(TypedDict):
-    """What disturbed a measurement, or was left out of an imported one."""
+    """What disturbed a measurement, or was left out of an imported one.
+
+    `value`: by how much, in the unit of the limit; null or missing: not recorded.
+    """
 
     kind: str
     message: str
+    value: NotRequired[float | None]
 
 
 class Measurement(TypedDict):

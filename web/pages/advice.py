@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.answering.measured import name_of
+from farm.recommend.answering.measured import distinctions, name_of, told_apart_by
 from farm.recommend.contracts import Evidence, Question, Recommendation
 from farm.recommend.observations import MACHINE_STATUSES
 from farm.recommend.service import FARM, recommend, settle
@@ -61,6 +61,7 @@ class Shown:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `kinds_left_out`: of machines and strategies, since so many lines cannot be told apart.
+    `told_apart_by`: the fields in which options differ beside strategy, sizes and instance type.
     """
 
     question: Question
@@ -68,6 +69,7 @@ class Shown:
     by_step: bool
     figures: Sequence[Drawn]
     kinds_left_out: int
+    told_apart_by: Sequence[str]
     rests_on: Sequence[MeasurementRow]
     not_working: Sequence[NotWorking]
 
@@ -105,6 +107,7 @@ def get_advice() -> ResponseReturnValue:
         error=error,
         error_field=error.field if isinstance(error, InvalidSpec) else None,
         price_fields=price_fields(given.get("prices", ""), axes, backend().prices),
+        distinctions=distinctions,
         prices=sorted(backend().prices.by_type.values(), key=lambda p: p.instance_type),
         options_shown=_OPTIONS_SHOWN,
     )
@@ -131,6 +134,7 @@ def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
         by_step=is_by_step(answer),
         figures=[drawn(figure) for figure in figures_of(answer)],
         kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
+        told_apart_by=told_apart_by(answer.options),
         rests_on=measurements_of(session, best.measurement_ids[:_ROWS_SHOWN]) if best else [],
         not_working=_not_working(
             knowledge.evidence.get(question.training_pass, ()), question.global_batch_size
@@ -140,11 +144,9 @@ def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
 
 def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[NotWorking]:
     """Return what failed by itself, that with the batch size that is asked about first."""
-    failed = Counter(
-        (name_of(e), e.global_batch_size, e.status)
-        for e in evidence
-        if e.status != OK and e.status not in MACHINE_STATUSES
-    )
+    known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
+    by = told_apart_by(known, ("placement", "network"))
+    failed = Counter((name_of(e, by), e.global_batch_size, e.status) for e in known)
     ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
     return [
         NotWorking(name=name, global_batch_size=batch, status=status, count=failed[key])

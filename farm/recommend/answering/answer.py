@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
 from farm.core.measurement import OK
-from farm.recommend.answering.measured import name_of
+from farm.core.noise import UNDISTURBED, disturbed_by
+from farm.recommend.answering.measured import name_of, told_apart_by
 from farm.recommend.answering.options import Options
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
-from farm.recommend.objective import pareto_front, rank
+from farm.recommend.objective import best_probability, choose, pareto_front, rank
 from farm.recommend.prediction import Basis
+
+_MOST_WORTH_MEASURING = 3
 
 
 def answer_from(
@@ -24,9 +28,12 @@ def answer_from(
     """Rank the options and say what is doubtful. `evidence`: all that is known of the workload."""
     if not found.options:
         return nothing(question, nothing_as_asked(question, evidence), found.warnings)
-    ranked = rank(found.options, objective)
-    best = ranked[0] if ranked[0].excluded_because is None else None
-    warnings = [*found.warnings, *_doubts(ranked, objective)]
+    known = {e.measurement_id: e for e in evidence}
+    ranked = rank([_with_disturbances(option, known) for option in found.options], objective)
+    best = choose(ranked)
+    if best is not None:
+        ranked = [best, *(option for option in ranked if option is not best)]
+    warnings = [*_disturbed(ranked, known), *found.warnings, *_doubts(ranked, objective)]
     if all(option.machine_count == 1 for option in ranked):
         warnings.append(_no_gang(question, evidence))
     return Recommendation(
@@ -40,6 +47,11 @@ def answer_from(
         pareto=tuple(pareto_front(ranked)),
         warnings=tuple(dict.fromkeys(warnings)),
         measurement_count=len(evidence),
+        rests_on_count=len(_rests_on(ranked)),
+        disturbed_count=len(_disturbed_ids(ranked)),
+        cautions=tuple(_cautions(ranked, known)) if best else (),
+        best_probability=best_probability(ranked, best) if best else None,
+        worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
         predictor=predictor,
         predictor_measurement_count=predictor_measurement_count,
     )
@@ -81,6 +93,79 @@ def nothing_as_asked(question: Question, evidence: Sequence[Evidence]) -> str:
     )
 
 
+def _with_disturbances(option: Option, known: Mapping[int, Evidence]) -> Option:
+    """Say which of the measurements behind an option were disturbed, and by what."""
+    ids = [i for i in option.measurement_ids if i in known and known[i].disturbance != UNDISTURBED]
+    kinds = [
+        kind.value
+        for i in (*ids, *option.set_aside_ids)
+        if i in known
+        for kind in known[i].disturbance.kinds
+    ]
+    return dataclasses.replace(
+        option, disturbed_ids=tuple(ids), disturbed_by=tuple(dict.fromkeys(kinds))
+    )
+
+
+def _rests_on(options: Sequence[Option]) -> set[int]:
+    return {i for o in options for i in (*o.measurement_ids, *o.set_aside_ids)}
+
+
+def _disturbed_ids(options: Sequence[Option]) -> set[int]:
+    return {i for o in options for i in (*o.disturbed_ids, *o.set_aside_ids)}
+
+
+def _disturbed(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Iterable[str]:
+    """Say how many of the measurements were disturbed, by what, and how they count."""
+    ids = _disturbed_ids(ranked)
+    if not ids:
+        return
+    yield (
+        f"{len(ids)} of the {len(_rests_on(ranked))} measurements behind the options were disturbed"
+        f" by {disturbed_by(known[i].disturbance for i in sorted(ids) if i in known)}: they count"
+        " less, and not at all where the same configuration has an undisturbed one"
+    )
+
+
+def _cautions(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Iterable[str]:
+    """Say why the first option, which is recommended, may not be relied on."""
+    best, *others = [option for option in ranked if option.excluded_because is None]
+    if best.disturbed_ids:
+        by = disturbed_by(known[i].disturbance for i in best.disturbed_ids)
+        count, all_count = len(best.disturbed_ids), len(best.measurement_ids)
+        if count == all_count:
+            yield f"only disturbed measurements, {count} of {all_count}, by {by}"
+        else:
+            yield f"{count} of the {all_count} measurements it rests on were disturbed, by {by}"
+    if best.speculative_because:
+        yield f"only a guess, since {best.speculative_because}"
+    elif best.basis == Basis.EXTRAPOLATED.value:
+        yield "extrapolated beyond the measured conditions"
+    if best.is_wide and not best.speculative_because:
+        yield "its 90 % interval is wider than a factor of two"
+    rivals = [option for option in others if option.basis == Basis.MEASURED.value]
+    disturbed = [o for o in rivals if o.disturbed_ids and o.disturbed_ids == o.measurement_ids]
+    if disturbed and not best.disturbed_ids:
+        yield (
+            f"{len(disturbed)} of the {len(rivals)} measured options it is compared with have only "
+            "disturbed measurements"
+        )
+
+
+def _worth_measuring(ranked: Sequence[Option]) -> list[Option]:
+    """Return the guesses that may be better than the first option, the best of them first."""
+    best, *others = ranked
+    better = [
+        option
+        for option in others
+        if option.excluded_because is None
+        and option.basis != Basis.MEASURED.value
+        and (option.score or 0.0) < (best.score or 0.0)
+        and (option.speculative_because or option.basis == Basis.EXTRAPOLATED.value)
+    ]
+    return better[:_MOST_WORTH_MEASURING]
+
+
 def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
     if objective.beta > 0 and any(option.score is None for option in ranked):
         yield "the price of some options is not known: they are ranked by time alone"
@@ -106,36 +191,30 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
             f"deadline_s = {objective.deadline_s:g}"
         )
     if others:
-        yield from _overlap(best, others[0], objective)
+        yield from _overlap(best, others[0], objective, by=told_apart_by(ranked))
 
 
-def _overlap(best: Option, runner_up: Option, objective: Objective) -> Iterable[str]:
+def _overlap(
+    best: Option, runner_up: Option, objective: Objective, *, by: Sequence[str]
+) -> Iterable[str]:
     """Compare scores, of which the intervals are as wide as those of the times."""
     if best.score is None or runner_up.score is None:
         return
-    ends, runner_up_ends = _ends(best), _ends(runner_up)
+    ends, runner_up_ends = best.interval_ratios, runner_up.interval_ratios
     if ends is None or runner_up_ends is None:
         return
     if best.score * ends[1] >= runner_up.score * runner_up_ends[0]:
+        recommended = _shown(best, ends, objective, by)
+        other = _shown(runner_up, runner_up_ends, objective, by)
         yield (
-            f"the 90 % interval of the recommended {_shown(best, ends, objective)} overlaps that "
-            f"of the runner-up, {_shown(runner_up, runner_up_ends, objective)}: which is better "
-            "is not sure"
+            f"the 90 % interval of the recommended {recommended} overlaps that of the runner-up, "
+            f"{other}: which is better is not sure"
         )
 
 
-def _ends(option: Option) -> tuple[float, float] | None:
-    """Return the ends of the 90 % interval over the expected time."""
-    time_s = option.step_time_s or option.time_per_epoch_s
-    low_s, high_s = (
-        (option.step_low_s, option.step_high_s)
-        if option.step_time_s
-        else (option.low_s, option.high_s)
-    )
-    return (low_s / time_s, high_s / time_s) if time_s and low_s and high_s else None
-
-
-def _shown(option: Option, ends: tuple[float, float], objective: Objective) -> str:
+def _shown(
+    option: Option, ends: tuple[float, float], objective: Objective, by: Sequence[str]
+) -> str:
     """Show what was compared: times, or sums where cost counts, which times need not go with."""
     value, what = option.time_per_epoch_s, "s an epoch"
     if objective.beta > 0:
@@ -143,7 +222,7 @@ def _shown(option: Option, ends: tuple[float, float], objective: Objective) -> s
     elif value is None:
         value, what = option.step_time_s, "s a step"
     low, high = ((value or 0.0) * end for end in ends)
-    return f"{name_of(option)} ({low:.4g} to {high:.4g} {what})"
+    return f"{name_of(option, by)} ({low:.4g} to {high:.4g} {what})"
 
 
 def _workload(question: Question) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from farm.core.catalogue import StrategyFacts
 from farm.core.measurement import OK
 from farm.core.trainer_lines import FailureKind
-from farm.recommend.answering.measured import answers, attempted, name_of
+from farm.recommend.answering.measured import answers, attempted, name_of, told_apart_by
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 from farm.recommend.layout import operators_part
@@ -71,6 +71,7 @@ def candidates(
     found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(usable, question)])
     measured = {(e.strategy, e.world_size) for e in usable}
     failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
+    by = told_apart_by(found, ("placement", "network"))
     fitting, warnings = [], []
     for configuration in found:
         chosen = (configuration.strategy, configuration.world_size)
@@ -78,7 +79,7 @@ def candidates(
             chosen in measured or _can_do(*chosen, facts)
         ):
             continue
-        why = _out_of_memory(configuration, failed, usable, question)
+        why = _out_of_memory(configuration, failed, usable, question, by)
         if why is None:
             fitting.append(configuration)
         elif why:
@@ -193,6 +194,7 @@ def _out_of_memory(
     failed: Sequence[Evidence],
     usable: Sequence[Evidence],
     question: Question,
+    by: Sequence[str],
 ) -> str | None:
     """Say why a configuration cannot fit into memory; None where nothing speaks against it.
 
@@ -210,7 +212,7 @@ def _out_of_memory(
     if any(answers(e, question) for e in smaller):
         return ""
     return (
-        f"{name_of(asked)}: ran out of memory with global_batch_size "
+        f"{name_of(asked, by)}: ran out of memory with global_batch_size "
         f"{max(e.global_batch_size for e in smaller)}, so it cannot do with "
         f"{asked.global_batch_size}"
     )

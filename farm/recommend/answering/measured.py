@@ -24,6 +24,7 @@ _EQUAL_RATIO = 1e-9
 
 # What is chosen: strategy, framework, placement, network, instance type, world size, server count.
 Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
+Named = Evidence | Configuration | Option
 Attempted = tuple[str | None, str | None, int, int, str | None]  # see `attempted`
 
 
@@ -156,19 +157,55 @@ def choice_of(evidence: Evidence | Configuration) -> Choice:
     )
 
 
-def name_of(evidence: Evidence | Configuration | Option) -> str:
-    """Name a choice in a warning."""
-    servers = f" and {evidence.server_count} servers" if evidence.server_count else ""
-    of_type = f" of {evidence.instance_type}" if evidence.instance_type else ""
-    strategy = evidence.strategy or "unnamed strategy"
-    return f"{strategy} with world_size {evidence.world_size}{servers}{of_type}"
+def servers_words(server_count: int) -> str:
+    """Say how many servers there are beside the world size, if any."""
+    if not server_count:
+        return ""
+    return f" and {server_count} server{'' if server_count == 1 else 's'}"
 
 
-def _failures(kept: Iterable[Evidence]) -> list[str]:
-    """Say which configurations failed. What failed early does not know its framework."""
+def name_of(item: Named, by: Iterable[str] = ()) -> str:
+    """Name a choice in a warning. `by`: further fields to tell, see `told_apart_by`."""
+    servers = servers_words(item.server_count)
+    of_type = f" of {item.instance_type}" if item.instance_type else ""
+    strategy = item.strategy or "unnamed strategy"
+    further = "".join(f", {words}" for words in distinctions(item, by))
+    return f"{strategy} with world_size {item.world_size}{servers}{of_type}{further}"
+
+
+def told_apart_by(
+    items: Iterable[Named], fields: Sequence[str] = ("framework", "placement", "network")
+) -> tuple[str, ...]:
+    """Return which fields tell choices apart beside strategy, sizes and instance type.
+
+    The network of one machine does not count, since it has none.
+    """
+    known = list(items)
+    return tuple(
+        field
+        for field in fields
+        if len({getattr(i, field) for i in known if field != "network" or not i.is_one_machine}) > 1
+    )
+
+
+def distinctions(item: Named, by: Iterable[str]) -> list[str]:
+    """Return the values of fields of a choice in words; what has no name is left out."""
+    words = []
+    for field in by:
+        value = getattr(item, field)
+        if not value or (field == "network" and item.is_one_machine):
+            continue
+        words.append(f"network {value}" if field == "network" else str(value))
+    return words
+
+
+def _failures(kept: Sequence[Evidence]) -> list[str]:
+    """Say which configurations failed. What failed early may not know framework and network."""
+    knows_network = all(e.network is not None or e.is_one_machine for e in kept)
+    by = told_apart_by(kept, ("placement", "network") if knows_network else ("placement",))
     by_name: dict[str, list[Evidence]] = {}
     for item in kept:
-        by_name.setdefault(name_of(item), []).append(item)
+        by_name.setdefault(name_of(item, by), []).append(item)
     warnings = []
     for name, group in by_name.items():
         failed = [e.status for e in group if e.status != OK]

@@ -7,10 +7,12 @@ one kind of hardware.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.catalogue import StrategyFacts
+from farm.core.measurement import OK
 from farm.recommend.answering.candidates import candidates, configuration_of
 from farm.recommend.answering.epoch_length import epoch_length
 from farm.recommend.answering.learning import Curves, Learned, learned
@@ -21,10 +23,11 @@ from farm.recommend.answering.measured import (
     choice_of,
     measured_as_asked,
     name_of,
+    told_apart_by,
 )
 from farm.recommend.answering.training import Terms, measured_option, predicted_option
 from farm.recommend.configuration import Configuration
-from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.contracts import WIDE_RATIO, Evidence, Option, Question
 from farm.recommend.prediction import Basis, Prediction, StepTimeModel
 
 # Gives the model of a kind of hardware, by its fingerprint; None where there is none.
@@ -132,19 +135,37 @@ def _of_kind(
             )
         )
     ]
+    tried = {choice_of(e) for e in evidence if e.status == OK and e.fingerprint == kind}
+    by = told_apart_by([*measured, *competing])
     unknown: dict[str, list[str]] = {}
     for configuration, prediction in zip(competing, predictions[len(groups) :], strict=True):
         assert prediction is not None
         if prediction.step_time_s is None:
-            unknown.setdefault(prediction.unknown_because or "", []).append(name_of(configuration))
+            unknown.setdefault(prediction.unknown_because or "", []).append(
+                name_of(configuration, by)
+            )
         else:
             training = trained.of(trained.alike(configuration), configuration.strategy)
+            is_tried = choice_of(configuration) in tried
+            why = _speculative_because(prediction, is_tried=is_tried)
+            prediction = dataclasses.replace(prediction, speculative_because=why)
             options.append(
                 predicted_option(configuration, prediction, training, terms, fingerprint=kind)
             )
     warnings += _suspicions(model, options)
     warnings += [f"nothing is known of {_listed(names)}: {why}" for why, names in unknown.items()]
     return Options(options=tuple(options), warnings=tuple(warnings))
+
+
+def _speculative_because(prediction: Prediction, *, is_tried: bool) -> str | None:
+    """Say why a prediction is a guess. `is_tried`: measured under other conditions at least."""
+    if prediction.speculative_because or prediction.basis is not Basis.EXTRAPOLATED:
+        return prediction.speculative_because
+    if not is_tried:
+        return "it lies beyond everything that was measured"
+    if prediction.low_s and prediction.high_s and prediction.high_s > WIDE_RATIO * prediction.low_s:
+        return "it is extrapolated, and its 90 % interval is wider than a factor of two"
+    return None
 
 
 def _not_measured(
@@ -165,8 +186,9 @@ def _not_measured(
 def _suspicions(model: StepTimeModel | None, options: Sequence[Option]) -> list[str]:
     """Say which measured times are hard to believe; they count as measured all the same."""
     measured = [o for o in options if o.basis == Basis.MEASURED.value]
+    by = told_apart_by(options)
     return [
-        f"{name_of(option)}: measurement {suspicion.measurement_id} is hard to believe, "
+        f"{name_of(option, by)}: measurement {suspicion.measurement_id} is hard to believe, "
         f"{suspicion.message}"
         for suspicion in (model.suspicions if model else ())
         for option in measured

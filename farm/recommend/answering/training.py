@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farm.core.catalogue import StrategyFacts
+from farm.core.means import weighted_median
+from farm.core.noise import UNDISTURBED
 from farm.recommend.answering.epoch_length import EpochLength
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
@@ -38,12 +40,22 @@ def measured_option(
     """Return what the repetitions of one configuration say; None without a single time.
 
     A time per epoch counts as it was measured, even where it is not the steps' times their number.
+    Disturbed repetitions count only where there are no others, each by its weight.
     """
+    quiet = [e for e in repetitions if e.disturbance == UNDISTURBED and _is_timed(e)]
+    set_aside_ids = tuple(
+        e.measurement_id for e in repetitions if quiet and e.disturbance != UNDISTURBED
+    )
+    repetitions = quiet or repetitions
     first = repetitions[0]
-    times_s = [t for e in repetitions if (t := _time_per_epoch_s(e, terms)) is not None]
-    steps_s = [e.step_time_s for e in repetitions if e.step_time_s is not None]
-    if not times_s and not steps_s:
+    weighted = [(_time_per_epoch_s(e, terms), e.disturbance.weight) for e in repetitions]
+    times = [(time_s, weight) for time_s, weight in weighted if time_s is not None]
+    steps = [
+        (e.step_time_s, e.disturbance.weight) for e in repetitions if e.step_time_s is not None
+    ]
+    if not times and not steps:
         return None
+    times_s = [time_s for time_s, _ in times]
     return _option(
         Configuration(
             strategy=first.strategy,
@@ -56,12 +68,13 @@ def measured_option(
             global_batch_size=first.global_batch_size,
         ),
         fingerprint=first.fingerprint,
-        time_per_epoch_s=statistics.median(times_s) if times_s else None,
-        step_time_s=statistics.median(steps_s) if steps_s else None,
-        ends=_predicted_ends(prediction) or _measured_ends(times_s or steps_s),
+        time_per_epoch_s=weighted_median(times) if times else None,
+        step_time_s=weighted_median(steps) if steps else None,
+        ends=_predicted_ends(prediction) or _measured_ends([t for t, _ in times or steps]),
         basis=Basis.MEASURED,
         measurement_ids=tuple(e.measurement_id for e in repetitions),
-        repetition_count=len(times_s or steps_s),
+        set_aside_ids=set_aside_ids,
+        repetition_count=len(times or steps),
         step_time_spread_s=_median(e.step_time_spread_s for e in repetitions),
         spread_s=max(times_s) - min(times_s) if len(times_s) > 1 else None,
         steps_per_epoch=next(
@@ -92,6 +105,7 @@ def predicted_option(
         ends=_predicted_ends(prediction),
         basis=prediction.basis,
         measurement_ids=prediction.measurement_ids,
+        set_aside_ids=(),
         repetition_count=0,
         step_time_spread_s=None,
         spread_s=None,
@@ -111,6 +125,7 @@ def _option(
     ends: _Ends | None,
     basis: Basis,
     measurement_ids: tuple[int, ...],
+    set_aside_ids: tuple[int, ...],
     repetition_count: int,
     step_time_spread_s: float | None,
     spread_s: float | None,
@@ -155,9 +170,14 @@ def _option(
         repetition_count=repetition_count,
         basis=basis.value,
         measurement_ids=measurement_ids,
+        set_aside_ids=set_aside_ids,
         excluded_because=training.unknown_because,
         speculative_because=speculative_because,
     )
+
+
+def _is_timed(evidence: Evidence) -> bool:
+    return evidence.step_time_s is not None or evidence.time_per_epoch_s is not None
 
 
 def _time_per_epoch_s(evidence: Evidence, terms: Terms) -> float | None:

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.means import weighted_median
 from farm.core.student import student_quantile
 from farm.recommend.calibrated.intervals import Interval, distinct, prediction_interval
 from farm.recommend.configuration import Configuration, Observation
@@ -119,13 +120,4 @@ def counted_once(observations: Sequence[Observation]) -> list[Observation]:
 
 def weighted_median_s(observations: Sequence[Observation]) -> float:
     """Return the median time, each repetition counted by its weight."""
-    ordered = sorted(observations, key=lambda o: o.step_time_s)
-    half = sum(o.weight for o in ordered) / 2
-    reached = 0.0
-    for index, observation in enumerate(ordered):
-        reached += observation.weight
-        if math.isclose(reached, half) and index + 1 < len(ordered):
-            return (observation.step_time_s + ordered[index + 1].step_time_s) / 2
-        if reached >= half:
-            return observation.step_time_s
-    raise AssertionError("there is one observation at least")
+    return weighted_median([(o.step_time_s, o.weight) for o in observations])

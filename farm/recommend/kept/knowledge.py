@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from farm.core.noise import disturbance_of
 from farm.core.spec import TrainingPass
 from farm.recommend.answering.learning import Curves
 from farm.recommend.configuration import Observation
@@ -29,7 +30,7 @@ _MOST_KEPT = 32
 _COPIED = [
     f.name
     for f in dataclasses.fields(Evidence)
-    if f.name not in ("measurement_id", "network", "placement")
+    if f.name not in ("measurement_id", "network", "placement", "disturbance")
 ]
 
 
@@ -127,5 +128,6 @@ def _evidence(row: Row[Any]) -> Evidence:
         # Under the names by which predictors know them.
         network=configuration.network,
         placement=configuration.placement,
+        disturbance=disturbance_of(row.flags),
         **{name: getattr(row, name) for name in _COPIED},
     )

@@ -1,0 +1,137 @@
+"""What is recommended: the best that is known, not a guess, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from farm.cli.recommend import option_table, verdict
+from farm.recommend.answering.answer import answer_from
+from farm.recommend.answering.options import Options
+from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.objective import best_probability, choose, rank
+from tests.unit.test_recommend_measured import evidence
+from tests.unit.test_recommend_objective import option
+
+QUESTION = Question(global_batch_size=64)
+GUESS = "it lies beyond everything that was measured"
+
+
+def known(middle_s: float, factor: float = 1.05, **changes: Any) -> Option:
+    """An option that takes `middle_s`, give or take that factor."""
+    fields: dict[str, Any] = {
+        "step_time_s": middle_s,
+        "step_low_s": middle_s / factor,
+        "step_high_s": middle_s * factor,
+    }
+    return option("ring", middle_s, **{**fields, **changes})
+
+
+def guess(middle_s: float, factor: float = 10.0, **changes: Any) -> Option:
+    fields = {"basis": "extrapolated", "speculative_because": GUESS, "repetition_count": 0}
+    return known(middle_s, factor, **{**fields, **changes})
+
+
+def answered(*options: Option) -> Recommendation:
+    found = Options(options=options, warnings=())
+    return answer_from(found, QUESTION, Objective(), [evidence(1)], predictor_measurement_count=4)
+
+
+def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
+    measured, far = known(1.0, world_size=2), guess(0.3, world_size=8)
+    answer = answered(measured, far)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert [o.world_size for o in answer.options] == [2, 8]
+    assert [o.world_size for o in answer.worth_measuring] == [8]
+    assert answer.best_probability is not None
+    assert answer.best_probability < 0.5
+    assert "the best of all options with a probability of " in verdict(answer)
+
+
+def test_where_all_are_guesses_the_least_risky_one_is_named_as_a_guess() -> None:
+    answer = answered(guess(1.0, 2.5, world_size=2), guess(0.9, 30.0, world_size=8))
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert answer.cautions == (f"only a guess, since {GUESS}",)
+    assert not answer.is_firm
+
+
+def test_an_extrapolated_option_has_to_be_surely_better() -> None:
+    measured = known(1.0, world_size=1)
+    near = known(0.9, 1.3, world_size=4, basis="extrapolated")
+    far = known(0.3, 1.3, world_size=4, basis="extrapolated")
+    assert choose(rank([measured, near], Objective())) != near
+    chosen = answered(measured, far)
+    assert chosen.recommended is not None
+    assert chosen.recommended.world_size == 4
+    assert chosen.cautions == ("extrapolated beyond the measured conditions",)
+    assert not chosen.is_firm
+
+
+def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
+    answer = answered(known(1.0, 3.0, world_size=4), known(1.01, 1.02, world_size=2))
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+
+
+def test_a_wide_interval_is_never_a_firm_answer() -> None:
+    answer = answered(known(1.0, 1.5, world_size=2))
+    assert answer.cautions == ("its 90 % interval is wider than a factor of two",)
+    assert not answer.is_firm
+    assert answered(known(1.0, 1.4, world_size=2)).is_firm
+
+
+def test_the_probability_is_that_of_drawing_the_smallest_score() -> None:
+    options = rank([known(1.0, 1.2), known(1.1, 1.5), known(1.3, 2.0)], Objective())
+    draw = random.Random(1)
+
+    def drawn(one: Option) -> float:
+        assert one.step_time_s
+        assert one.step_high_s
+        factor = one.step_high_s / one.step_time_s
+        return one.step_time_s * math.exp(math.log(factor) * draw.gauss() / 1.6449)
+
+    trials = 5_000
+    wins = sum(min(options, key=drawn) is options[0] for _ in range(trials))
+    # Drawn anew in each trial, as `min` asks the key of each option once.
+    assert best_probability(options, options[0]) == pytest.approx(wins / trials, abs=0.02)
+
+
+def test_without_an_interval_nothing_is_said_of_the_probability() -> None:
+    answer = answered(known(1.0), option("ring", 2.0, step_time_s=2.0, world_size=2))
+    assert answer.best_probability is None
+    assert not answered(option("ring", 2.0, step_time_s=2.0)).is_firm
+
+
+def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> None:
+    same = {"strategy": "ddp", "world_size": 8, "instance_type": "m5.large"}
+    answer = answered(
+        known(1.0, 1.3, **same, framework="torch", network="infiniband"),
+        known(1.01, 1.3, **same, framework="tf", network="infiniband"),
+        known(1.02, 1.3, **same, framework="tf", network="ethernet"),
+        known(9.0, 1.3, strategy="single", framework="tf", network=None),
+    )
+    assert verdict(answer).startswith(
+        "world size 8 (ddp, m5.large, torch, network infiniband): 1.00 s an epoch"
+    )
+    [overlap] = [w for w in answer.warnings if "overlaps" in w]
+    assert "ddp with world_size 8 of m5.large, torch, network infiniband (" in overlap
+    assert "ddp with world_size 8 of m5.large, tf, network infiniband (" in overlap
+    columns, rows = option_table(answer.options)
+    assert {"framework", "network"} <= {column.title for column in columns}
+    assert len(set(map(tuple, (row[:4] for row in rows)))) == 4
+
+
+def test_servers_and_placement_tell_options_apart() -> None:
+    answer = answered(
+        known(1.0, strategy="ps", world_size=4, server_count=1, placement="hard"),
+        known(2.0, strategy="ps", world_size=4, server_count=2),
+    )
+    assert verdict(answer).startswith("world size 4 and 1 server (ps, hard): ")
+    columns, rows = option_table(answer.options)
+    assert "servers" in [column.title for column in columns]
+    assert rows[0][:4] != rows[1][:4]
