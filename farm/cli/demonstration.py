@@ -16,6 +16,7 @@ from farm.cli.results import print_cells
 from farm.cli.up import stay_up
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.measurement import OK
+from farm.core.noise import UNDISTURBED, disturbance_of, disturbed_by
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.recommend.contracts import Objective, Question
@@ -116,12 +117,26 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
     _print_failures(jobs)
     if rows:
         print_cells(measured_cells(rows))
+    if warning := disturbance_warning(own):
+        click.echo(warning)
     for question, answer in answers:
         delay = f", {question.one_way_delay_s * 1000:g} ms" if question.one_way_delay_s else ""
         click.echo(
             f"Recommended for {question.model} on {question.dataset}, "
             f"batch {question.global_batch_size}{delay}: {verdict(answer)}"
         )
+
+
+def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
+    """Say in one line that measurements were disturbed, and what to do about it."""
+    found = [disturbance_of(row.flags or ()) for row in own if row.status == OK]
+    disturbed = [one for one in found if one != UNDISTURBED]
+    if not disturbed:
+        return None
+    return (
+        f"This machine was busy: {len(disturbed)} of {len(found)} measurements were disturbed, by "
+        f"{disturbed_by(disturbed)}. Close other programs, or use fewer agents, and run it again."
+    )
 
 
 def _questions(own: Sequence[MeasurementRow]) -> list[Question]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from farm.core.catalogue import GangShape
 from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
+from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.outliers import outlier_positions
 from farm.core.precision import Target, time_interval
 from farm.core.scaling import baselines, workload
@@ -27,8 +28,10 @@ class MeasuredCell:
 
     `step_time_low_s` and `_high_s` are the 95 % interval of the median step time over the
     repetitions, None with fewer than 3. `step_time_p25_s` and `_p75_s` are medians of the
-    repetitions' quartiles: how much steps differ within a run. `target` is how the cell of a sweep
-    until precision stands; `outlier_job_ids` are repetitions far from the others.
+    repetitions' quartiles: how much steps differ within a run. `disturbed`: what disturbed those
+    runs that were; `set_aside_count` of them do not count, since undisturbed ones do. `target` is
+    how the cell of a sweep until precision stands; `outlier_job_ids` are repetitions far from the
+    others.
     `server_placement` and `network` are empty where there are no servers and where it is the usual
     one. `expected_bytes_per_step` is what the strategy's theory says one rank sends, and receives.
     `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
@@ -53,7 +56,10 @@ class MeasuredCell:
     packet_loss_ratio: float
     bandwidth_bytes_per_s: float | None
     fingerprint: str | None
+    framework: str | None
     run_count: int
+    disturbed: tuple[Disturbance, ...]
+    set_aside_count: int
     target: Target | None
     outlier_job_ids: tuple[int, ...]
     step_time_s: float | None
@@ -119,6 +125,7 @@ def _key(row: MeasurementRow) -> tuple[object, ...]:
         row.world_size,
         row.server_count,
         row.strategy or "",
+        row.framework or "",
         *_setup(row).values(),
     )
 
@@ -144,6 +151,8 @@ def _cell(
     single_examples_per_s: float | None,
     targets: Mapping[int, Target],
 ) -> MeasuredCell:
+    disturbed = [disturbance_of(row.flags or ()) for row in group]
+    all_count, group = len(group), undisturbed_first(group)
     first = group[0]
     timed = [(row.job_id, row.step_time_s) for row in group if row.step_time_s]
     times_s = [time_s for _, time_s in timed]
@@ -166,7 +175,10 @@ def _cell(
         packet_loss_ratio=first.packet_loss_ratio,
         bandwidth_bytes_per_s=first.bandwidth_bytes_per_s,
         fingerprint=first.fingerprint,
+        framework=first.framework,
         run_count=len(group),
+        disturbed=tuple(one for one in disturbed if one != UNDISTURBED),
+        set_aside_count=all_count - len(group),
         target=target,
         outlier_job_ids=tuple(job_id for job_id in far if job_id is not None),
         step_time_s=_median(group, "step_time_s"),

@@ -10,6 +10,7 @@ import click
 from farm.cli import cells
 from farm.cli.measured import MeasuredCell
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
+from farm.core.noise import disturbed_by
 
 COLUMNS = (
     Column("batch", is_right=True),
@@ -39,6 +40,7 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
     (Column("model"), lambda cell: cells.text(cell.model)),
     (Column("dataset"), lambda cell: cells.text(cell.dataset)),
     (Column("pass"), lambda cell: cell.training_pass),
+    (Column("framework"), lambda cell: cells.text(cell.framework)),
     (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
     (Column("servers", is_right=True), lambda cell: str(cell.server_count)),
     (Column("servers are"), lambda cell: cell.server_placement or MISSING),
@@ -90,7 +92,18 @@ def notes(measured: Sequence[MeasuredCell]) -> list[str]:
     if job_ids := sorted(job_id for cell in measured for job_id in cell.outlier_job_ids):
         named = ", ".join(str(job_id) for job_id in job_ids)
         lines.append(f"*: runs far from the others, counted all the same: job {named}")
-    return lines
+    return [*lines, *_disturbed(measured)]
+
+
+def _disturbed(measured: Sequence[MeasuredCell]) -> list[str]:
+    disturbed = [one for cell in measured for one in cell.disturbed]
+    if not disturbed:
+        return []
+    run_count = sum(cell.run_count + cell.set_aside_count for cell in measured)
+    line = f"!: {len(disturbed)} of {run_count} runs were disturbed, by {disturbed_by(disturbed)}"
+    if set_aside_count := sum(cell.set_aside_count for cell in measured):
+        line += f"; {set_aside_count} of them do not count, since undisturbed runs of the cell do"
+    return [line]
 
 
 def table(measured: Sequence[MeasuredCell]) -> tuple[list[Column], list[list[str]]]:
@@ -138,7 +151,9 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
 
 def _runs(cell: MeasuredCell) -> str:
     target = "" if cell.target is None else f" {cell.target.value}"
-    return f"{cell.run_count}{'*' if cell.outlier_job_ids else ''}{target}"
+    far = "*" if cell.outlier_job_ids else ""
+    disturbed = "!" if len(cell.disturbed) > cell.set_aside_count else ""
+    return f"{cell.run_count}{far}{disturbed}{target}"
 
 
 def _shows_steps(cell: MeasuredCell) -> bool:

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.core.intervals import median_interval
@@ -137,6 +137,22 @@ def disturbance_of(
             kinds[kind] = None
             weight = min(weight, _weight(_limit_of(kind, used), _value_of(flag)))
     return Disturbance(weight, tuple(kinds))
+
+
+class Flagged(Protocol):
+    """A measurement with its flags."""
+
+    @property
+    def flags(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+_Flagged = TypeVar("_Flagged", bound=Flagged)
+
+
+def undisturbed_first(rows: Sequence[_Flagged]) -> list[_Flagged]:
+    """Return the undisturbed ones of the repetitions of one configuration, or else all."""
+    quiet = [row for row in rows if disturbance_of(row.flags or ()) == UNDISTURBED]
+    return quiet or list(rows)
 
 
 def disturbed_by(disturbances: Iterable[Disturbance]) -> str:
@@ -368,10 +384,14 @@ def _of_holes(outcome: RankOutcome, limits: NoiseLimits) -> _Measure:
 
 
 def _of_outliers(outliers: Outliers, *, step_count: int, limits: NoiseLimits) -> _Measure:
+    """Judge far steps that follow each other.
+
+    Far steps all over a run are how the training itself behaves, such as one of two durations.
+    """
     longest = "" if outliers.largest_s is None else f", the longest of {outliers.largest_s:.3g} s"
     return _Measure(
         kind=NoiseKind.OUTLIERS,
-        value=outliers.count / step_count if step_count else None,
+        value=outliers.count / step_count if step_count and outliers.is_in_stretches else None,
         limit=limits.outlier_ratio,
         phrase=f"{{}} of its timed steps are far from the median{longest}",
         write=_percent,

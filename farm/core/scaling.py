@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from farm.core.measurement import OK, scaling_efficiency_ratio
+from farm.core.noise import undisturbed_first
 
 
 class Measured(Protocol):
@@ -22,6 +23,8 @@ class Measured(Protocol):
     @property
     def training_pass(self) -> str: ...
     @property
+    def framework(self) -> str | None: ...
+    @property
     def strategy(self) -> str | None: ...
     @property
     def fingerprint(self) -> str | None: ...
@@ -31,6 +34,8 @@ class Measured(Protocol):
     def world_size(self) -> int: ...
     @property
     def throughput_examples_per_s(self) -> float | None: ...
+    @property
+    def flags(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Workload:
     model: str | None
     dataset: str | None
     training_pass: str
+    framework: str | None
     fingerprint: str | None
     global_batch_size: int
 
@@ -53,15 +59,16 @@ def baselines(measurements: Iterable[Measured]) -> Baselines:
     """Return the throughput of one machine by workload: the median of its repetitions.
 
     Where several strategies ran on one machine, or one in several ways, the best of them is what a
-    gang has to beat.
+    gang has to beat. Disturbed repetitions count only where there are no others.
     """
-    groups: dict[tuple[Workload, tuple[object, ...]], list[float]] = {}
+    groups: dict[tuple[Workload, tuple[object, ...]], list[Measured]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
             way = (row.strategy, *(getattr(row, name, None) for name in _SET_UP))
-            groups.setdefault((workload(row), way), []).append(row.throughput_examples_per_s)
+            groups.setdefault((workload(row), way), []).append(row)
     best: dict[Workload, float] = {}
-    for (work, _), throughputs in groups.items():
+    for (work, _), rows in groups.items():
+        throughputs = [row.throughput_examples_per_s or 0.0 for row in undisturbed_first(rows)]
         best[work] = max(best.get(work, 0.0), statistics.median(throughputs))
     return best
 
@@ -81,5 +88,10 @@ def efficiency(row: Measured, known: Baselines) -> float | None:
 def workload(row: Measured) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
     return Workload(
-        row.model, row.dataset, row.training_pass, row.fingerprint, row.global_batch_size
+        row.model,
+        row.dataset,
+        row.training_pass,
+        row.framework,
+        row.fingerprint,
+        row.global_batch_size,
     )

@@ -17,6 +17,7 @@ from typing import Any
 from farm.core.lifecycle import JobState
 from farm.core.machine_time import cost_usd
 from farm.core.measurement import OK, scaling_efficiency_ratio
+from farm.core.noise import UNDISTURBED, disturbance_of
 from farm.core.precision import (
     CellStatistics,
     Outcome,
@@ -26,7 +27,7 @@ from farm.core.precision import (
     judged,
 )
 from farm.core.saving import CellCost, Saving, saving
-from farm.core.scaling import Baselines, Workload
+from farm.core.scaling import Baselines, workload
 from farm.figures.cell_axes import CellAxis, Value, places_of
 from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
@@ -49,7 +50,7 @@ class CellLine:
 
     Values are medians over the repetitions on the kind of hardware with most of them, one machine
     being the baseline of `efficiency_ratio`; `cost_usd` is that of an epoch. `failure_kind` is that
-    of the first repetition that failed.
+    of the first repetition that failed. `disturbed_count`: of the `succeeded_count` repetitions.
     """
 
     cell_hash: str
@@ -65,6 +66,8 @@ class CellLine:
     fingerprint: str | None = None
     failure_kind: str | None = None
     failed_job_ids: tuple[int, ...] = ()
+    disturbed_count: int = 0
+    succeeded_count: int = 0
 
     @functools.cached_property  # kept with the cell, hence no slots
     def statistics(self) -> CellStatistics:
@@ -159,9 +162,8 @@ def make_line(
     times = judged(repetitions)
     of_median = {job_id for job_id, _ in times}
     # A job by epochs whose every step was partial has a time per epoch and no step time.
-    measured = [job for job in jobs if job.id in of_median] or [
-        job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK
-    ]
+    succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
+    measured = [job for job in jobs if job.id in of_median] or succeeded
     failed = [job for job in jobs if job.state is JobState.FAILED]
     throughput = _median([job.throughput_examples_per_s for job in measured])
     epoch_s = _median([job.time_per_epoch_s for job in measured])
@@ -179,6 +181,8 @@ def make_line(
         fingerprint=measured[0].fingerprint if measured else None,
         failure_kind=failed[0].failure_kind if failed else None,
         failed_job_ids=tuple(job.id for job in failed),
+        disturbed_count=sum(disturbance_of(job.flags or ()) != UNDISTURBED for job in succeeded),
+        succeeded_count=len(succeeded),
     )
 
 
@@ -199,9 +203,7 @@ def _efficiency(
     if not measured or throughput is None:
         return None
     row = measured[0]
-    alone = single.get(
-        Workload(row.model, row.dataset, row.training_pass, row.fingerprint, row.global_batch_size)
-    )
+    alone = single.get(workload(row))
     if not alone:
         return None
     return scaling_efficiency_ratio(

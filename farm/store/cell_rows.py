@@ -161,6 +161,8 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.model,
             MeasurementRow.dataset,
             MeasurementRow.training_pass,
+            MeasurementRow.framework,
+            MeasurementRow.flags,
             MeasurementRow.strategy,
             MeasurementRow.world_size,
             MeasurementRow.placement,

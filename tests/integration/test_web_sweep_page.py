@@ -321,4 +321,5 @@ def test_a_recommendation_from_disturbed_measurements_says_so_first(
         session.execute(sa.update(MeasurementRow).values(flags=[flag]))
     page = page_of(client, f"/sweeps/{sweep_id}")
     assert page.count('<div class="answer open">') == 2
+    assert page.count("3 of 3 disturbed</span>") == 6
     assert "Only disturbed measurements, 3 of 3, by other programs (3). 4 machines" in text_of(page)

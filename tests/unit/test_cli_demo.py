@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farm.cli.demo import demo_sweep
+from farm.cli.demonstration import disturbance_warning
+from farm.store.result_tables import MeasurementRow
 from farm.submission import plan
 
 
@@ -24,3 +26,14 @@ def test_the_sweep_trains_by_epochs_on_real_images() -> None:
     jobs = plan(demo_sweep(2)).expansion.jobs
     assert {job.dataset for job in jobs} == {"digits"}
     assert all(job.epochs for job in jobs)
+
+
+def test_on_a_busy_machine_one_line_says_so_and_what_to_do() -> None:
+    flag = {"kind": "foreign_load", "message": "", "value": 0.8}
+    busy = [MeasurementRow(status="ok", flags=[flag]) for _ in range(7)]
+    line = disturbance_warning([*busy, MeasurementRow(status="ok", flags=[])])
+    assert line == (
+        "This machine was busy: 7 of 8 measurements were disturbed, by other programs (7). "
+        "Close other programs, or use fewer agents, and run it again."
+    )
+    assert disturbance_warning([MeasurementRow(status="ok", flags=[])]) is None

@@ -187,3 +187,30 @@ def test_an_outlier_is_marked_and_named_below_the_table() -> None:
     assert notes(measured_cells(_runs(0.01))) == [
         "in parentheses: the middle half of the steps within a run"
     ]
+
+
+def test_disturbed_runs_are_marked_and_do_not_count_beside_undisturbed_ones() -> None:
+    flag = {"kind": "foreign_load", "message": "", "value": 0.8}
+    gang = {"strategy": "mwms_ring", "world_size": 2}
+    cells = measured_cells(
+        [
+            _row(step_time_s=0.01),
+            _row(step_time_s=0.05, flags=[flag]),
+            _row(step_time_s=0.06, flags=[flag]),
+            _row(**gang, step_time_s=0.03, flags=[flag]),
+        ]
+    )
+    assert [(cell.step_time_s, cell.run_count) for cell in cells] == [(0.01, 1), (0.03, 1)]
+    assert [row[3] for row in table_rows(cells)] == ["1", "1!"]
+    assert notes(cells)[-1] == (
+        "!: 3 of 4 runs were disturbed, by other programs (3); 2 of them do not count, since "
+        "undisturbed runs of the cell do"
+    )
+    assert not any("disturbed" in line for line in notes(measured_cells([_row()])))
+
+
+def test_frameworks_are_told_apart() -> None:
+    cells = measured_cells([_row(framework="torch"), _row(framework="tensorflow")])
+    columns, rows = table(cells)
+    assert columns[0].title == "framework"
+    assert [row[0] for row in rows] == ["tensorflow", "torch"]

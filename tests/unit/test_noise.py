@@ -274,3 +274,9 @@ def test_ranks_out_of_step_are_each_held_against_their_own_median() -> None:
     found = judge([evidence()], timed_steps_s=jolted, limits=LIMITS)
     assert found.outlier_step_count == 5
     assert [flag.message.partition(":")[0] for flag in found.flags] == ["rank 1"]
+
+
+def test_two_durations_all_over_a_run_are_how_it_behaves_and_no_disturbance() -> None:
+    times_s = [0.2 if (i * 7) % 10 < 4 else 0.1 for i in range(100)]
+    found = judge([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
+    assert (found.outlier_step_count, found.flags) == (40, ())

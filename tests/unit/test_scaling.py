@@ -61,3 +61,17 @@ def test_other_work_or_other_hardware_is_no_baseline() -> None:
 
 def test_without_a_throughput_there_is_no_efficiency() -> None:
     assert efficiency(_row(2, None), baselines([_row(1, 100.0)])) is None
+
+
+def test_one_machine_of_another_framework_is_no_baseline() -> None:
+    known = baselines([_row(1, 100.0, framework="tensorflow"), _row(1, 400.0, framework="torch")])
+    assert efficiency(_row(2, 150.0, framework="tensorflow"), known) == 0.75
+    assert efficiency(_row(2, 400.0, framework="torch"), known) == 0.5
+    assert efficiency(_row(2, 400.0, framework="jax"), known) is None
+
+
+def test_a_disturbed_baseline_does_not_count_beside_an_undisturbed_one() -> None:
+    flag = {"kind": "foreign_load", "message": "", "value": 0.8}
+    busy = [_row(1, 20.0, flags=[flag]) for _ in range(3)]
+    assert efficiency(_row(2, 150.0), baselines([*busy, _row(1, 100.0)])) == 0.75
+    assert efficiency(_row(2, 30.0), baselines(busy)) == 0.75
