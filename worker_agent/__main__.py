@@ -16,6 +16,7 @@ from farm.core.codec import to_json
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
 from farm.service_manager import ServiceManager
+from farm.standard_output import standard_output
 from worker_agent import privilege
 from worker_agent.agent_settings import AGENT_SETTINGS
 from worker_agent.applied_note import open_lock
@@ -26,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 left as told, 1 failed, 2 wrong usage or settings."""
+    with standard_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     manager = ServiceManager(os.environ)
     try:

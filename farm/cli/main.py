@@ -7,7 +7,6 @@ asked for failed, 2 wrong usage or invalid input, 130 ended by Ctrl-C.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import click
 
 from farm import __version__
 from farm.errors import FarmError, InvalidSpec
+from farm.standard_output import standard_output
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -78,10 +78,18 @@ class _Farm(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
+        with standard_output():
+            self._main(args, prog_name, complete_var, **extra)
+
+    def _main(
+        self,
+        args: Sequence[str] | None,
+        prog_name: str | None,
+        complete_var: str | None,
+        **extra: Any,
+    ) -> NoReturn:
         try:
             result = super().main(args, prog_name, complete_var, False, **extra)
-            # Output still in the buffer may meet the broken pipe only now.
-            sys.stdout.flush()
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(_USAGE)
@@ -97,10 +105,6 @@ class _Farm(click.Group):
             _end(_FAILED, str(error))
         except (click.Abort, KeyboardInterrupt):
             sys.exit(_INTERRUPTED)
-        except BrokenPipeError:
-            # The interpreter flushes once more at its end and would complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(_FAILED)
         sys.exit(result if isinstance(result, int) else 0)
 
 
