@@ -45,9 +45,9 @@ def _open_closed() -> None:
             # The lowest free number is taken, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def _is_broken(fd: int) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from farm.core.spec import EMULATORS, TCP_PROXY, TrainingPass
+from farm.core.spec import EMULATORS, TCP_PROXY, UNTOUCHED, TrainingPass
 from farm.recommend.layout import machines
 
-_TOLD_BY_THEIR_DELAY = frozenset(EMULATORS) - {TCP_PROXY}
+_TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def network_of(name: str | None) -> str | None:
     """Return the name of a measurement's network as configurations have it.
 
     Emulators that delay, lose and limit packets as a real network would are told by what they do,
-    so that with and without a delay it is one network. A proxy stays another: TCP does not notice
-    its delay, and a step across it takes another time.
+    so that with and without a delay it is one network; so is a network that nothing was asked of.
+    A proxy stays another: TCP does not notice its delay, and a step across it takes another time.
     """
     return None if name in _TOLD_BY_THEIR_DELAY else name

@@ -9,6 +9,7 @@ from farm.core.codec import to_json
 from farm.core.noise import UNDISTURBED, Disturbance
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
+from farm.recommend.configuration import network_of
 from farm.recommend.layout import machines
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
@@ -41,6 +42,11 @@ class Question:
     world_sizes: tuple[int, ...] = ()
     instance_types: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
+
+    @property
+    def known_networks(self) -> frozenset[str | None]:
+        """Return its networks by the names that configurations have."""
+        return frozenset(map(network_of, self.networks))
 
     def __post_init__(self) -> None:
         if self.global_batch_size < 1:

@@ -90,7 +90,8 @@ def _query(spec: JobSpec) -> dict[str, Any]:
 
 def _network_of(spec: JobSpec) -> str | None:
     """Return the name under which measurements of the job's network will stand."""
-    proxy = TCP_PROXY if spec.emulator == TCP_PROXY else None
+    is_touched = spec.network is not None and not spec.network.is_untouched
+    proxy = TCP_PROXY if is_touched and spec.emulator == TCP_PROXY else None
     return network_of(measured_network(spec.interface, proxy))
 
 

@@ -2,10 +2,18 @@
 
 import datetime as dt
 
+import pytest
 import sqlalchemy as sa
 
 from farm.core.lifecycle import AttemptState
+from farm.core.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
 from farm.core.views import GangAtWork
+from farm.recommend.contracts import Objective, Question
+from farm.recommend.expected import expected, predicted_lengths_s
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.memory import Memory
+from farm.recommend.prices import Prices
+from farm.recommend.service import recommend
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
@@ -13,7 +21,17 @@ from farm.store.engine import reading, writing
 from farm.store.gangs import gangs_at_work
 from farm.store.tables import Attempt, Job
 from farm.store.waiting import waiting_jobs
-from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
+from tests.factories import (
+    NOW,
+    add_agent,
+    add_attempt,
+    add_job,
+    add_measurement,
+    add_sweep,
+    job_spec,
+    seconds,
+)
+from tests.fakes.step_times import FakeStepTimes
 from tests.scheduler_round import run_round
 
 RULES = Rules(lease=dt.timedelta(seconds=20), reserve_after_s=60.0)
@@ -56,3 +74,63 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
         [attempt] = session.scalars(sa.select(Attempt)).all()
         assert attempt.job_id == longer
     assert known.last_starts == {sweep_id: NOW}
+
+
+@pytest.mark.parametrize(
+    ("network", "asked"),
+    [
+        (UNTOUCHED, {}),
+        (UNTOUCHED, {"network": NetworkProfile(), "emulator": TCP_PROXY}),
+        (f"cable+{TCP_PROXY}", {"interface": "cable", "emulator": TCP_PROXY, "delay": 0.02}),
+        ("cable", {"interface": "cable"}),
+        (TCP_PROXY, {"emulator": TCP_PROXY, "delay": 0.02}),
+        ("tc_netem", {"delay": 0.02}),
+        ("tc_netem", {}),
+    ],
+)
+def test_a_gang_is_expected_to_take_what_the_same_gang_took(
+    engine: sa.Engine, network: str, asked: dict[str, object]
+) -> None:
+    """Whatever made the conditions of the network, or did not have to."""
+    asked = dict(asked)
+    if delay_s := asked.pop("delay", None):
+        asked["network"] = NetworkProfile(one_way_delay_s=delay_s)
+    gang = job_spec(strategy="mwms_ring", world_size=2, **asked)
+    memory = Memory(Fits(FakeStepTimes.fit))
+    with writing(engine) as session:
+        job_id = add_job(session, gang)
+        token = add_attempt(
+            session, job_id, [add_agent(session, "a")], state=AttemptState.SUCCEEDED
+        )
+        session.get_one(Attempt, token).ended_at = NOW + seconds(33)
+        for name in (network, None):  # and one machine, which has none
+            add_measurement(
+                session,
+                f"of {name}",
+                attempt_id=None if name is None else token,
+                strategy="single" if name is None else "mwms_ring",
+                world_size=1 if name is None else 2,
+                network=name,
+                one_way_delay_s=0.0 if name is None else delay_s or 0.0,
+                step_time_s=0.1,
+            )
+    with reading(engine) as session:
+        told = expected(session, [gang], prices=Prices(), memory=memory)
+        lengths_s = predicted_lengths_s(session, {gang.cell_hash: gang}, memory=memory)
+    assert told.unknown == {}
+    assert lengths_s == pytest.approx({gang.cell_hash: 33.0})
+
+
+@pytest.mark.parametrize("name", [UNTOUCHED, "tc_netem"])
+def test_who_asks_for_a_network_by_its_emulator_is_answered(engine: sa.Engine, name: str) -> None:
+    with writing(engine) as session:
+        for count in (1, 2):
+            strategy = "single" if count == 1 else "mwms_ring"
+            network = None if count == 1 else name
+            columns = {"strategy": strategy, "world_size": count, "network": network}
+            add_measurement(session, f"of {count}", step_time_s=0.1, steps_per_epoch=9, **columns)
+    question = Question(global_batch_size=32, networks=(name,))
+    with reading(engine) as session:
+        found = recommend(session, question=question, objective=Objective())
+    assert sorted(option.world_size for option in found.options) == [1, 2]
+    assert not any("only one machine" in warning for warning in found.warnings)

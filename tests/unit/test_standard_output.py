@@ -65,9 +65,7 @@ def test_a_reader_that_has_gone_away_is_no_error_to_speak_of(
 def test_standard_error_may_go_into_the_broken_pipe_as_well(
     broken_pipe: int, tmp_path: Path
 ) -> None:
-    done = _run(
-        ("worker_agent", "--check"), tmp_path, stdout=broken_pipe, stderr=subprocess.STDOUT
-    )
+    done = _run(("worker_agent", "--check"), tmp_path, stdout=broken_pipe, stderr=subprocess.STDOUT)
     os.close(broken_pipe)
     assert done.returncode == 1
 

@@ -244,7 +244,8 @@ def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | 
         ("instance_type", question.instance_types),
     ):
         known = {getattr(e, field) for e in evidence}
-        if asked and not known.intersection(asked):
+        names_asked = question.known_networks if field == "network" else asked
+        if asked and not known.intersection(names_asked):
             names = ", ".join(sorted(name or "unnamed" for name in known))
             return f"{field} {' or '.join(map(repr, asked))}, but with {names}"
     return None

@@ -153,7 +153,7 @@ def _networks(known: Sequence[Evidence], question: Question) -> set[str | None]:
     is_touched = _is_touched(question)
     alike = {e.network for e in known if _is_touched(e) is is_touched}
     networks = alike or {e.network for e in known}
-    return {n for n in networks if not question.networks or n in question.networks}
+    return {n for n in networks if not question.networks or n in question.known_networks}
 
 
 def _is_touched(conditions: Evidence | Question) -> bool:

@@ -85,7 +85,7 @@ def answers(evidence: Evidence, question: Question) -> bool:
     return (
         (not question.strategies or evidence.strategy in question.strategies)
         and (not question.world_sizes or evidence.world_size in question.world_sizes)
-        and (not question.networks or evidence.network in question.networks)
+        and (not question.networks or evidence.network in question.known_networks)
         and _equal(evidence.one_way_delay_s, question.one_way_delay_s)
         and _equal(evidence.packet_loss_ratio, question.packet_loss_ratio)
         and _equal(evidence.jitter_s, question.jitter_s)
