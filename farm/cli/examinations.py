@@ -24,7 +24,6 @@ from farm.cli.certificates import look_at_certificates
 from farm.cli.session import store
 from farm.config import Settings
 from farm.core.messages import WIRE_VERSION
-from farm.core.scheduling import hopeless
 from farm.core.trainer_lines import FailureKind
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.access import judge_access
@@ -60,7 +59,7 @@ from farm.store.health import (
 from farm.store.partitions import missing_days
 from farm.store.schema import revisions
 from farm.store.tables import Agent
-from farm.store.waiting import waiting_jobs
+from farm.store.waiting_reasons import queue_reasons
 from farm.wire import open_client
 
 _BROKER_TIMEOUT_S = 3.0
@@ -275,9 +274,15 @@ def _own_folder(settings: Settings) -> Path:
 def _look_at_queue(settings: Settings) -> list[Finding]:
     with store(settings) as engine, reading(engine) as session:
         now = dt.datetime.now(dt.UTC)
-        jobs = waiting_jobs(session, now=now)
         live = live_agents(session, now=now, live_within_s=settings.lease_s)
-    return judge_queue(waiting_count=len(jobs), hopeless=hopeless(jobs, live))
+        reasons = queue_reasons(
+            session, now=now, agents=live, reserve_after_s=settings.reserve_after_s
+        )
+    return judge_queue(
+        waiting_count=len(reasons),
+        held_count=sum(waits.is_held for waits in reasons.values()),
+        hopeless={i: waits.reason for i, waits in reasons.items() if waits.is_hopeless},
+    )
 
 
 EXAMINATIONS = (

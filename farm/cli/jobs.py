@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 
 import click
+from sqlalchemy.orm import Session
 
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
 from farm.cli.session import JOB_ID, settings, store
+from farm.config import Settings
 from farm.core.lifecycle import JobState
+from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import JobDetail, job_detail, list_jobs
 from farm.store.measurements import flags_by_job
 from farm.store.sweeps import find_sweep
 from farm.store.tables import Job
+from farm.store.waiting_reasons import queue_reasons
 
 _MARK = "!"  # beside what was disturbed
 
@@ -78,15 +83,20 @@ def jobs(
 def job(job_id: int, *, as_json: bool) -> None:
     """Tell the story of one job: its attempts, their ranks, every change and the measurement.
 
-    --json prints job, sweep_name, attempts (each with its ranks), events and measurement.
+    --json prints job, sweep_name, waits_because (null unless it waits), attempts (each with its
+    ranks), events and measurement.
     """
-    with store(settings()) as engine, reading(engine) as session:
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
         detail = job_detail(session, job_id)
+        why = _waits_because(session, detail.job, loaded)
     if as_json:
-        print_json(_detail_json(detail))
+        print_json({**_detail_json(detail), "waits_because": why})
         return
     flags = detail.measurement.flags if detail.measurement is not None else None
     print_table(_JOB_COLUMNS, [_job_cells(detail.job, flags)])
+    if why is not None:
+        click.echo(f"waits: {why}")
     click.echo()
     print_table(
         (Column("attempt", is_right=True), Column("state"), Column("agents"), Column("reason")),
@@ -105,6 +115,15 @@ def job(job_id: int, *, as_json: bool) -> None:
                 click.echo(f"{name} = {value}{mark}")
     for flag in flags or ():
         click.echo(f"{_MARK} disturbed: {flag['message']}")
+
+
+def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:
+    if row.state is not JobState.WAITING:
+        return None
+    now = dt.datetime.now(dt.UTC)
+    agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+    reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
+    return reasons[row.id].reason if row.id in reasons else None
 
 
 def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -24,22 +25,18 @@ from farm.config import Settings
 from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
-from farm.core.scheduling import explain
 from farm.recommend.prices import load_prices
 from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
-from farm.store.gangs import gangs_at_work
-from farm.store.jobs import list_jobs
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
-from farm.store.waiting import waiting_jobs
+from farm.store.waiting_reasons import ABOUT_TO_START, Waits, grouped, queue_reasons
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
 _MAX_MEASUREMENTS = 100_000
-_MAX_JOBS = 100_000
 _MAX_AGENTS = 100_000
 
 
@@ -63,10 +60,12 @@ def status(
 ) -> None:
     """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
 
-    --json prints sweeps, alive_agent_count and waiting (job_id and reason of the first jobs that
-    cannot start now); for one sweep instead: sweep, remaining_s, waiting (of its jobs), measured,
-    one entry a cell and kind of hardware, and cells, machine_s and machine_hours_saved; with
-    --target-accuracy also accurate, one entry for each cell that was trained by epochs.
+    --json prints sweeps, alive_agent_count, waiting (job_id and reason of the first jobs that
+    cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
+    job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
+    remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware, and
+    cells, machine_s and machine_hours_saved; with --target-accuracy also accurate, one entry for
+    each cell that was trained by epochs.
     """
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
@@ -96,7 +95,7 @@ def status(
             {
                 "sweep": sweep_json(snapshot.summary),
                 "remaining_s": snapshot.remaining_s,
-                "waiting": reasons[:_REASONS_SHOWN],
+                **_reasons_json(reasons),
                 "measured": measured,
                 **({} if accurate is None else {"accurate": accurate}),
                 **found.to_json(),
@@ -144,7 +143,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
             {
                 "sweeps": [sweep_json(summary) for summary in sweeps],
                 "alive_agent_count": alive_count,
-                "waiting": reasons[:_REASONS_SHOWN],
+                **_reasons_json(reasons),
             }
         )
         return
@@ -176,26 +175,38 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
 
 def _waiting(
     session: Session, loaded: Settings, *, sweep_id: int | None = None
-) -> list[dict[str, object]]:
-    """Say of the jobs that cannot start now why, the first in the queue first.
+) -> dict[int, Waits]:
+    """Say of all jobs that wait why, the first in the queue first.
 
-    All waiting jobs count, as they do for the scheduler; `sweep_id` narrows only the answer.
+    All of them count, as they do for the scheduler; `sweep_id` narrows only the answer.
     """
     now = dt.datetime.now(dt.UTC)
-    jobs = waiting_jobs(session, now=now)
     agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
-    gangs = gangs_at_work(session, now=now)
-    reasons = explain(jobs, agents, reserve_after_s=loaded.reserve_after_s, gangs=gangs)
-    position = {job.job_id: place for place, job in enumerate(jobs)}
-    if sweep_id is not None:
-        own = {job.id for job in list_jobs(session, sweep_id=sweep_id, limit=_MAX_JOBS)}
-        reasons = {job_id: reason for job_id, reason in reasons.items() if job_id in own}
-    ordered = sorted(reasons.items(), key=lambda item: position.get(item[0], math.inf))
-    return [{"job_id": job_id, "reason": reason} for job_id, reason in ordered]
+    reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
+    return {
+        job_id: waits
+        for job_id, waits in reasons.items()
+        if sweep_id is None or waits.sweep_id == sweep_id
+    }
 
 
-def _print_reasons(reasons: list[dict[str, object]]) -> None:
-    for entry in reasons[:_REASONS_SHOWN]:
-        click.echo(f"job {entry['job_id']}: {entry['reason']}")
-    if len(reasons) > _REASONS_SHOWN:
-        click.echo(f"and {len(reasons) - _REASONS_SHOWN} more jobs wait")
+def _reasons_json(reasons: Mapping[int, Waits]) -> dict[str, object]:
+    held_up = ((i, waits) for i, waits in reasons.items() if waits.reason != ABOUT_TO_START)
+    return {
+        "waiting": [
+            {"job_id": job_id, "reason": waits.reason}
+            for job_id, waits in itertools.islice(held_up, _REASONS_SHOWN)
+        ],
+        "waiting_count": len(reasons),
+        "waiting_reasons": grouped(reasons),
+    }
+
+
+def _print_reasons(reasons: Mapping[int, Waits]) -> None:
+    groups = [group for group in grouped(reasons) if group.reason != ABOUT_TO_START]
+    for group in groups[:_REASONS_SHOWN]:
+        more = group.job_count - 1
+        also = f" (and {more} more of sweep {group.sweep_id})" if more else ""
+        click.echo(f"job {group.job_id}: {group.reason}{also}")
+    if rest := sum(group.job_count for group in groups[_REASONS_SHOWN:]):
+        click.echo(f"and {rest} more jobs wait; `farm status SWEEP` says why")

@@ -12,7 +12,6 @@ import click
 from farm.cli.output import MISSING, Column, json_option, print_json, print_table
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.session import ring, settings, store
-from farm.config import Settings
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
 from farm.core.spec import JobSpec
@@ -22,8 +21,7 @@ from farm.recommend.layout import layout_of
 from farm.submission import Plan, plan, read_sweep_file, within_memory
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
+    from farm.cli.watch import SweepWatch
     from farm.recommend.expectation import Expectation
 
 _PLAN_COLUMNS = (
@@ -42,6 +40,15 @@ _PLAN_COLUMNS = (
 @click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
 @click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@click.option(
+    "--patience",
+    "patience_s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long --wait waits for agents that are not there, once nothing else is left.",
+)
 @prices_option
 @region_option
 @json_option
@@ -52,13 +59,16 @@ def submit(
     *,
     wait: bool,
     dry_run: bool,
+    patience_s: float,
     prices_file: Path | None,
     region: str | None,
     as_json: bool,
 ) -> None:
     """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
 
-    With --wait the exit status is 0 only if every job succeeded. --json prints sweep_id, name,
+    Jobs that no live agents could serve are queued all the same, with a warning. With --wait the
+    exit status is 0 only if every job succeeded; where only such jobs are left, it ends after
+    --patience with status 1, and they stay queued. --json prints sweep_id, name,
     job_count, max_job_count (with all repetitions that precision may take) and skipped; with
     --wait also counts (jobs by state); with --dry-run jobs instead of sweep_id, and expected: the
     time and cost that the farm's own measurements let expect.
@@ -70,6 +80,7 @@ def submit(
         found, unknown_because = _expected(planned, prices_file, region)
         _print_plan(planned, found, unknown_because, as_json=as_json)
         return
+    from farm.cli.watch import SweepWatch, nobody_serves
     from farm.store.agents import live_agents
     from farm.store.engine import reading, writing
     from farm.submission import submit as submit_sweep
@@ -94,7 +105,11 @@ def submit(
             count = submitted.job_count
             click.echo(f"sweep {submitted.sweep_id}: {count} jobs enqueued{_more(planned)}")
             _print_skipped(submitted.skipped)
-        counts = _wait(engine, loaded, submitted.sweep_id) if wait else None
+        watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
+        first = watch.look()
+        if first.hopeless:
+            click.echo(f"farm: {nobody_serves(first)}", err=True)
+        counts = _wait(watch, submitted.sweep_id, patience_s=patience_s) if wait else None
     if as_json:
         waited = {} if counts is None else {"counts": _by_name(counts)}
         print_json({**result, **waited})
@@ -102,14 +117,14 @@ def submit(
         ctx.exit(1)
 
 
-def _wait(engine: sa.Engine, loaded: Settings, sweep_id: int) -> Mapping[JobState, int]:
+def _wait(watch: SweepWatch, sweep_id: int, *, patience_s: float) -> Mapping[JobState, int]:
     """Show progress until the sweep is over; return its jobs by state."""
-    from farm.cli.watch import SweepWatch, follow, make_display
+    from farm.cli.watch import follow, make_display
 
     try:
         with StopSignals() as signals, make_display() as display:
-            watch = SweepWatch(engine, sweep_id, settings=loaded)
-            return follow(watch, display, pause=signals.pause).counts
+            found = follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
+            return found.counts
     except Stopped:
         click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
         raise click.Abort from None

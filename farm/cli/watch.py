@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,15 +16,15 @@ import click
 from farm.cli import cells
 from farm.core.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.core.progress import UnfinishedJob, remaining_s
-from farm.core.scheduling import explain
+from farm.core.scheduling import hopeless_kinds
 from farm.errors import FarmError
 from farm.store.agents import live_agents
 from farm.store.engine import reading
-from farm.store.gangs import gangs_at_work
 from farm.store.jobs import list_jobs
 from farm.store.sweep_loads import paces
 from farm.store.sweeps import SweepStatus, SweepSummary, sweep_summary
-from farm.store.waiting import waiting_jobs
+from farm.store.tables import Job
+from farm.store.waiting_reasons import ABOUT_TO_START, queue_reasons
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -39,13 +40,22 @@ _MAX_JOBS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`remaining_s` None: nothing to go by. `reason`: why jobs wait although none is at work."""
+    """`remaining_s` None: nothing to go by. `reason`: why jobs wait although none is at work.
+
+    `hopeless`: for what reasons jobs wait that the live agents could not serve if all were idle,
+    and how many for each.
+    """
 
     summary: SweepSummary
     active_count: int
     attempt_count: int
     remaining_s: float | None
     reason: str | None
+    hopeless: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def hopeless_count(self) -> int:
+        return sum(self.hopeless.values())
 
     @property
     def is_finished(self) -> bool:
@@ -76,8 +86,16 @@ class SweepWatch:
             known = paces(session, [self._sweep_id]).get(self._sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
-            waiting = waiting_jobs(session, now=now) if not active else []
-            gangs = gangs_at_work(session, now=now) if waiting else []
+            reasons = (
+                {}
+                if active
+                else queue_reasons(
+                    session,
+                    now=now,
+                    agents=agents,
+                    reserve_after_s=self._settings.reserve_after_s,
+                )
+            )
         clock = time.monotonic()
         unfinished = [
             UnfinishedJob(
@@ -91,16 +109,32 @@ class SweepWatch:
             for job in jobs
             if job.state not in FINAL_JOB_STATES
         ]
-        reserve_after_s = self._settings.reserve_after_s
-        reasons = explain(waiting, agents, reserve_after_s=reserve_after_s, gangs=gangs)
-        own = [reasons[job.id] for job in jobs if job.id in reasons]
+        own = (
+            waits.reason
+            for waits in reasons.values()
+            if waits.sweep_id == self._sweep_id and waits.reason != ABOUT_TO_START
+        )
+        kinds = Counter(
+            (frozenset(job.requires), frozenset(_labels(job).items()), job.rank_count)
+            for job in jobs
+            if job.state is JobState.WAITING
+        )
+        hopeless: Counter[str] = Counter()
+        for kind, reason in hopeless_kinds(kinds, agents).items():
+            hopeless[reason] += kinds[kind]
         return Snapshot(
             summary=summary,
             active_count=len(active),
             attempt_count=sum(job.attempt_count for job in jobs),
             remaining_s=remaining_s(known, unfinished, agent_count=len(agents)),
-            reason=own[0] if own else None,
+            reason=next(own, None),
+            hopeless=hopeless,
         )
+
+
+def _labels(job: Job) -> Mapping[str, str]:
+    labels: Mapping[str, str] = job.spec.get("labels") or {}
+    return labels
 
 
 def follow(
@@ -110,15 +144,18 @@ def follow(
     pause: Callable[[float], None],
     tend: Callable[[], None] = lambda: None,
     stalled_after_s: float | None = None,
+    hopeless_after_s: float | None = None,
 ) -> SweepSummary:
     """Show the sweep until it is finished and return its last summary.
 
     Between two looks `tend` is called; both it and `pause` may raise to end the waiting.
 
     Raises:
-        FarmError: nothing changed for `stalled_after_s`; None waits as long as jobs may take.
+        FarmError: nothing changed for `stalled_after_s`; None waits as long as jobs may take. Or
+            nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve.
     """
     changed_at, last = time.monotonic(), None
+    hopeful_at = changed_at
     while True:
         begun = time.monotonic()
         snapshot = watch.look()
@@ -131,8 +168,28 @@ def follow(
         elif stalled_after_s is not None and begun - changed_at > stalled_after_s:
             reason = f" ({snapshot.reason})" if snapshot.reason else ""
             raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
+        left_count = snapshot.summary.job_count - snapshot.summary.final_count
+        is_hopeless = (
+            snapshot.hopeless_count == left_count
+            and snapshot.summary.status is not SweepStatus.PAUSED
+        )
+        if not is_hopeless:
+            hopeful_at = begun
+        elif hopeless_after_s is not None and begun - hopeful_at > hopeless_after_s:
+            raise FarmError(nobody_serves(snapshot))
         tend()
         pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
+
+
+def nobody_serves(snapshot: Snapshot) -> str:
+    """Say which jobs of the sweep wait for agents that are not there, and what to do."""
+    count = snapshot.hopeless_count
+    jobs = "1 job waits" if count == 1 else f"{count} jobs wait"
+    sweep_id = snapshot.summary.sweep_id
+    return (
+        f"{jobs} for agents that are not there ({'; '.join(snapshot.hopeless)}): start such "
+        f"agents, or `farm cancel {sweep_id}`"
+    )
 
 
 def summary_line(snapshot: Snapshot) -> str:

@@ -19,6 +19,8 @@ from farm.core.views import LiveAgent, WaitingJob
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
 # version as well, namely of those that have none; an empty set leaves the version open.
 Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
+# What a job asks of its agents, and of how many.
+Kind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
 _Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None]
 
 # The capability of agents whose cores the ranks of one gang may share, as hosts of a lab do.
@@ -29,6 +31,11 @@ SHARES_CORES = "shares_cores"
 def wish_of(job: WaitingJob) -> Wish:
     """Return what a job asks of each of its agents, whatever the others of its gang are."""
     return job.requires, job.labels, frozenset()
+
+
+def kind_of(job: WaitingJob) -> Kind:
+    """Return what decides whether a farm could serve a job at all."""
+    return job.requires, job.labels, job.rank_count
 
 
 def suits(agent: LiveAgent, wish: Wish) -> bool:

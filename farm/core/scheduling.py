@@ -6,10 +6,10 @@ jobs take is not known here: whoever has an idea of it hands it in with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from farm.core.agent_index import Wish, suits, wish_of
+from farm.core.agent_index import Kind, Wish, kind_of, suits, wish_of
 from farm.core.agent_pool import AgentPool
 from farm.core.outlook import Outlook
 from farm.core.refusals import Refusals
@@ -119,10 +119,18 @@ def explain(
     gangs: Collection[GangAtWork] = (),
     since_start_s: Mapping[int, float] | None = None,
 ) -> dict[int, str]:
-    """Say for each job that `place` would leave waiting why it waits."""
+    """Say for each job that `place` would leave waiting why it waits.
+
+    What the farm could not serve at all has no turn, so that it does not put off the others.
+    """
     pool = AgentPool(agents, Outlook(gangs))
-    turns = Turns(jobs, gangs, agent_count=pool.index.serving_count, since_start_s=since_start_s)
-    reasons: dict[int, str] = {}
+    reasons = hopeless(jobs, agents)
+    turns = Turns(
+        [job for job in jobs if job.job_id not in reasons],
+        gangs,
+        agent_count=pool.index.serving_count,
+        since_start_s=since_start_s,
+    )
     known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
     for job in turns:
         gang = pool.find_gang(job)
@@ -139,18 +147,23 @@ def explain(
     return reasons
 
 
+def hopeless_kinds(kinds: Iterable[Kind], agents: Collection[LiveAgent]) -> dict[Kind, str]:
+    """Say of each kind of job that these agents could not serve if all were idle why not."""
+    pool = AgentPool(agents)
+    reasons: dict[Kind, str] = {}
+    for kind in kinds:
+        requires, labels, rank_count = kind
+        job = WaitingJob(job_id=0, rank_count=rank_count, requires=requires, labels=labels)
+        if (reason := _hopelessness(job, pool)) is not None:
+            reasons[kind] = reason
+    return reasons
+
+
 def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dict[int, str]:
     """Say of each job that these agents could not serve if all of them were idle why not."""
-    pool = AgentPool(agents)
-    reasons: dict[int, str] = {}
-    known: dict[tuple[Wish, int], str | None] = {}
-    for job in jobs:
-        question = (wish_of(job), job.rank_count)
-        if question not in known:
-            known[question] = _hopelessness(job, pool)
-        if (reason := known[question]) is not None:
-            reasons[job.job_id] = reason
-    return reasons
+    kinds = {job.job_id: kind_of(job) for job in jobs}
+    reasons = hopeless_kinds(set(kinds.values()), agents)
+    return {job_id: reasons[kind] for job_id, kind in kinds.items() if kind in reasons}
 
 
 def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
@@ -163,14 +176,10 @@ def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
 
 
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
-    """Say why `find_gang` has none for the job, as the pool is now."""
+    """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
     able = [agent for agent in pool.index.agents if suits(agent, wish_of(job))]
-    if not able:
-        return _nobody_suits(job, pool.index.agents)
     needed = job.rank_count
     wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
-    if not wishes:
-        return _too_narrow(job, pool, able)
     ready = [agent for agent in able if _is_at_hand(agent, pool)]
     at_hand = [
         [agent for agent in ready if suits(agent, wish)] if wish[2] else ready for wish in wishes

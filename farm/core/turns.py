@@ -20,10 +20,12 @@ its jobs become critical one after another, so that no long one is left over at 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from typing import TypeAlias, TypeVar
 
 from farm.core.views import GangAtWork, WaitingJob
 
@@ -33,6 +35,9 @@ _CLASSES_AN_OCTAVE = 8
 _CRITICAL_RATIO = 0.5
 _MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
 _Level = tuple[int, int]
+# What a job asks of its agents, its priority and its sweep.
+Group: TypeAlias = tuple[Hashable, int, int]
+_T = TypeVar("_T")
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
 
 
@@ -159,6 +164,42 @@ class Turns:
         """Return how many sweeps of the job's priority have waited at least as long as its own."""
         waited_s = self._waits_s[job.sweep_id]
         return sum(1 for other_s in self._waits_s.values() if other_s >= waited_s)
+
+
+def shares(queue: Sequence[_T], *, most: int, group_of: Callable[[_T], Group]) -> list[_T]:
+    """Choose the jobs that one round looks at from a queue that is longer than `most`, in order.
+
+    Jobs that ask their agents for different things have equal shares, since those that wait for
+    agents at work must not hide those that idle ones could serve. Among jobs that ask for the
+    same, a higher priority goes first, and the sweeps of one priority have equal shares. A share
+    that is not used up falls to the others.
+    """
+    if len(queue) <= most:
+        return list(queue)
+    kinds: dict[Hashable, dict[int, dict[int, list[int]]]] = {}
+    for index, one in enumerate(queue):
+        kind, priority, sweep_id = group_of(one)
+        kinds.setdefault(kind, {}).setdefault(priority, {}).setdefault(sweep_id, []).append(index)
+    by_turns = _by_turns([_sweeps_by_turns(priorities) for priorities in kinds.values()])
+    return [queue[index] for index in sorted(itertools.islice(by_turns, most))]
+
+
+def _sweeps_by_turns(priorities: Mapping[int, Mapping[int, list[int]]]) -> Iterator[int]:
+    for priority in sorted(priorities, reverse=True):
+        yield from _by_turns(priorities[priority].values())
+
+
+def _by_turns(parts: Iterable[Iterable[int]]) -> Iterator[int]:
+    """Yield one of each part after another, until all are empty."""
+    left = [iter(part) for part in parts]
+    while left:
+        remaining = []
+        for part in left:
+            for index in part:
+                yield index
+                remaining.append(part)
+                break
+        left = remaining
 
 
 def _is_critical(job: WaitingJob, critical_s: float) -> bool:

@@ -10,15 +10,26 @@ from farm.diagnosis.finding import Finding, counted, doubt, well
 _MOST_REASONS = 5
 
 
-def judge_queue(*, waiting_count: int, hopeless: Mapping[int, str]) -> list[Finding]:
-    """Judge the queue. `hopeless`: jobs that the agents alive cannot serve, and why."""
+def judge_queue(
+    *, waiting_count: int, hopeless: Mapping[int, str], held_count: int = 0
+) -> list[Finding]:
+    """Judge the queue. `hopeless`: jobs that the agents alive cannot serve, and why.
+
+    `held_count`: of the jobs that wait, those of paused sweeps or in a pause of their own.
+    """
     if not hopeless:
-        jobs = counted(waiting_count, "job")
-        return [well(f"{jobs} wait{'s' if waiting_count == 1 else ''}, each for its turn")]
+        turn_count = waiting_count - held_count
+        jobs = counted(turn_count, "job")
+        held = f", and {counted(held_count, 'more job')} for the end of a pause"
+        verb = "waits" if turn_count == 1 else "wait"
+        return [well(f"{jobs} {verb}, each for its turn{held if held_count else ''}")]
     reasons = Counter(hopeless.values()).most_common()
+    first_ids: dict[str, int] = {}
+    for job_id, reason in hopeless.items():
+        first_ids[reason] = min(job_id, first_ids.get(reason, job_id))
     found = []
     for reason, count in reasons[:_MOST_REASONS]:
-        first = min(job_id for job_id, why in hopeless.items() if why == reason)
+        first = first_ids[reason]
         example = f"job {first}" if count == 1 else f"{count} jobs, such as {first}"
         found.append(
             doubt(

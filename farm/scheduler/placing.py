@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.pace import Pace
 from farm.core.scheduling import Placement, place
-from farm.core.views import WaitingJob
+from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import InvalidSpec, Unreachable
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents import is_any_idle, live_agents
@@ -89,7 +89,7 @@ def place_jobs(
             return []
         agents = live_agents(session, now=now, live_within_s=live_within_s)
         idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
-        jobs, waited_more_s = _queue(session, now=now, known=known)
+        jobs, waited_more_s = _queue(session, agents, now=now, known=known)
         version = None if known.queue is None else known.queue.version
         if version is not None and known.last_look.is_same(idle, version, now=now):
             return []
@@ -197,17 +197,18 @@ def _start_commands(started: Active, rules: Rules) -> list[Outgoing]:
 
 
 def _queue(
-    session: Session, *, now: dt.datetime, known: Recollection
+    session: Session, agents: Collection[LiveAgent], *, now: dt.datetime, known: Recollection
 ) -> tuple[list[WaitingJob], float]:
     """Return the jobs that may be placed, and for how much longer they have waited than they say.
 
     Of a queue that is kept only the changes are read.
     """
     if known.queue is not None:
-        jobs = known.queue.jobs(session, now=now, expected_s=known.expected_s)
+        jobs = known.queue.jobs(session, now=now, agents=agents, expected_s=known.expected_s)
         if jobs is not None:
             return jobs, known.queue.waited_more_s(now)
-    return waiting_jobs(session, now=now, expected_s=known.expected_s), 0.0
+    jobs = waiting_jobs(session, now=now, agents=agents, expected_s=known.expected_s)
+    return jobs, 0.0
 
 
 def _since_start_s(

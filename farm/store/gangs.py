@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
@@ -52,19 +52,32 @@ def gangs_at_work(
 def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
     """Return the cells of jobs that wait or are at work, with the id of one job each.
 
-    Those of the highest priority and the longest wait are among the first `limit`.
+    Of more than `limit` each sweep has its share: the cells of its first jobs.
     """
     states = (JobState.WAITING, *ACTIVE_JOB_STATES)
-    rows = session.execute(
-        select(Job.cell_hash, Job.id)
+    first = (
+        select(
+            Job.sweep_id,
+            Job.cell_hash,
+            func.min(Job.id).label("id"),
+            func.max(Job.priority).label("priority"),
+        )
         .where(Job.state.in_(states))
-        .order_by(Job.priority.desc(), Job.due_at, Job.id)
+        .group_by(Job.sweep_id, Job.cell_hash)
+        .subquery()
+    )
+    number = func.row_number().over(
+        partition_by=first.c.sweep_id, order_by=(first.c.priority.desc(), first.c.id)
+    )
+    rows = session.execute(
+        select(first.c.cell_hash, first.c.id)
+        .order_by(number, first.c.priority.desc(), first.c.id)
         .limit(limit)
     )
-    first: dict[str, int] = {}
+    found: dict[str, int] = {}
     for cell_hash, job_id in rows:
-        first.setdefault(cell_hash, job_id)
-    return first
+        found.setdefault(cell_hash, job_id)
+    return found
 
 
 def cell_specs(session: Session, job_ids: Collection[int]) -> dict[str, JobSpec]:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
+from farm.core.agent_index import Kind
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.scheduling import hopeless_kinds
 from farm.core.trainer_lines import FailureKind
-from farm.core.views import WaitingJob
+from farm.core.turns import Group, shares
+from farm.core.views import LiveAgent, WaitingJob
 from farm.store.repetitions import Cell, CellServers, cell_servers
 from farm.store.tables import Attempt, Job, Rank, Sweep
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+_ROWS_AT_ONCE = 5000
+# A round looks at no more jobs than that.
+MOST_LOOKED_AT = 10_000
 # Of so many jobs at the head of the queue it is looked up who has measured their cells.
 _SPREAD_COUNT = 500
 # The ranks that said nothing are then the ones at fault.
@@ -38,6 +46,7 @@ class QueuedJob:
     attempt_count: int
     cell_hash: str
     repetition: int
+    kind: Kind
     _spread: tuple[WaitingJob, CellServers, WaitingJob] | None = None
 
     def spread_over(self, measured: CellServers) -> WaitingJob:
@@ -56,6 +65,12 @@ class QueuedJob:
         return self._spread[2]
 
     @property
+    def group(self) -> Group:
+        """What it shares a round's look with, see `shares`."""
+        # Those that failed before may wait for other agents than those that are idle.
+        return (self.kind, self.attempt_count > 0), self.job.priority, self.job.sweep_id
+
+    @property
     def place(self) -> tuple[int, dt.datetime, int]:
         """What the queue is sorted by: higher priority first, then the longer wait."""
         return -self.job.priority, self.due_at, self.job.job_id
@@ -65,20 +80,65 @@ def waiting_jobs(
     session: Session,
     *,
     now: dt.datetime,
-    limit: int = 10_000,
+    agents: Collection[LiveAgent] | None = None,
+    limit: int | None = None,
     is_spread: bool = True,
     expected_s: Mapping[str, float] | None = None,
 ) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
-    A job in the pause before its next attempt is not among them, nor is one of a paused sweep.
+    A job in the pause before its next attempt is not among them, nor is one of a paused sweep, nor
+    one that the `agents`, where they are given, could not serve if all of them were idle. Where
+    more than `limit` are left, or `MOST_LOOKED_AT`, see `shares` for those that are returned.
     `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
     `expected_s`: by cell hash, how long jobs take, if that is known.
     """
-    query = queued_rows().where(*_may_be_placed(now))
-    rows = session.execute(query.order_by(Job.priority.desc(), Job.due_at, Job.id).limit(limit))
-    queue = [queued_job(row, now=now, expected_s=expected_s or {}) for row in rows]
+    most = MOST_LOOKED_AT if limit is None else limit
+    rows = queue_rows_in_order(session, *_may_be_placed(now))
+    kinds = Kinds()
+    found = _first_of_groups(rows, kinds, agents, most=most)
+    queue = [queued_job(row, kinds, now=now, expected_s=expected_s or {}) for row in found]
+    queue = shares(queue, most=most, group_of=attrgetter("group"))
     return with_history(session, queue, spread_count=_SPREAD_COUNT if is_spread else 0)
+
+
+def queue_rows_in_order(session: Session, *conditions: ColumnElement[bool]) -> Iterable[Any]:
+    """Read those rows of `queued_rows` for which the conditions hold, in the queue's order."""
+    query = queued_rows().where(*conditions).order_by(Job.priority.desc(), Job.due_at, Job.id)
+    return session.execute(query, execution_options={"yield_per": _ROWS_AT_ONCE})
+
+
+def _first_of_groups(
+    rows: Iterable[Any], kinds: Kinds, agents: Collection[LiveAgent] | None, *, most: int
+) -> Iterator[Any]:
+    """Pass over what the agents could not serve, and over more than anybody looks at."""
+    servable: dict[Kind, bool] = {}
+    counts: Counter[tuple[Kind, bool, int, int]] = Counter()
+    for row in rows:
+        kind = kinds.of(row)
+        if agents is not None and kind not in servable:
+            servable[kind] = kind not in hopeless_kinds((kind,), agents)
+        group = kind, row.attempt_count > 0, row.priority, row.sweep_id
+        if servable.get(kind, True) and counts[group] < most:
+            counts[group] += 1
+            yield row
+
+
+class Kinds:
+    """What the jobs of a queue ask for: each is made once, since thousands ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Kind] = {}
+
+    def of(self, row: Any) -> Kind:
+        """Return the kind of a row of `queued_rows`."""
+        labels = (row.labels or {}).items()
+        key = (row.rank_count, *row.requires, None, *labels)
+        known = self._known.get(key)
+        if known is None:
+            known = frozenset(row.requires), frozenset(labels), row.rank_count
+            self._known[key] = known
+        return known
 
 
 def queued_rows() -> Select[Any]:
@@ -97,19 +157,23 @@ def queued_rows() -> Select[Any]:
     )
 
 
-def queued_job(row: Any, *, now: dt.datetime, expected_s: Mapping[str, float]) -> QueuedJob:
+def queued_job(
+    row: Any, kinds: Kinds, *, now: dt.datetime, expected_s: Mapping[str, float]
+) -> QueuedJob:
     """Make a job of a row of `queued_rows`, without what others know of it."""
+    kind = kinds.of(row)
+    requires, labels, rank_count = kind
     job = WaitingJob(
         job_id=row.id,
         sweep_id=row.sweep_id,
-        rank_count=row.rank_count,
-        requires=frozenset(row.requires),
-        labels=frozenset((row.labels or {}).items()),
+        rank_count=rank_count,
+        requires=requires,
+        labels=labels,
         priority=row.priority,
         waited_s=(now - row.due_at).total_seconds(),
         expected_s=expected_s.get(row.cell_hash),
     )
-    return QueuedJob(job, row.due_at, row.attempt_count, row.cell_hash, row.repetition)
+    return QueuedJob(job, row.due_at, row.attempt_count, row.cell_hash, row.repetition, kind)
 
 
 def with_history(
@@ -142,12 +206,9 @@ def with_history(
     return jobs
 
 
-def waiting_place(session: Session, job: Job, *, now: dt.datetime) -> int:
-    """Return how many jobs `waiting_jobs` would have before this one."""
-    # Row values: the order of `waiting_jobs`.
-    is_before = tuple_(-Job.priority, Job.due_at, Job.id) < (-job.priority, job.due_at, job.id)
-    count = select(func.count()).select_from(Job).where(*_may_be_placed(now), is_before)
-    return session.scalar(count) or 0
+def waiting_count(session: Session) -> int:
+    """Return how many jobs wait, those of paused sweeps and in a pause of their own among them."""
+    return session.scalar(select(func.count()).select_from(Job).where(*WAITS)) or 0
 
 
 def _may_be_placed(now: dt.datetime) -> tuple[ColumnElement[bool], ...]:

@@ -20,12 +20,21 @@ from typing import Any, TypeAlias
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from farm.core.views import WaitingJob
+from farm.core.scheduling import hopeless_kinds
+from farm.core.turns import shares
+from farm.core.views import LiveAgent, WaitingJob
+from farm.store import waiting
 from farm.store.repetitions import Cell, CellServers, cell_servers
 from farm.store.tables import Job, Sweep
-from farm.store.waiting import WAITS, QueuedJob, queued_job, queued_rows, with_history
+from farm.store.waiting import (
+    WAITS,
+    Kinds,
+    QueuedJob,
+    queued_job,
+    queued_rows,
+    with_history,
+)
 
-_MOST_PLACED = 10_000
 _MOST_KEPT = 50_000  # where more wait, they are not kept
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _COMPARED_AFTER_S = 60.0
@@ -36,7 +45,7 @@ _PRIME = 99_991  # of what is left of ids sums of squares stay far below the lar
 # How many jobs, and sums of their ids, of squares that follow from these, and of their attempts.
 _Marks: TypeAlias = tuple[int, int, int, int]
 _NOTHING: _Marks = (0, 0, 0, 0)
-_place = attrgetter("place")
+_place, _kind, _group = attrgetter("place"), attrgetter("kind"), attrgetter("group")
 
 
 class WaitingQueue:
@@ -54,6 +63,8 @@ class WaitingQueue:
         self._expected_s: Mapping[str, float] = {}
         self._changes = 0
         self._measured = _MeasuredCells()
+        self._kinds = Kinds()
+        self._looked_at: list[QueuedJob] = []
         self.version: Hashable = None  # of what `jobs` has returned last: equal where that is
 
     def waited_more_s(self, now: dt.datetime) -> float:
@@ -61,7 +72,12 @@ class WaitingQueue:
         return (now - self._epoch).total_seconds()
 
     def jobs(
-        self, session: Session, *, now: dt.datetime, expected_s: Mapping[str, float]
+        self,
+        session: Session,
+        *,
+        now: dt.datetime,
+        agents: Collection[LiveAgent] | None = None,
+        expected_s: Mapping[str, float],
     ) -> list[WaitingJob] | None:
         """Return what `waiting_jobs` would, as the session sees the store; None: too many wait.
 
@@ -69,7 +85,8 @@ class WaitingQueue:
         """
         marks = _read_marks(session)
         if marks[0] > _MOST_KEPT:
-            self._kept, self._marks, self.version = {}, _NOTHING, None
+            self._kept, self._looked_at, self._kinds = {}, [], Kinds()
+            self._marks, self.version = _NOTHING, None
             self._changed()
             return None
         if marks != self._marks:
@@ -83,9 +100,14 @@ class WaitingQueue:
         may_be_placed = [
             one for one in self._sorted() if one.due_at <= now and one.job.sweep_id not in paused
         ]
-        self.version = self._changes, len(may_be_placed), frozenset(paused)
-        placeable = may_be_placed[:_MOST_PLACED]
-        return with_history(session, placeable, servers_of=self._measured.servers)
+        kinds = set(map(_kind, may_be_placed))
+        hopeless = frozenset(() if agents is None else hopeless_kinds(kinds, agents))
+        version = self._changes, len(may_be_placed), frozenset(paused), hopeless
+        if version != self.version:
+            servable = [one for one in may_be_placed if one.kind not in hopeless]
+            self._looked_at = shares(servable, most=waiting.MOST_LOOKED_AT, group_of=_group)
+            self.version = version
+        return with_history(session, self._looked_at, servers_of=self._measured.servers)
 
     def left(self, job_id: int) -> None:
         """Note that a job waits no more: whoever asks has leased its gang."""
@@ -108,7 +130,7 @@ class WaitingQueue:
             self._in_order = None  # a sweep of thousands is sorted sooner than put in one by one
 
     def _add(self, row: Any) -> QueuedJob:
-        one = queued_job(row, now=self._epoch, expected_s=self._expected_s)
+        one = queued_job(row, self._kinds, now=self._epoch, expected_s=self._expected_s)
         self._kept[row.id] = one
         return one
 

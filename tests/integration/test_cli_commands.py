@@ -19,8 +19,11 @@ from farm.cli.main import main
 from farm.cli.session import settings
 from farm.core.lifecycle import AttemptState, JobState
 from farm.embedded.home import Endpoints, locked, write_endpoints
+from farm.store import waiting as waiting_module
+from farm.store import waiting_reasons
 from farm.store.engine import reading, writing
 from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Job
 from farm.store.waiting import waiting_jobs
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
@@ -48,7 +51,7 @@ def _job_states(engine: sa.Engine) -> list[str]:
 def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engine) -> None:
     shown = farm.text("status")
     assert "\x1b" not in shown
-    assert "job 1: no agent is alive\n" in shown
+    assert "job 1: no agent is alive (and 3 more of sweep 1)\n" in shown
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
     answer = farm.json("status", "try")
@@ -63,6 +66,56 @@ def test_status_of_a_sweep_says_why_its_own_jobs_wait(farm: FarmCommand, engine:
         (job_id,) = add_sweep(session, job_spec(), name="behind")
     assert [entry["job_id"] for entry in farm.json("status", "behind")["waiting"]] == [job_id]
     assert "job 1:" not in farm.text("status", "behind")
+
+
+@pytest.fixture
+def many(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> int:
+    """More jobs than a round looks at, with one agent at work; return the last job of them all."""
+    monkeypatch.setattr(waiting_module, "MOST_LOOKED_AT", 4)
+    monkeypatch.setattr(waiting_reasons, "MOST_LOOKED_AT", 4)
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        [running] = add_sweep(session, job_spec())
+        add_attempt(session, running, ["a1"], state=AttemptState.RUNNING)
+        add_sweep(session, *(job_spec(seed=i, world_size=4) for i in range(9)))
+        [paused] = add_sweep(session, job_spec())
+        set_paused(session, session.get_one(Job, paused).sweep_id, is_paused=True)
+        add_sweep(session, *(job_spec(seed=i) for i in range(9)))
+        return add_sweep(session, job_spec())[0]
+
+
+def test_status_counts_all_that_wait_and_has_a_reason_for_each(
+    farm: FarmCommand, many: int
+) -> None:
+    for_agent, wide = "waits for 1 more idle agent (0 of 1)", "needs 4 agents; the farm has 1"
+    behind = "others that ask for the same agents are before it in the queue"
+    answer = farm.json("status")
+    assert answer["waiting_count"] == 20
+    assert {(g["sweep_id"], g["job_count"], g["reason"]) for g in answer["waiting_reasons"]} == {
+        (2, 9, wide),
+        (3, 1, "its sweep is paused"),
+        (4, 3, for_agent),
+        (4, 6, behind),
+        (5, 1, for_agent),
+    }
+    shown = farm.text("status").splitlines()
+    assert f"job 2: {wide} (and 8 more of sweep 2)" in shown
+    assert f"job {many}: {for_agent}" in shown
+    assert not any("more jobs wait" in line for line in shown)
+    own = farm.json("status", "5")
+    assert (own["waiting_count"], own["waiting"]) == (1, [{"job_id": many, "reason": for_agent}])
+
+
+def test_a_job_that_waits_says_why(farm: FarmCommand, many: int) -> None:
+    assert "waits: needs 4 agents; the farm has 1\n" in farm.text("job", "2")
+    assert farm.json("job", str(many))["waits_because"] == "waits for 1 more idle agent (0 of 1)"
+    assert farm.json("job", "1")["waits_because"] is None
+
+
+@pytest.mark.usefixtures("many")
+def test_the_doctor_counts_all_that_nobody_can_serve(farm: FarmCommand) -> None:
+    findings = farm.run("doctor", "--json").stdout
+    assert "nobody can serve 9 jobs, such as 2: needs 4 agents; the farm has 1" in findings
 
 
 def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:

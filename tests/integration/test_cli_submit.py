@@ -45,6 +45,26 @@ def sweep_file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_sweep_for_agents_that_are_not_there_warns_and_ends_the_waiting(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+    wide = SWEEP.replace('"single"', '"mwms_ring"').replace("world_size = 1", "world_size = 4")
+    sweep_file.write_text(wide)
+    warning = (
+        "farm: 4 jobs wait for agents that are not there (needs 4 agents; the farm has 1): "
+        "start such agents, or `farm cancel {}`\n"
+    )
+    queued = farm.run("submit", str(sweep_file))
+    assert (queued.exit_code, queued.stderr) == (0, warning.format(1))
+    waited = farm.run("submit", str(sweep_file), "--wait", "--patience", "0")
+    assert waited.exit_code == 1
+    assert waited.stderr.endswith(warning.format(2))
+    with reading(engine) as session:
+        assert len(session.scalars(select(Job.id)).all()) == 8
+
+
 def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_file: Path) -> None:
     begun = time.monotonic()
     assert farm.text("submit", str(sweep_file)) == "sweep 1: 4 jobs enqueued\n"

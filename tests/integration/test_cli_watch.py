@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.watch import PlainDisplay, SweepWatch, follow, summary_line
+from farm.cli.watch import PlainDisplay, Snapshot, SweepWatch, follow, summary_line
 from farm.config import load_settings
 from farm.core.lifecycle import AttemptState, JobState
 from farm.errors import FarmError
@@ -35,6 +35,33 @@ def _pause(wanted_s: float) -> None:
 def test_a_sweep_that_does_not_move_ends_the_waiting_with_the_reason(watch: SweepWatch) -> None:
     with pytest.raises(FarmError, match=r"no job changed for 0 s \(no agent is alive\)"):
         follow(watch, PlainDisplay(), pause=_pause, stalled_after_s=0.0)
+
+
+def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(
+    watch: SweepWatch, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        for job_id in (2, 3):
+            session.get_one(Job, job_id).rank_count = 2
+
+    def first_job_ends() -> None:
+        with writing(engine) as session:
+            session.get_one(Job, 1).state = JobState.SUCCEEDED
+
+    seen: list[int] = []
+
+    class Display:
+        def show(self, snapshot: Snapshot) -> None:
+            seen.append(snapshot.summary.final_count)
+            if len(seen) == 3:
+                first_job_ends()
+
+    expected = r"2 jobs wait for agents that are not there \(needs 2 agents; the farm has 1\)"
+    with pytest.raises(FarmError, match=expected):
+        follow(watch, Display(), pause=_pause, hopeless_after_s=0.0)
+    assert seen[:3] == [0, 0, 0]
+    assert seen[-1] == 1
 
 
 def test_following_ends_with_the_last_job(watch: SweepWatch, engine: sa.Engine) -> None:

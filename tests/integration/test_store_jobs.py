@@ -19,7 +19,7 @@ from farm.store.jobs import (
 )
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job, JobEvent
-from farm.store.waiting import waiting_jobs, waiting_place
+from farm.store.waiting import waiting_jobs
 from tests.factories import (
     NOW,
     add_agent,
@@ -111,16 +111,6 @@ def test_when_only_some_are_asked_for_the_foremost_come(engine: sa.Engine) -> No
         everyone = waiting_jobs(session, now=NOW)
     assert [job.job_id for job in waiting] == [urgent, old]
     assert [job.job_id for job in everyone] == [urgent, old, young]
-
-
-def test_a_place_in_the_queue_is_how_many_come_before(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        for due_at, priority in ((NOW, 0), (NOW - seconds(9), 0), (NOW, 3), (NOW, 3), (LATER, 9)):
-            add_job(session, due_at=due_at, priority=priority)
-        add_job(session, due_at=NOW, cancel_requested=True)
-        queue = [job.job_id for job in waiting_jobs(session, now=NOW)]
-        jobs = [session.get_one(Job, job_id) for job_id in queue]
-        assert [waiting_place(session, job, now=NOW) for job in jobs] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

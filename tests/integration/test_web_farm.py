@@ -133,12 +133,36 @@ def test_agents_are_sorted_and_come_in_pages(client: FlaskClient, engine: sa.Eng
         assert client.get(bad).status_code == 400
 
 
+def _add_agent_at_work(session: Session, *, now: dt.datetime) -> None:
+    factories.add_agent(session, "a1", heartbeat_at=now, state=AgentState.BUSY)
+    running = factories.add_job(session, factories.job_spec(seed=7))
+    factories.add_attempt(session, running, ["a1"], state=AttemptState.RUNNING)
+
+
+def test_jobs_that_nobody_can_serve_do_not_fill_the_queue_shown(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        now = dt.datetime.now(dt.UTC)
+        _add_agent_at_work(session, now=now)
+        wide = [factories.job_spec(seed=n, world_size=2) for n in range(30)]
+        first, *_ = factories.add_sweep(session, *wide)
+        behind = factories.add_job(session)
+    page = page_of(client, "/")
+    assert [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)] == [first, behind]
+    assert "so do 29 more of its sweep" in page
+    assert "and 29 more" not in page
+    story = client.get(f"/api/v1/jobs/{behind}").json
+    assert story is not None
+    assert story["waits_because"] == "waits for 1 more idle agent (0 of 1)"
+
+
 def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
-        factories.add_agent(session, "a1", heartbeat_at=now, state=AgentState.BUSY)
+        _add_agent_at_work(session, now=now)
         jobs = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(10)))
         factories.add_sweep(session, factories.job_spec(world_size=2))
         urgent = factories.add_job(session, factories.job_spec(seed=99), priority=5)
@@ -150,7 +174,10 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     shown = [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)]
     assert shown == [urgent, *jobs[1:8]]
     queue = part_of(page, "queue")
-    assert f"Job {urgent} mlp on digits, single, batch 32, 1 agent needs 1 agent; the farm" in queue
+    assert (
+        f"Job {urgent} mlp on digits, single, batch 32, 1 agent waits for 1 more idle agent"
+        in queue
+    )
     assert "priority 5" in queue
     assert "and 7 more, 3 of them in sweeps that are paused" in queue
     assert "When it will be done cannot be told yet." in queue

@@ -1,12 +1,14 @@
 """The order of the queue and what rests on expected lengths, on farms of equal agents."""
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.schedule_sim import longest_drought_s, makespan_s, simulate
 from benchmarks.traces import TracedJob, lower_bound_s
 from farm.core.scheduling import place
-from farm.core.turns import Turns
+from farm.core.turns import Group, Turns, shares
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
 
 LENGTHS_S = st.sampled_from([1.0, 5.0, 20.0, 100.0])
@@ -130,3 +132,31 @@ def test_a_reserved_agent_is_lent_only_to_those_that_are_done_by_then(
     )
     lengths_s = {job.job_id: job.length_s for job in jobs}
     assert all(lengths_s[placement.job_id] <= busy_s for placement in placements)
+
+
+GROUPS = st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(1, 4))
+
+
+@given(st.lists(GROUPS, max_size=60), st.integers(0, 30))
+def test_shares_of_a_round_are_equal_as_far_as_they_are_used(queue: list[Group], most: int) -> None:
+    jobs = list(enumerate(queue))
+    chosen = shares(jobs, most=most, group_of=lambda job: job[1])
+    assert len(chosen) == min(most, len(jobs))
+    assert chosen == sorted(chosen)
+    there, taken = Counter(queue), Counter(group for _, group in chosen)
+    for group, count in taken.items():
+        assert [job for job in jobs if job[1] == group][:count] == [
+            job for job in chosen if job[1] == group
+        ]
+    kinds, kinds_taken = (Counter(g[0] for g in some.elements()) for some in (there, taken))
+    left = [group for group in there if taken[group] < there[group]]
+    for kind, priority, sweep_id in left:
+        assert all(kinds_taken[kind] + 1 >= kinds_taken[other] for other in kinds)
+        for other_kind, other_priority, other_sweep in there:
+            other = other_kind, other_priority, other_sweep
+            if other_kind != kind:
+                continue
+            if other_priority < priority:
+                assert taken[other] == 0
+            elif other_priority == priority:
+                assert taken[kind, priority, sweep_id] + 1 >= taken[other]

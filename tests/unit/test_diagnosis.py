@@ -360,6 +360,13 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
     assert found[1].what == "nobody can serve job 4: no agent has capability 'gpu'"
 
 
+def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
+    [turns] = judge_queue(waiting_count=3, held_count=2, hopeless={})
+    assert turns.what == "1 job waits, each for its turn, and 2 more jobs for the end of a pause"
+    [free] = judge_queue(waiting_count=3, hopeless={})
+    assert free.what == "3 jobs wait, each for its turn"
+
+
 def test_many_names_are_cut_short() -> None:
     assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
 

@@ -11,20 +11,18 @@ from sqlalchemy.orm import Session
 from farm.config import Settings
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
-from farm.core.scheduling import explain
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.engine import reading
-from farm.store.gangs import gangs_at_work
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
-from farm.store.waiting import waiting_jobs, waiting_place
+from farm.store.waiting import waiting_count
+from farm.store.waiting_reasons import IS_BEHIND, IS_PAUSED, Waits, queue_reasons
 from web.backend import backend
 
-# Jobs further back wait for those before them, whatever else would be said of them.
-_EXPLAINED_COUNT = 200
-_BEHIND_OTHERS = "others are before it in the queue"
+# Of a queue that is not longer than that, reasons are read for each answer.
+_READ_AT_ONCE = 500
 # A mean over n jobs is 1/n of the next one off, so that of many may be read less often.
 _PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0
 # Many viewers ask at once, also as long as no job has finished.
@@ -74,23 +72,29 @@ def outlook(session: Session, loads: Mapping[int, SweepLoad], *, agent_count: in
 
 
 def waiting_reasons(
-    session: Session,
-    settings: Settings,
-    agents: Sequence[LiveAgent],
-    *,
-    now: dt.datetime,
-    limit: int,
-) -> Mapping[int, str]:
-    """Say why the first jobs of the queue wait, in the order in which they would be placed.
+    session: Session, settings: Settings, agents: Sequence[LiveAgent], *, now: dt.datetime
+) -> Mapping[int, Waits]:
+    """Say of every job that waits why, the first in the queue first.
 
-    A job that the scheduler would place right now is there too: it is about to be. Of what is said
-    of one, `limit` leaves out what those of other sweeps that came later than all of these take.
+    A job that the scheduler would place right now is there too: it is about to be. Of a long queue
+    the answer may be seconds old.
     """
-    # Who has measured a cell before decides which of equal agents is taken, and not whether any.
-    jobs = waiting_jobs(session, now=now, limit=limit, is_spread=False)
-    gangs = gangs_at_work(session, now=now)
-    reasons = explain(jobs, agents, reserve_after_s=settings.reserve_after_s, gangs=gangs)
-    return {job.job_id: reasons.get(job.job_id, "about to start") for job in jobs}
+
+    def read(session: Session, live: Collection[LiveAgent]) -> Mapping[int, Waits]:
+        reserve_after_s = settings.reserve_after_s
+        return queue_reasons(session, now=now, agents=live, reserve_after_s=reserve_after_s)
+
+    if waiting_count(session) <= _READ_AT_ONCE:
+        return read(session, agents)
+    engine = backend().engine
+
+    def renew() -> Mapping[int, Waits]:
+        with reading(engine) as other:
+            return read(other, live_agents(other, now=now, live_within_s=settings.lease_s))
+
+    return backend().queues.for_a_while(
+        "reasons", lambda: read(session, agents), keep_s=_LEAST_PACE_GOOD_S, renew=renew
+    )
 
 
 def waiting_reason(
@@ -100,16 +104,12 @@ def waiting_reason(
     if job.state is not JobState.WAITING:
         return None
     if session.get_one(Sweep, job.sweep_id).is_paused:
-        return "its sweep is paused"
+        return IS_PAUSED
     if job.due_at > now:
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
-    # Of a long queue there is nothing to read. Those that came later may be of a sweep whose turn
-    # it is, so what is said of it rests on them as well.
-    if waiting_place(session, job, now=now) >= _EXPLAINED_COUNT:
-        return _BEHIND_OTHERS
     agents = live_agents(session, now=now, live_within_s=settings.lease_s)
-    reasons = waiting_reasons(session, settings, agents, now=now, limit=_EXPLAINED_COUNT)
-    return reasons.get(job.id, _BEHIND_OTHERS)
+    waits = waiting_reasons(session, settings, agents, now=now).get(job.id)
+    return IS_BEHIND if waits is None else waits.reason
 
 
 def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[Pace, ...]]:

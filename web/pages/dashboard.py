@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from farm.store.dashboard import (
 )
 from farm.store.sweeps import list_sweeps
 from farm.store.tables import Job
+from farm.store.waiting_reasons import grouped
 from web import params
 from web.backend import backend, now, read_session
 from web.drawing.figure_svg import drawn
@@ -43,11 +45,15 @@ _MOST_PAGES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WaitingCard:
-    """A job of the queue, why it waits, and for how long it has."""
+    """A job of the queue, why it waits, and for how long it has.
+
+    `more_count`: others of its sweep that wait for the same reason, and have no card.
+    """
 
     job: Job
     reason: str
     waited_s: float
+    more_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +143,29 @@ def _agents(
 def _waiting(
     session: Session, settings: Settings, live: Sequence[LiveAgent], *, now: dt.datetime
 ) -> list[WaitingCard]:
-    """Return the first jobs of the queue, in the order in which they would be placed."""
-    reasons = waiting_reasons(session, settings, live, now=now, limit=_WAITING_SHOWN)
-    jobs = jobs_of(session, reasons.keys())
+    """Return the first jobs of the queue that no pause holds back, in its order.
+
+    Those of a sweep that the farm could not serve for one reason are one card, the first of them.
+    """
+    reasons = waiting_reasons(session, settings, live, now=now)
+    more = {
+        group.job_id: group.job_count - 1
+        for group in grouped({i: waits for i, waits in reasons.items() if waits.is_hopeless})
+    }
+    some = (
+        job_id
+        for job_id, waits in reasons.items()
+        if (job_id in more if waits.is_hopeless else not waits.is_held)
+    )
+    shown = list(itertools.islice(some, _WAITING_SHOWN))
+    jobs = jobs_of(session, shown)
     return [
-        WaitingCard(jobs[job_id], reason, (now - jobs[job_id].due_at).total_seconds())
-        for job_id, reason in reasons.items()
+        WaitingCard(
+            jobs[job_id],
+            reasons[job_id].reason,
+            (now - jobs[job_id].due_at).total_seconds(),
+            more.get(job_id, 0),
+        )
+        for job_id in shown
         if job_id in jobs
     ]

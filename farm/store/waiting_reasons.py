@@ -1,0 +1,113 @@
+"""Why jobs wait: each job of the whole queue has a reason. Reads only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.core.agent_index import Kind
+from farm.core.scheduling import explain, hopeless_kinds
+from farm.core.turns import Group, shares
+from farm.core.views import LiveAgent
+from farm.store.gangs import gangs_at_work
+from farm.store.tables import Sweep
+from farm.store.waiting import (
+    MOST_LOOKED_AT,
+    WAITS,
+    Kinds,
+    QueuedJob,
+    queue_rows_in_order,
+    queued_job,
+    with_history,
+)
+
+ABOUT_TO_START = "about to start"
+IS_PAUSED = "its sweep is paused"
+IS_PAUSING = "pauses before its next attempt"
+IS_BEHIND = "others that ask for the same agents are before it in the queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle."""
+
+    sweep_id: int
+    reason: str
+    is_hopeless: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it would not be placed now whatever agents there were."""
+        return self.reason in (IS_PAUSED, IS_PAUSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonGroup:
+    """Jobs of one sweep that wait for the same reason; `job_id` is the first in the queue."""
+
+    sweep_id: int
+    job_id: int
+    job_count: int
+    reason: str
+
+
+def queue_reasons(
+    session: Session,
+    *,
+    now: dt.datetime,
+    agents: Collection[LiveAgent],
+    reserve_after_s: float,
+) -> dict[int, Waits]:
+    """Say of every job that waits why, the first in the queue first."""
+    paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
+    kinds = Kinds()
+    hopeless: dict[Kind, str | None] = {}
+    found: dict[int, Waits] = {}
+    queue: list[QueuedJob] = []
+    counts: Counter[Group] = Counter()
+    for row in queue_rows_in_order(session, *WAITS):
+        if row.sweep_id in paused:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSED)
+            continue
+        if row.due_at > now:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSING)
+            continue
+        kind = kinds.of(row)
+        if kind not in hopeless:
+            hopeless[kind] = hopeless_kinds((kind,), agents).get(kind)
+        if (reason := hopeless[kind]) is not None:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=reason, is_hopeless=True)
+            continue
+        found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_BEHIND)
+        one = queued_job(row, kinds, now=now, expected_s={})
+        if counts[one.group] < MOST_LOOKED_AT:
+            counts[one.group] += 1
+            queue.append(one)
+    looked_at = shares(queue, most=MOST_LOOKED_AT, group_of=lambda one: one.group)
+    # Who has measured a cell before decides which of equal agents is taken, and not whether any.
+    jobs = with_history(session, looked_at, spread_count=0)
+    gangs = gangs_at_work(session, now=now) if jobs else []
+    told = explain(jobs, agents, reserve_after_s=reserve_after_s, gangs=gangs)
+    for job in jobs:
+        reason = told.get(job.job_id, ABOUT_TO_START)
+        found[job.job_id] = Waits(sweep_id=job.sweep_id, reason=reason)
+    return found
+
+
+def grouped(reasons: Mapping[int, Waits]) -> list[ReasonGroup]:
+    """Put the jobs of a sweep that have one reason together, in the order of the first of them."""
+    first: dict[tuple[int, str], int] = {}
+    counts: Counter[tuple[int, str]] = Counter()
+    for job_id, waits in reasons.items():
+        key = waits.sweep_id, waits.reason
+        first.setdefault(key, job_id)
+        counts[key] += 1
+    return [
+        ReasonGroup(sweep_id=key[0], job_id=job_id, job_count=counts[key], reason=key[1])
+        for key, job_id in first.items()
+    ]
