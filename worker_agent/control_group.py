@@ -1,4 +1,4 @@
-"""What the kernel counts for the memory control group of a process, in version 2 and version 1.
+"""What the control groups of a process limit and count, in version 2 and version 1.
 
 Only read, never written. A hybrid system mounts both versions, of which one counts memory.
 """
@@ -42,6 +42,15 @@ class MemoryGroup:
         """How many processes of this group were killed for want of memory, by whosever limit."""
         return read_counter(self.folder / self.files.kills, "oom_kill")
 
+    @property
+    def limit_bytes(self) -> int | None:
+        """The lowest limit of this group and those above it, in version 1 the unmounted too."""
+        limits = [
+            read_counter(self.folder / "memory.stat", "hierarchical_memory_limit"),
+            *(_number(folder / self.files.limit) for folder in self._upwards()),
+        ]
+        return min((n for n in limits if n is not None and n < _NO_LIMIT_BYTES), default=None)
+
     def tightest_limit(self) -> tuple[int, int | None] | None:
         """Return the lowest limit of this group and those above it, and that group's peak."""
         limited = []
@@ -52,11 +61,7 @@ class MemoryGroup:
         return min(limited, key=lambda pair: pair[0], default=None)
 
     def _upwards(self) -> Iterator[Path]:
-        yield self.folder
-        for folder in self.folder.parents:
-            if not folder.is_relative_to(self.mount):
-                return
-            yield folder
+        return _upwards(self.folder, self.mount)
 
 
 def memory_group(pid: int, *, proc: Path = PROC) -> MemoryGroup | None:
@@ -64,18 +69,48 @@ def memory_group(pid: int, *, proc: Path = PROC) -> MemoryGroup | None:
 
     None, too, for version 2's root, which counts nothing.
     """
-    paths = dict(_paths(proc / str(pid) / "cgroup"))
-    for files, root, mount in _mounts(proc / "self" / "mountinfo"):
-        path = paths.get(files.kills)
+    counting = (group for group in _memory_groups(pid, proc=proc) if group.kill_count is not None)
+    return next(counting, None)
+
+
+def memory_limit_bytes(pid: int, *, proc: Path = PROC) -> int | None:
+    """Return how much memory the groups of `pid` may use at most; None: they have no limit."""
+    limits = [group.limit_bytes for group in _memory_groups(pid, proc=proc)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def cpu_quota_cores(pid: int, *, proc: Path = PROC) -> float | None:
+    """Return how many cores' time the groups of `pid` may use at most; None: there is no quota."""
+    quotas = []
+    for _, folder, mount in _groups(pid, "cpu", proc=proc):
+        for one in _upwards(folder, mount):
+            words = " ".join(_lines(one / "cpu.max")).split()  # version 2: quota and period
+            if not words:
+                words = [
+                    " ".join(_lines(one / name))
+                    for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                ]
+            if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
+                quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def _memory_groups(pid: int, *, proc: Path) -> Iterator[MemoryGroup]:
+    for is_v2, folder, mount in _groups(pid, "memory", proc=proc):
+        yield MemoryGroup(folder=folder, mount=mount, files=_V2 if is_v2 else _V1)
+
+
+def _groups(pid: int, controller: str, *, proc: Path) -> Iterator[tuple[bool, Path, Path]]:
+    """Yield (of version 2, the group's folder, the topmost that is visible), version 2 first."""
+    paths = dict(_paths(proc / str(pid) / "cgroup", controller))
+    for is_v2, root, mount in _mounts(proc / "self" / "mountinfo", controller):
+        path = paths.get(is_v2)
         if path is None:
             continue
         # A container without a namespace of its own for control groups sees its group's full path
         # but has only that group mounted.
         below = path.removeprefix(root) if root != "/" else path
-        group = MemoryGroup(folder=mount / below.lstrip("/"), mount=mount, files=files)
-        if group.kill_count is not None:
-            return group
-    return None
+        yield is_v2, mount / below.lstrip("/"), mount
 
 
 def machine_kill_count(*, proc: Path = PROC) -> int | None:
@@ -92,28 +127,36 @@ def read_counter(file: Path, name: str) -> int | None:
     return None
 
 
-def _paths(cgroup: Path) -> Iterator[tuple[str, str]]:
-    """Yield the group's path in each hierarchy that may count memory, by its table of kills."""
+def _paths(cgroup: Path, controller: str) -> Iterator[tuple[bool, str]]:
+    """Yield (of version 2, path) of the group in each hierarchy that may have the controller."""
     for line in _lines(cgroup):
         number, controllers, path = line.split(":", 2)
         if number == "0":
-            yield _V2.kills, path
-        elif "memory" in controllers.split(","):
-            yield _V1.kills, path
+            yield True, path
+        elif controller in controllers.split(","):
+            yield False, path
 
 
-def _mounts(mountinfo: Path) -> Iterator[tuple[_Files, str, Path]]:
-    """Yield (version, path of the group that is mounted, where), version 2 first."""
+def _mounts(mountinfo: Path, controller: str) -> Iterator[tuple[bool, str, Path]]:
+    """Yield (of version 2, path of the group that is mounted, where), version 2 first."""
     found = []
     for line in _lines(mountinfo):
         before, _, after = line.partition(" - ")
         _, _, _, root, mount, *_ = before.split()
         kind, _, options = after.split(" ", 2)
         if kind == "cgroup2":
-            found.append((_V2, root, Path(mount)))
-        elif kind == "cgroup" and "memory" in options.split(","):
-            found.append((_V1, root, Path(mount)))
-    return iter(sorted(found, key=lambda one: one[0] is _V1))
+            found.append((True, root, Path(mount)))
+        elif kind == "cgroup" and controller in options.split(","):
+            found.append((False, root, Path(mount)))
+    return iter(sorted(found, key=lambda one: not one[0]))
+
+
+def _upwards(folder: Path, mount: Path) -> Iterator[Path]:
+    yield folder
+    for above in folder.parents:
+        if not above.is_relative_to(mount):
+            return
+        yield above
 
 
 def _number(file: Path) -> int | None:

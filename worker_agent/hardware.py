@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from farm.core.model_files import MODEL_CAPABILITY
 from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION
 from worker_agent.cloud import cloud_labels
 from worker_agent.config import AgentConfig
+from worker_agent.control_group import PROC, cpu_quota_cores, memory_limit_bytes
 from worker_agent.emulators import capabilities
 from worker_agent.metrics.gpu import devices, open_nvml
 
@@ -26,7 +28,10 @@ _TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tenso
 
 
 def read_facts(
-    config: AgentConfig, *, ask_cloud: Callable[[str], dict[str, str]] = cloud_labels
+    config: AgentConfig,
+    *,
+    ask_cloud: Callable[[str], dict[str, str]] = cloud_labels,
+    proc: Path = PROC,
 ) -> AgentFacts:
     """Ask the machine and its cloud once; none of this changes while the agent lives."""
     told = ask_cloud(config.cloud) if config.cloud else {}
@@ -51,8 +56,8 @@ def read_facts(
         ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
-            core_count=len(config.cpus),
-            memory_bytes=psutil.virtual_memory().total,
+            core_count=own_core_count(config.cpus, proc=proc),
+            memory_bytes=own_memory_bytes(proc=proc),
             accelerators=accelerators,
             kernel=platform.release(),
             tensorflow_version=read_tensorflow_version(),
@@ -60,6 +65,21 @@ def read_facts(
             benchfarm_version=__version__,
         ),
     )
+
+
+def own_memory_bytes(*, proc: Path = PROC) -> int:
+    """Return the machine's memory, or what this agent's control groups let it use of it."""
+    machine_bytes: int = psutil.virtual_memory().total
+    limit_bytes = memory_limit_bytes(os.getpid(), proc=proc)
+    return machine_bytes if limit_bytes is None else min(machine_bytes, limit_bytes)
+
+
+def own_core_count(cpus: Collection[int], *, proc: Path = PROC) -> float:
+    """Return the number of cores, or as many as a CPU quota amounts to, such as 1.5."""
+    quota_cores = cpu_quota_cores(os.getpid(), proc=proc)
+    if quota_cores is None or quota_cores >= len(cpus):
+        return len(cpus)
+    return round(quota_cores, 3)
 
 
 def read_machine_id() -> str:

@@ -50,13 +50,18 @@ class Hardware:
     """What a measurement was made on, and with which software."""
 
     cpu_model: str
-    core_count: int  # of the agent's CPU set, not of the machine
-    memory_bytes: int
+    # Of the agent's CPU set, not of the machine; fewer where a CPU quota does not allow for them.
+    core_count: float
+    memory_bytes: int  # of the machine, or the limit of the agent's control groups
     accelerators: tuple[str, ...] = ()
     kernel: str
     tensorflow_version: str | None
     python_version: str
     benchfarm_version: str
+
+    def __post_init__(self) -> None:
+        if self.core_count == int(self.core_count):  # written as a whole number, as ever
+            object.__setattr__(self, "core_count", int(self.core_count))
 
     @property
     def fingerprint(self) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
+from farm.core.agents import AgentFacts
+from farm.core.codec import from_json
 from farm.core.trainer_lines import Failure, FailureKind
 from tests.memory_group import LimitedGroup, limited_group
 from worker_agent.kernel_log import KernelLog, kernel_log_path
@@ -98,3 +105,19 @@ def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
     witness.close()
     assert failure.kind is FailureKind.KILLED
     assert failure.message.endswith("but other processes")
+
+
+def test_the_agent_of_a_limited_group_has_the_memory_of_its_limit(tmp_path: Path) -> None:
+    with limited_group(1500 << 20) as group:
+        done = subprocess.run(
+            [sys.executable, "-m", "worker_agent", "--check"],
+            preexec_fn=lambda: group.take(os.getpid()),
+            env={**os.environ, "AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    facts = from_json(AgentFacts, json.loads(done.stdout))
+    assert facts.hardware.memory_bytes == 1500 << 20
+    machines = dataclasses.replace(facts.hardware, memory_bytes=psutil.virtual_memory().total)
+    assert facts.hardware.fingerprint != machines.fingerprint

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from worker_agent.control_group import machine_kill_count, memory_group
+from worker_agent.control_group import (
+    cpu_quota_cores,
+    machine_kill_count,
+    memory_group,
+    memory_limit_bytes,
+)
+from worker_agent.hardware import own_core_count
 
 PID = 77
 V2 = "30 23 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -132,3 +139,91 @@ def test_a_process_that_is_gone_is_in_no_group(machine: Machine) -> None:
 def test_the_machines_own_counter_is_found(machine: Machine) -> None:
     machine.write("proc/vmstat", "nr_free_pages 5\noom_kill 4\n")
     assert machine_kill_count(proc=machine.proc) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "file", "text"),
+    [
+        (V2, "0::", "memory.max", "max\n"),
+        (V1, "4:memory:", "memory.limit_in_bytes", f"{2**63 - 4096}\n"),
+    ],
+    ids=["v2", "v1"],
+)
+def test_the_lowest_limit_above_a_group_is_its_own(
+    machine: Machine, line: str, name: str, file: str, text: str
+) -> None:
+    machine.mount(line, "cg")
+    machine.is_in(f"{name}/pod/container")
+    machine.write(f"cg/pod/container/{file}", text)
+    assert memory_limit_bytes(PID, proc=machine.proc) is None
+    machine.write(f"cg/pod/{file}", f"{1500 * 2**20}\n")
+    assert memory_limit_bytes(PID, proc=machine.proc) == 1500 * 2**20
+    machine.write(f"cg/pod/container/{file}", f"{300 * 2**20}\n")
+    assert memory_limit_bytes(PID, proc=machine.proc) == 300 * 2**20
+
+
+def test_version_1_tells_the_limits_above_what_a_container_has_mounted(machine: Machine) -> None:
+    machine.mount(V1, "memory", root="/docker/abc")
+    machine.is_in("4:memory:/docker/abc")
+    machine.write("memory/memory.limit_in_bytes", f"{2**63 - 4096}\n")
+    machine.write("memory/memory.stat", "cache 1\nhierarchical_memory_limit 1073741824\n")
+    assert memory_limit_bytes(PID, proc=machine.proc) == 2**30
+
+
+def test_a_namespaces_root_of_version_2_has_the_containers_limits(machine: Machine) -> None:
+    machine.mount(V2, "cg")
+    machine.is_in("0::/")
+    machine.write("cg/memory.max", "1073741824\n")
+    machine.write("cg/cpu.max", "50000 100000\n")
+    assert memory_limit_bytes(PID, proc=machine.proc) == 2**30
+    assert cpu_quota_cores(PID, proc=machine.proc) == 0.5
+
+
+def test_a_hybrid_machine_has_its_limits_where_the_controllers_are(machine: Machine) -> None:
+    machine.mount(V2, "unified")
+    machine.mount(V1, "memory")
+    machine.mount(CPU_V1, "cpu")
+    machine.is_in("5:cpu,cpuacct:/x", "4:memory:/agents", "0::/agent.service")
+    machine.write("unified/agent.service/cgroup.procs", "")
+    machine.write("memory/agents/memory.limit_in_bytes", "1073741824\n")
+    machine.write("cpu/x/cpu.cfs_quota_us", "250000\n")
+    machine.write("cpu/x/cpu.cfs_period_us", "100000\n")
+    assert memory_limit_bytes(PID, proc=machine.proc) == 2**30
+    assert cpu_quota_cores(PID, proc=machine.proc) == 2.5
+
+
+def test_the_smallest_quota_above_a_group_is_its_own(machine: Machine) -> None:
+    machine.mount(V2, "cg")
+    machine.is_in("0::/pod/container")
+    machine.write("cg/pod/container/cpu.max", "max 100000\n")
+    assert cpu_quota_cores(PID, proc=machine.proc) is None
+    machine.write("cg/pod/cpu.max", "150000 100000\n")
+    assert cpu_quota_cores(PID, proc=machine.proc) == 1.5
+    machine.write("cg/pod/container/cpu.max", "400000 100000\n")
+    assert cpu_quota_cores(PID, proc=machine.proc) == 1.5
+
+
+def test_version_1_without_a_quota_says_minus_one(machine: Machine) -> None:
+    machine.mount(CPU_V1, "cpu")
+    machine.is_in("5:cpu,cpuacct:/x")
+    machine.write("cpu/x/cpu.cfs_quota_us", "-1\n")
+    machine.write("cpu/x/cpu.cfs_period_us", "100000\n")
+    assert cpu_quota_cores(PID, proc=machine.proc) is None
+
+
+def test_no_control_groups_no_limits(machine: Machine) -> None:
+    assert memory_limit_bytes(PID, proc=machine.proc) is None
+    assert cpu_quota_cores(PID, proc=machine.proc) is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [(None, 4), ("400000", 4), ("800000", 4), ("200000", 2), ("150000", 1.5)]
+)
+def test_cores_are_those_that_the_quota_allows_for(
+    machine: Machine, quota: str | None, cores: float
+) -> None:
+    machine.mount(V2, "cg")
+    machine.write(f"proc/{os.getpid()}/cgroup", "0::/container\n")
+    if quota is not None:
+        machine.write("cg/container/cpu.max", f"{quota} 100000\n")
+    assert own_core_count(range(4), proc=machine.proc) == cores

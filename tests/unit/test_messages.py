@@ -310,6 +310,15 @@ def test_another_kind_of_machine_has_another_fingerprint(change: dict[str, Any])
     )
 
 
+def test_cores_of_a_quota_are_told_and_whole_ones_stay_whole_numbers() -> None:
+    whole = dataclasses.replace(BEAT.facts.hardware, core_count=4.0)
+    part = dataclasses.replace(BEAT.facts.hardware, core_count=1.5)
+    assert '"core_count":4,' in canonical_json(whole)
+    assert whole.fingerprint == dataclasses.replace(whole, core_count=4).fingerprint
+    assert whole.fingerprint != part.fingerprint
+    assert from_json(Hardware, json.loads(canonical_json(part))) == part
+
+
 @pytest.mark.parametrize("agent_id", ["", "a b", "a\nb", "../x", "<b>", "a" * 65, ".a"])
 def test_what_cannot_name_a_queue_or_a_page_names_no_agent(agent_id: str) -> None:
     with pytest.raises(InvalidSpec, match="agent_id"):
