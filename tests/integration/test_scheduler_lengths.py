@@ -1,6 +1,7 @@
 """What the scheduler finds out beside its rounds, and what a round makes of it."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -89,7 +90,7 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
     ],
 )
 def test_a_gang_is_expected_to_take_what_the_same_gang_took(
-    engine: sa.Engine, network: str, asked: dict[str, object]
+    engine: sa.Engine, network: str, asked: dict[str, Any]
 ) -> None:
     """Whatever made the conditions of the network, or did not have to."""
     asked = dict(asked)
