@@ -9,11 +9,12 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench chaos chaos-brief roots roots-brief compose pins clean
+.PHONY: help demo test test-all lint bench chaos chaos-brief roots roots-brief compose pins clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
-	@echo 'make test   install what tests need and run all that need neither root nor a browser'
+	@echo 'make test   install what tests need and run the tests of every change; needs no root and no browser'
+	@echo 'make test-all  run every test, as root, for hours; what it runs is listed in docs/extending.md'
 	@echo 'make lint   check format, style and types'
 	@echo 'make bench  measure what the farm itself costs, more than an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'
@@ -28,17 +29,25 @@ help:
 demo: $(VENV)/installed-run
 	@exec $(BIN)/farm demo $(ARGS)
 
-# Most tests wait for processes most of the time, so one more than there are cores run at once, the
-# longest files first. Those that measure time, or have limits of seconds, come afterwards and have
-# the cores to themselves.
+# Tests of every change. Most of them wait for processes most of the time, so one more than there are
+# cores run at once, the longest files first. The tests that are marked slow are left to `test-all`.
 WORKERS ?= $(shell expr $$(nproc) + 1)
-HERE := not root and not browser and not campaign and not booted and not compose
-# Whoever has asked Python to keep no bytecode would have every process of every farm that a test
-# starts compile the farm anew.
-test: export PYTHONDONTWRITEBYTECODE :=
+EVERYWHERE := not root and not browser and not campaign and not booted and not compose
+IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Without bytecode on disk every process of every farm that a test starts would compile the farm anew.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone and $(HERE)"
-	$(BIN)/pytest -m "alone and $(HERE)"
+	$(BIN)/pytest $(IN_PARALLEL) -m "not slow and not alone and $(EVERYWHERE)"
+
+# Every test. Those that measure time have the cores to themselves. What needs root or a browser is
+# skipped, with its reason, where there is none.
+test-all: $(VENV)/installed-dev
+	$(BIN)/pytest $(IN_PARALLEL) -m "not alone and $(EVERYWHERE)"
+	$(BIN)/pytest -m "alone and $(EVERYWHERE)"
+	$(BIN)/pytest -m "root or browser"
+	$(MAKE) roots-brief
+	$(MAKE) chaos-brief
+	$(MAKE) compose
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .

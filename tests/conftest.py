@@ -18,9 +18,52 @@ with contextlib.suppress(ImportError):
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-# What takes longest begins first, so that no worker is left with it while the others have ended.
+# What takes longest begins first, so that no process is left with it while the others have ended.
 LONGEST = ("e2e", "property")
+
+# `make test` leaves these to `make test-all`, beside the tests that are marked `slow` themselves:
+# they take most of the time of all tests, and change seldom.
+SLOW_FILES: dict[str, tuple[str, ...]] = {
+    "e2e": (
+        *("test_browser.py", "test_browser_logs.py"),
+        *("test_browser_pages.py", "test_browser_sweep.py"),
+        *("test_documented_commands.py", "test_documented_shell.py", "test_doctor.py"),
+        *("test_failures.py", "test_faults.py", "test_logs.py", "test_noise.py"),
+        *("test_precision.py", "test_servers.py", "test_signed_farm.py", "test_strict_farm.py"),
+    ),
+    "integration": (
+        *("test_agent_faults.py", "test_benchmarks.py", "test_cli_reproduce.py"),
+        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_extending.py"),
+        *("test_rivals.py", "test_strategies_trained.py", "test_tensorflow_placement.py"),
+        *("test_tensorflow_strategies.py", "test_warm_tensorflow.py"),
+        *("test_web_fuzz.py", "test_web_schemathesis.py"),
+    ),
+    "lab": (
+        *("test_chaos.py", "test_command.py", "test_farm.py", "test_links.py"),
+        *("test_reproduce.py", "test_strangers.py", "test_vde_link.py", "test_wrong_links.py"),
+    ),
+    "unit": (
+        *("test_benchmark_compare.py", "test_benchmark_fleet.py", "test_benchmark_pages.py"),
+        *("test_benchmark_precision.py", "test_benchmarks.py"),
+        *("test_installer.py", "test_installer_broker.py"),
+    ),
+}
+# Tests of these files run on SQLite and on PostgreSQL with every change, all others on SQLite.
+ON_BOTH_DATABASES = ("test_store_", "test_migrations", "test_collector_", "test_scheduler_")
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Return whether a test is left to `make test-all` by its file or its database."""
+    file = item.path.relative_to(item.config.rootpath)
+    if file.name in SLOW_FILES.get(file.parent.name, ()):
+        return True
+    parameters = getattr(item, "callspec", None)
+    database = parameters.params.get("database_kind") if parameters is not None else None
+    return database == "postgresql" and not file.name.startswith(ON_BOTH_DATABASES)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_slow(item):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path.parent.name not in LONGEST)

@@ -33,7 +33,9 @@ from tests.e2e.live_farm import wait_until
 
 # The demo takes one minute, and five on a busy machine at a third of the usual speed.
 DEMO_LIMIT_S = 840
-pytestmark = [pytest.mark.tensorflow, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+if "BENCHFARM_DEMO" not in os.environ:
+    pytestmark += [pytest.mark.slow, pytest.mark.alone]
 
 FARM = [sys.executable, "-m", "farm.cli.main"]
 
@@ -223,6 +225,7 @@ def test_the_output_names_a_world_size_for_each_batch_size(
         assert f"batch {batch_size}: world size" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["redis", "agents", "training"])
 def test_ctrl_c_leaves_no_process_no_port_and_no_half_written_row(
     tmp_path: Path, moment: str

@@ -108,7 +108,11 @@ def test_what_is_killed_has_let_go_of_its_memory(tmp_path: Path, is_told_before:
 
 
 def test_more_than_are_held_at_once_are_killed(tmp_path: Path) -> None:
-    many = f"i=0; while [ $i -lt {_MANY} ]; do sleep 600 & i=$((i + 1)); done; echo up; wait"
+    # At last the shell is one more that sleeps: waiting for the others, it could end by itself when
+    # these were killed, before it was killed too.
+    many = (
+        f"i=0; while [ $i -lt {_MANY} ]; do sleep 600 & i=$((i + 1)); done; echo up; exec sleep 600"
+    )
     with subprocess.Popen(
         ["/bin/sh", "-c", many],
         env={MARK: str(tmp_path)},

@@ -1,0 +1,81 @@
+"""A farm as `farm up` starts it measures real gangs of both frameworks, without any fake."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from farm.core.measurement import ring_bytes_per_step
+from farm.store.engine import make_engine, reading
+from farm.store.result_tables import MeasurementRow
+from tests.e2e.live_farm import wait_until
+from tests.e2e.test_demo import FARM, environment
+
+# A machine that does other things as well needs minutes for what takes one alone.
+pytestmark = [
+    *(pytest.mark.tensorflow, pytest.mark.torch),
+    pytest.mark.timeout(900),
+]
+STEPS = 20
+SWEEP = f"""
+name = "real ranks"
+[[case]]
+model = "mlp"
+dataset = "digits"
+strategy = ["mwms_ring", "ps_async", "torch_ddp"]
+world_size = 2
+global_batch_size = 64
+steps = {STEPS}
+warmup_steps = 2
+"""
+
+
+def test_gangs_of_a_ring_a_parameter_server_and_pytorch_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    # A busy machine must not void what this test is not about.
+    environ = {**environment(tmp_path), "FARM_NOISE_POLICY": "flag"}
+    with (tmp_path / "output.txt").open("wb") as output:
+        up = subprocess.Popen(
+            [*FARM, "up", "--agents", "2"],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        wait_until(
+            lambda: (tmp_path / "endpoints.json").exists() or up.poll() is not None,
+            "the farm is up",
+            within_s=300,
+        )
+        submitted = subprocess.run(
+            [*FARM, "submit", str(tmp_path / "sweep.toml"), "--wait"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        said = submitted.stdout + submitted.stderr + (tmp_path / "output.txt").read_text()
+        assert submitted.returncode == 0, said
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.wait(timeout=300)
+    engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+    with reading(engine) as session:
+        rows = {row.strategy: row for row in session.scalars(select(MeasurementRow))}
+    engine.dispose()
+    assert set(rows) == {"mwms_ring", "ps_async", "torch_ddp"}
+    for row in rows.values():
+        assert row.step_time_s is not None
+        assert row.step_time_s > 0
+        assert row.accuracy is not None
+    assert rows["ps_async"].update_count == 2 * STEPS
+    assert (rows["torch_ddp"].framework or "").startswith("torch ")
+    ring = rows["mwms_ring"]
+    assert ring.gradient_bytes is not None
+    theory = ring_bytes_per_step(world_size=2, gradient_bytes=ring.gradient_bytes)
+    assert ring.sent_bytes_per_step == pytest.approx(theory, rel=0.10)
