@@ -54,13 +54,13 @@ def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
     return CellLine(**{**fields, **columns})
 
 
-def table(*lines: CellLine) -> SweepTable:
+def table(*lines: CellLine, skipped: Sequence[str] = ()) -> SweepTable:
     """A complete table of them."""
-    return make_table(lines, single={}, precision=None, spent_s={})
+    return make_table(lines, single={}, precision=None, spent_s={}, skipped=skipped)
 
 
 _OF_LINE: Sequence[str] = (
     *("cell_hash", "state", "repetitions", "precision", "throughput_examples_per_s"),
     *("time_per_epoch_s", "efficiency_ratio", "cost_usd", "fingerprint", "failure_kind"),
-    "failed_job_ids",
+    *("failed_job_ids", "disturbed_count"),
 )

@@ -74,6 +74,14 @@ def shown(cell: Cell | JobSpec) -> str:
     return " ".join(words)
 
 
+def read_shown(line: str) -> tuple[dict[str, str], str]:
+    """Read the line that a sweep keeps of a cell that it left out: what `shown` wrote, and why."""
+    begin = line.partition(": ")[2] if line.startswith("case[") else line
+    written, _, reason = begin.partition(": ")
+    words = (word.partition("=") for word in written.split(" "))
+    return {name: value for name, sign, value in words if sign}, reason
+
+
 def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
     """Say why a cell cannot run, or None when it can."""
     problem = _problem_of_model(cell, catalogue)

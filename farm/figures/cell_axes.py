@@ -13,6 +13,9 @@ from farm.figures.display import bit_rate, count, duration, percent
 
 Value = str | int | float | None
 
+# What a line on a cell that was left out does not say, see `farm.core.sweep_cell.shown`.
+_NEVER_SHOWN = frozenset({"training_pass", "emulator", "length", "labels"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellAxis:
@@ -37,6 +40,19 @@ class CellAxis:
         """Return the value of a configuration."""
         value: Value = getattr(configuration, self.attribute)
         return value
+
+    def is_named(self, words: Mapping[str, str], value: Value) -> bool:
+        """Whether a cell written by `farm.core.sweep_cell.shown` has that value.
+
+        What it leaves out is as always; what it never writes may be anything.
+        """
+        name = "network" if self.attribute == "interface" else self.attribute
+        if self.attribute in _NEVER_SHOWN:
+            return True
+        text = words.get(name)
+        if text is None:
+            return value in (None, 0, "") or value in self.unsaid
+        return text == (value if isinstance(value, str) else f"{value:g}")
 
     def named(self, value: Value) -> str:
         """Write a value so that it says what it is of, as in the name of a line."""

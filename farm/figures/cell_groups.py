@@ -20,6 +20,26 @@ from farm.registry import catalogue
 Place = tuple[Value, ...]
 
 
+def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[CellAxis]) -> list[CellAxis]:
+    """Return the axes with one value wherever the shown axes have one: these need not be held.
+
+    Such is the length of a sweep that trains each batch size for another number of epochs. An axis
+    that the choice holds is not among them.
+    """
+    at = [table.axes.index(axis) for axis in shown]
+    open_at = {
+        position
+        for position, axis in enumerate(table.axes)
+        if axis not in shown and axis.name not in choice.fixed
+    }
+    firsts: dict[Place, Place] = {}
+    for _, full in choice.admitted(table):
+        first = firsts.setdefault(tuple([full[position] for position in at]), full)
+        if first is not full:
+            open_at = {position for position in open_at if full[position] == first[position]}
+    return [table.axes[position] for position in sorted(open_at)]
+
+
 def tells_work(axis: CellAxis) -> bool:
     """Whether one machine shares it with a gang: not the strategy, the network or the length."""
     return not axis.is_of_network and axis not in (STRATEGY, LENGTH)
@@ -49,8 +69,9 @@ class Group:
 class Groups:
     """The groups of the cells that a choice admits, along the `shown` axes.
 
-    `rest`: the other axes that vary. `is_on_number`: cells without a number on the first of the
-    shown axes are left out, as no limit is no bandwidth.
+    `rest`: the other axes that vary, but for the `settled` ones, in which cells of a group may
+    differ. `is_on_number`: cells without a number on the first of the shown axes are left out, as
+    no limit is no bandwidth.
     """
 
     def __init__(
@@ -59,10 +80,11 @@ class Groups:
         choice: Choice,
         *,
         shown: Sequence[CellAxis],
+        settled: Sequence[CellAxis] = (),
         is_on_number: bool = False,
     ) -> None:
         self._shown = shown
-        self.rest = [axis for axis in table.axes if axis not in shown]
+        self.rest = [axis for axis in table.axes if axis not in shown and axis not in settled]
         self._common = [i for i, axis in enumerate(self.rest) if tells_work(axis)]
         at = {axis.name: position for position, axis in enumerate(table.axes)}
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)

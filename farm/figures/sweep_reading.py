@@ -54,7 +54,8 @@ def read_sweep(
     Raises:
         NotFound: there is no such sweep.
     """
-    precision = stored_precision(find_sweep(session, str(sweep_id)))
+    sweep = find_sweep(session, str(sweep_id))
+    precision = stored_precision(sweep)
     if before is not None:
         changed = changed_groups(session, sweep_id, before.jobs, max_jobs=max_jobs)
         if changed is not None:
@@ -68,7 +69,12 @@ def read_sweep(
     ]
     spent_s = machine_s_by_cell(session, sweep_id)
     table = make_table(
-        lines, single=single, precision=precision, is_complete=jobs.is_complete, spent_s=spent_s
+        lines,
+        single=single,
+        precision=precision,
+        is_complete=jobs.is_complete,
+        spent_s=spent_s,
+        skipped=tuple(sweep.skipped),
     )
     return SweepReading(jobs=jobs, table=table, spent_s=spent_s)
 

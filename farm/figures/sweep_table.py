@@ -97,7 +97,8 @@ class SweepTable:
     """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
 
     `axes` and `places`: those axes, and where each line stands on them. `is_complete`: no cell is
-    left out. `machine_s`: of all attempts, duration times agents. `token`: of these very cells.
+    left out. `machine_s`: of all attempts, duration times agents. `skipped`: a line for each cell
+    that cannot run and was never added. `token`: of these very cells.
     """
 
     lines: Sequence[CellLine]
@@ -109,6 +110,7 @@ class SweepTable:
     is_complete: bool
     machine_s: float
     saving: Saving | None
+    skipped: Sequence[str] = ()
     token: object = field(default_factory=object)
 
     @functools.cached_property  # kept with the table, hence no slots
@@ -120,6 +122,11 @@ class SweepTable:
             if line.state is CellState.MEASURED and not line.configuration.is_one_machine
         )
         return min(gangs, default=None)
+
+    @functools.cached_property
+    def is_any_measured(self) -> bool:
+        """Whether some line has a measurement."""
+        return any(line.state is CellState.MEASURED for line in self.lines)
 
     @functools.cached_property
     def failed_count(self) -> int:
@@ -134,6 +141,7 @@ def make_table(
     precision: Precision | None,
     is_complete: bool = True,
     spent_s: Mapping[str, float],
+    skipped: Sequence[str] = (),
 ) -> SweepTable:
     """Put cells into a table. `spent_s`: by hash, how long they kept agents times their number."""
     axes, places, values = places_of([line.configuration for line in lines])
@@ -147,6 +155,7 @@ def make_table(
         is_complete=is_complete,
         machine_s=sum(spent_s.values()),
         saving=saving_of(lines, spent_s) if precision and is_complete else None,
+        skipped=skipped,
     )
 
 

@@ -60,7 +60,8 @@ def draw_map(shown: HeatMap) -> Figure:
 
 def _without_empty(shown: HeatMap) -> HeatMap:
     """Leave out the rows and columns where the sweep has no cell at what is held."""
-    there = [[field.job_id is not None for field in row] for row in shown.fields]
+    absent = (FieldKind.MISSING, FieldKind.ELSEWHERE, FieldKind.IMPOSSIBLE)
+    there = [[field.kind not in absent for field in row] for row in shown.fields]
     rows = [j for j, row in enumerate(there) if any(row)]
     columns = [i for i in range(len(shown.columns)) if any(row[i] for row in there)]
     empty = [name for j, name in enumerate(shown.rows) if j not in rows]
@@ -82,7 +83,8 @@ def _texts(shown: HeatMap) -> Sequence[str]:
 
 
 def _said(shown: HeatMap, width_in: float) -> str:
-    lines = [shown.title, shown.held, f"Left out: {shown.left_out}" if shown.left_out else ""]
+    lines = [shown.title, shown.held, *shown.remarks]
+    lines += [f"Left out: {shown.left_out}"] if shown.left_out else []
     letters = int(width_in * _LETTERS_AN_INCH)
     return "\n".join(part for line in lines for part in textwrap.wrap(line, letters))
 

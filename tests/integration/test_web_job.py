@@ -310,14 +310,14 @@ def test_the_story_tells_every_change_and_who_asked(engine: sa.Engine, seeded: S
 def test_all_of_a_running_job_is_live_part_by_part(client: FlaskClient, engine: sa.Engine) -> None:
     job_id, token = _gang(engine, 2)
     waits = _page(client, f"/jobs/{job_id}")
-    assert re.search(r'<div class="plots" id="rank-charts" data-live>\s*<div', waits)
+    assert re.search(r'<div class="plots" id="rank-charts" data-live-list>\s*</div>', waits)
     _sample(engine, token, Sample(tick=0, cpu_ratio=0.5))
     page = _page(client_of(engine), f"/jobs/{job_id}")
     for name in ("state", "plot-cpu-ratio", "step-numbers", "story", "measured", "network"):
         assert re.search(rf'id="{name}"[^>]* data-live', page), name
     # A live part must not hold another: the inner one could never be kept.
-    assert 'id="rank-charts">' in page
-    assert re.search(r'id="slot-swap-bytes" data-live></div>', page)
+    assert re.search(r'id="rank-charts" data-live-list>\s*<div id="slot-cpu-ratio">', page)
+    assert "slot-swap-bytes" not in page
     assert "data-events=" in page
     assert "data-busy" in page
 

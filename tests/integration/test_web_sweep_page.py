@@ -154,6 +154,36 @@ def test_the_map_has_a_number_for_each_cell_and_follows_the_choice(
     assert "at_global_batch_size=64" in _part(page, 'id="sort-step_time"', ">")
 
 
+def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa.Engine) -> None:
+    specs = [
+        factories.job_spec(world_size=n, global_batch_size=batch, epochs=epochs)
+        for batch, epochs in ((2, 30), (64, 100))
+        for n in ((1, 2) if batch < 4 else (1, 2, 4))
+    ]
+    sweep_id = add_measured(engine, *specs)
+    with writing(engine) as session:
+        sweep = session.get_one(Sweep, sweep_id)
+        sweep.skipped = [
+            "case[0]: model=mlp dataset=digits strategy=mwms_ring world_size=4 "
+            "global_batch_size=2: global_batch_size: expected at least 4, got 2"
+        ]
+        rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.job_id)).all()
+        rows[3].flags = [{"kind": "foreign_load", "message": "other programs took 54 %"}]
+        running = session.get_one(Job, rows[4].job_id)
+        session.delete(rows[4])
+        factories.add_attempt(session, running.id, state=AttemptState.RUNNING, number=2)
+    page = page_of(client, f"/sweeps/{sweep_id}")
+    table = text_of(_part(page, 'id="map-as-table"', "</details>"))
+    assert "2 3.12 ms 1.56 ms impossible 64 100 ms 50.0 ms ! running" in table
+    said = text_of(_part(page, 'id="map-more"', "<details"))
+    assert "Length differs from field to field." in said
+    assert "Impossible: left out when the sweep was submitted." in said
+    assert "! after a number" in said
+    assert "not in this sweep" not in page
+    cells = text_of(_part(page, 'id="cells"', 'id="results"'))
+    assert "1 of 1 disturbed" in cells
+
+
 def test_charts_have_lines_bars_and_say_what_they_show(
     client: FlaskClient, engine: sa.Engine
 ) -> None:

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from werkzeug.datastructures import MultiDict
 
+from farm.core.precision import Outcome, Repetition
 from farm.errors import InvalidSpec
 from farm.figures.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
 from farm.figures.sweep_choice import read_choice
@@ -84,6 +85,95 @@ def test_what_failed_waits_or_is_missing_is_told_apart() -> None:
     svg = _svg(shown)
     assert len(svg.findall(f".//{SVG}path[@class='cross']")) == 1
     assert "1 failed" in svg.attrib["aria-label"]
+
+
+def test_what_the_two_axes_settle_is_not_held_and_every_cell_is_shown() -> None:
+    """As in the demo, which trains each batch size for another number of epochs."""
+    demo = table(
+        *(
+            cell(0.01 * n, world_size=n, global_batch_size=batch, length=length)
+            for batch, length in ((32, "30 epochs"), (1024, "100 epochs"))
+            for n in (1, 2)
+        )
+    )
+    shown = _map(demo)
+    assert _texts(shown) == [["10.0 ms", "20.0 ms"], ["10.0 ms", "20.0 ms"]]
+    assert shown.held == "mwms_ring"
+    assert shown.differing == ["length"]
+    assert "30 epochs" in shown.fields[0][1].said
+    assert "Length differs from field to field." in shown.remarks
+    assert not any("not in this sweep" in remark for remark in shown.remarks)
+
+
+def test_a_cell_beside_what_is_held_is_not_said_to_be_missing() -> None:
+    shown = _map(
+        table(
+            *(cell(0.1 / n, world_size=n, strategy="mwms_ring") for n in (2, 4)),
+            *(cell(0.3, world_size=n, strategy="ps_sync") for n in (2, 8)),
+            cell(0.1, global_batch_size=128, world_size=2),
+        ),
+        x="world_size",
+        y="global_batch_size",
+    )
+    [[_, _, elsewhere], [_, missing, _]] = shown.fields
+    assert elsewhere.kind is FieldKind.ELSEWHERE
+    assert elsewhere.said == "in this sweep at ps_sync: 300 ms"
+    assert elsewhere.job_id is not None
+    assert missing.kind is FieldKind.MISSING
+    assert any(remark.startswith("Elsewhere:") for remark in shown.remarks)
+
+
+def test_what_was_left_out_as_impossible_is_not_said_to_be_missing() -> None:
+    line = (
+        "case[0]: model=mlp dataset=digits strategy={} world_size=4 global_batch_size={}"
+        ": global_batch_size: expected at least 4, got 2"
+    )
+    of = table(
+        *(cell(0.1, world_size=n, global_batch_size=64) for n in (2, 4)),
+        cell(0.1, world_size=2, global_batch_size=2),
+        skipped=[line.format("mwms_ring", 2), line.format("ps_sync", 8)],
+    )
+    shown = _map(of)
+    assert _texts(shown) == [["100 ms", "impossible"], ["100 ms", "100 ms"]]
+    assert shown.fields[0][1].said == "left out: global_batch_size: expected at least 4, got 2"
+    delays = table(
+        *(
+            cell(0.1, world_size=2, one_way_delay_s=d, jitter_s=j)
+            for d, j in ((0, 0), (0.02, 0.01))
+        ),
+        skipped=["case[0]: world_size=2 one_way_delay_s=0.02: needs an agent with netem"],
+    )
+    shown = _map(delays, x="one_way_delay_ms", y="jitter_ms")
+    assert [[f.kind.value for f in row] for row in shown.fields] == [
+        ["known", "impossible"],
+        ["missing", "known"],
+    ]
+
+
+def test_an_open_cell_says_how_it_stands_and_a_disturbed_one_by_a_sign() -> None:
+    shown = _map(
+        table(
+            cell(0.1, 0.2, 0.3, strategy="mwms_ring", disturbed_count=2),
+            cell(world_size=2, state=CellState.RUNNING, failed_job_ids=(7,)),
+            cell(world_size=4, state=CellState.CANCELLED),
+            cell(
+                0.1,
+                world_size=8,
+                repetitions=(
+                    Repetition(
+                        job_id=1, outcome=Outcome.MEASURED, step_time_s=0.1, fingerprint="x"
+                    ),
+                    Repetition(job_id=2, outcome=Outcome.PENDING),
+                ),
+            ),
+        )
+    )
+    [row] = shown.fields
+    assert [field.text for field in row] == ["200 ms !", "running", "cancelled", "100 ms"]
+    assert row[0].said == "200 ms, 3 repetitions, 2 disturbed"
+    assert row[1].said == "running, 1 failed"
+    assert row[3].said == "100 ms, 1 of 2 repetitions so far"
+    assert any(remark.startswith("! after a number:") for remark in shown.remarks)
 
 
 def test_a_sweep_that_varies_nothing_has_no_map() -> None:

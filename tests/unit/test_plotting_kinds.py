@@ -104,7 +104,7 @@ def test_every_field_of_a_map_has_its_number_or_says_why_not() -> None:
 def test_rows_without_a_cell_at_what_is_held_are_left_out_and_named() -> None:
     apart = table(
         *(cell(0.1 * n, world_size=n, strategy="mwms_ring") for n in (2, 4)),
-        cell(0.3, world_size=2, strategy="ps_sync", server_count=1),
+        *(cell(0.3, world_size=2, strategy="ps_sync", server_count=n) for n in (1, 2)),
     )
     shown = heat_map(apart, read_choice(MultiDict({"x": "world_size", "y": "strategy"}), apart))
     assert shown is not None

@@ -82,16 +82,20 @@ def map_file(shown: HeatMap) -> str:
     """Return the file of a heat map."""
     drawing = draw_map(shown)
     width, height = _size(drawing)
-    below = Markup('<text class="key" x="{}" y="{}">{}</text>').format(
-        _MARGIN, _TITLE + height + _LINE, shown.held
+    remarks = [text for text in (shown.held, *shown.remarks) if text]
+    below = Markup("").join(
+        Markup('<text class="key" x="{}" y="{}">{}</text>').format(
+            _MARGIN, _TITLE + height + _LINE * number, remark
+        )
+        for number, remark in enumerate(remarks, start=1)
     )
     return _file(
         shown.title,
         _placed(drawing, width, height),
-        below if shown.held else Markup(""),
-        # A title may be longer than two columns of numbers.
-        width=2 * _MARGIN + max(width, 7.5 * len(shown.title), 7 * len(shown.held)),
-        height=_TITLE + height + (_LINE if shown.held else 0.0) + _MARGIN,
+        below,
+        # A title or a remark may be longer than two columns of numbers.
+        width=2 * _MARGIN + max(width, 7.5 * len(shown.title), *(7 * len(r) for r in remarks)),
+        height=_TITLE + height + _LINE * len(remarks) + _MARGIN,
     )
 
 

@@ -84,7 +84,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         choice=choice,
         metrics=METRICS,
         series_job_id=table.first_gang_job_id,
-        pictures=pictures_of(backend().pictures, number, table, choice, is_busy=is_busy),
+        pictures=pictures_of(backend().pictures, number, table, choice),
         columns=columns,
         workload=_workload(jobs[0]) if jobs and not columns.has_workloads else None,
         cells=cell_lines(lines, failed, table, columns),

@@ -20,6 +20,7 @@
   let isStale = false;
 
   function replace(fresh) {
+    for (const list of document.querySelectorAll("[data-live-list]")) reconcile(list, fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
       if (!next || next.isEqualNode(part) || isInUse(part)) continue;
@@ -29,6 +30,21 @@
       for (const [id, isOpen] of folds) document.getElementById(id)?.toggleAttribute("open", isOpen);
       if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
     }
+  }
+
+  // Children that come and go, such as charts. Those that stay are not touched: a chart keeps its
+  // zoom, and what is live within it is replaced afterwards.
+  function reconcile(list, fresh) {
+    const next = fresh.getElementById(list.id);
+    if (!next) return;
+    const wanted = [...next.children];
+    const ids = new Set(wanted.map((child) => child.id));
+    for (const child of [...list.children]) if (!ids.has(child.id)) child.remove();
+    wanted.forEach((child, place) => {
+      if (list.children[place]?.id === child.id) return;
+      const known = [...list.children].find((one) => one.id === child.id);
+      list.insertBefore(known ?? document.adoptNode(child), list.children[place] ?? null);
+    });
   }
 
   // Nothing is taken away from under somebody's cursor or selection.
@@ -66,7 +82,7 @@
   function plan() {
     clearTimeout(timer);
     // A part that is complete comes without the mark; then there is nothing to follow any more.
-    if (!document.querySelector("[data-live]")) return;
+    if (!document.querySelector("[data-live], [data-live-list]")) return;
     const isTold = events !== null && events.readyState === EventSource.OPEN && note.hidden;
     timer = setTimeout(refresh, isStale ? REST_MS : isTold ? TOLD_MS : isBusy() ? BUSY_MS : QUIET_MS);
   }

@@ -21,15 +21,13 @@ _MANY_CELLS = 500
 _LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew
 
 
-def pictures_of(
-    kept: Kept, sweep_id: int, table: SweepTable, choice: Choice, *, is_busy: bool
-) -> Markup:
+def pictures_of(kept: Kept, sweep_id: int, table: SweepTable, choice: Choice) -> Markup:
     """Return them as HTML, of many cells as they were some seconds ago. Mutates `kept`."""
     shown = choice.address(sort=None, show=None, cells=None, page=None)
-    key = (sweep_id, is_busy, *sorted(shown.items()))
+    key = (sweep_id, *sorted(shown.items()))
 
     def draw() -> tuple[str, object]:
-        return _draw(sweep_id, table, choice, is_busy=is_busy), table.token
+        return _draw(sweep_id, table, choice), table.token
 
     if len(table.lines) > _MANY_CELLS:
         renew = copy_current_request_context(draw)
@@ -41,13 +39,12 @@ def pictures_of(
     return Markup(text)  # noqa: S704 (drawn as Markup)
 
 
-def _draw(sweep_id: int, table: SweepTable, choice: Choice, *, is_busy: bool) -> str:
+def _draw(sweep_id: int, table: SweepTable, choice: Choice) -> str:
     heat = heat_map(table, choice)
     return render_template(
         "_sweep_pictures.html",
         sweep_id=sweep_id,
         choice=choice,
-        is_busy=is_busy,
         heat=drawn_map(heat) if heat else None,
         figures={name: drawn(figure) for name, figure in figures_of(table, choice).items()},
         can_draw=can_draw(),
