@@ -15,6 +15,7 @@ from typing import IO
 
 from sqlalchemy.orm import Session
 
+from farm.core.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
 from farm.errors import FarmError
 from farm.store.export_parts import export_parts
 from farm.store.measurements import EXPORT_COLUMNS
@@ -23,20 +24,6 @@ _Rows = Sequence[dict[str, object]]
 
 # A spreadsheet takes a text that begins so for a formula, and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-_WHOLE = frozenset(
-    {
-        *("world_size", "server_count", "global_batch_size", "steps_per_epoch", "epochs"),
-        *("repetition", "replicas_per_rank", "steps_between_averages"),
-        *("update_count", "staleness_max"),
-    }
-)
-_TEXT = frozenset(
-    {
-        *("model", "dataset", "pass", "framework", "strategy", "placement", "network"),
-        *("instance_type", "status", "fingerprint", "server_placement", "batch_split"),
-    }
-)
 
 
 class Form(enum.Enum):
@@ -62,8 +49,9 @@ _MEDIA_TYPES = {
 def write_export(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
     """Write a row for each measurement of the sweep, by job; return how many.
 
-    The columns are those of the measurement table, with the unit in the name. In CSV a text that a
-    spreadsheet would run as a formula has an apostrophe before it.
+    The columns are those of `farm.core.measurement_table`, with the unit in the name. In CSV a list
+    is written as JSON, and a text that a spreadsheet would run as a formula has an apostrophe
+    before it.
 
     Raises:
         FarmError: Parquet needs a library that is not installed.
@@ -85,6 +73,8 @@ def _write_csv(parts: Iterable[_Rows], file: IO[bytes]) -> int:
 
 
 def _harmless(value: object) -> object:
+    if isinstance(value, list):
+        return json.dumps(value, allow_nan=False)
     is_formula = isinstance(value, str) and value.startswith(_FORMULA)
     return f"'{value}" if is_formula else value
 
@@ -105,9 +95,16 @@ def _write_parquet(parts: Iterable[_Rows], file: IO[bytes]) -> int:
         from pyarrow import parquet
     except ImportError:
         raise FarmError("Parquet needs pyarrow: pip install pyarrow, or use --format csv") from None
-    # Said, since of a column without any value nothing tells it.
-    kinds = {**dict.fromkeys(_WHOLE, pyarrow.int64()), **dict.fromkeys(_TEXT, pyarrow.string())}
-    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in EXPORT_COLUMNS])
+    texts = [(name, pyarrow.string()) for name in FLAG_FIELDS if name != "value"]
+    flag = pyarrow.struct([*texts, ("value", pyarrow.float64())])
+    kinds = {
+        CellKind.TEXT: pyarrow.string(),
+        CellKind.WHOLE: pyarrow.int64(),
+        CellKind.NUMBER: pyarrow.float64(),
+        CellKind.FLAGS: pyarrow.list_(flag),
+    }
+    # Of a column without any value nothing else tells the type.
+    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in MEASUREMENT_TABLE])
     count = 0
     with parquet.ParquetWriter(file, schema) as writer:
         for rows in parts:

@@ -171,7 +171,9 @@ def _print(read: Reading, source: Source, done: Imported, how: _How) -> None:
             f"{len(without_step)} have neither step_time_s nor steps_per_epoch: their epochs are "
             "compared as they are, and no step is predicted from them"
         )
-    _print_remarks("not used:", [(m, f.message) for m in read.measurements for f in m.flags])
+    flags = [(m, flag) for m in read.measurements for flag in m.flags]
+    _print_remarks("not used:", [(m, f.message) for m, f in flags if not f.is_of_a_disturbance])
+    _print_remarks("disturbed:", [(m, f.message) for m, f in flags if f.is_of_a_disturbance])
     _print_remarks("used, and doubtful:", [(m, n) for m in read.measurements for n in m.notes])
     if source.citation:
         click.echo(f"Source: {source.citation}")

@@ -18,7 +18,7 @@ from farm.cli.session import settings, store
 from farm.cli.whole_file import write_whole
 from farm.core.fields import did_you_mean
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, RESULT, read_cells
+from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.sheet import MAX_BYTES, read_sheet
 from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
@@ -29,7 +29,7 @@ RESULT_COLUMNS = (
     "speculative_because",
 )
 _COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
-_RESULTS = {*RESULT, *RESULT_COLUMNS}  # known, and not mistaken for others
+_RESULTS = {*RESULT, *PASSED_ALONG, *RESULT_COLUMNS}  # known, and not mistaken for others
 _REQUIRED = ("world_size", "global_batch_size")
 
 

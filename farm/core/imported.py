@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from farm.core.measurement import OK
+from farm.core.noise import NoiseKind
 from farm.core.spec import TrainingPass
 
 # Far beyond any step or epoch, and far from where floats lose digits.
@@ -31,8 +32,19 @@ class FlagKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportFlag:
-    kind: FlagKind
+    """Why a value is not used; or, by a kind of noise, what disturbed it where it was measured.
+
+    `value`: of a disturbance, by how much.
+    """
+
+    kind: FlagKind | NoiseKind
     message: str
+    value: float | None = None
+
+    @property
+    def is_of_a_disturbance(self) -> bool:
+        """Whether the measurement is used all the same."""
+        return isinstance(self.kind, NoiseKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +61,9 @@ class ImportedMeasurement:
     """One row of a source. Names are free text; None: the source does not say.
 
     `source_key` is the identity of what the source has, so that the same is never stored twice.
-    `row_number` counts the source's lines, its first one 1. `flags`: values left out as impossible;
-    `notes`: what is possible and yet doubtful; `printed`: what the source has, where it is more
-    than these columns.
+    `row_number` counts the source's lines, its first one 1. `flags`: values left out as impossible,
+    and what disturbed the measurement; `notes`: what is possible and yet doubtful; `printed`: what
+    the source has, where it is more than these columns.
     """
 
     source_key: str

@@ -7,11 +7,15 @@ and a column that is not there say the same: the default, or that nothing is kno
 from __future__ import annotations
 
 import enum
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from farm.core import fields
+from farm.core.imported import FlagKind, ImportFlag
+from farm.core.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
+from farm.core.noise import NoiseKind
 from farm.core.spec import (
     MAX_GLOBAL_BATCH_SIZE,
     MAX_REPLICAS_PER_RANK,
@@ -29,6 +33,7 @@ _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls t
 _NAME_CHARACTERS = 1000
 _FINGERPRINT_CHARACTERS = 64
 _STATUS_CHARACTERS = 32
+_MOST_WHOLE = 2**63 - 1
 # What others call "ok"; taken as it is, it would be one more reason why there is no time.
 _SUCCESSES = frozenset(
     {"success", "successful", "succeeded", "done", "complete", "completed", "finished", "passed"}
@@ -86,6 +91,55 @@ def _one_of(kind: type[enum.Enum]) -> Callable[[str, str], str]:
 
 
 _read_pass = fields.choice(TrainingPass)
+_MOST_FLAGS = 1000
+
+
+def flags(text: str, where: str) -> tuple[ImportFlag, ...]:
+    """Read what disturbed a measurement, as an export tells it."""
+    expected = 'a list as JSON, such as [{"kind": "foreign_load", "message": "why"}]'
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidSpec(where, text, expected) from None
+    if not isinstance(found, list) or len(found) > _MOST_FLAGS:
+        raise InvalidSpec(where, text, expected)
+    return tuple(_flag(one, where, expected=expected) for one in found)
+
+
+def _flag(given: object, where: str, *, expected: str) -> ImportFlag:
+    if not isinstance(given, dict) or not set(given) <= {"kind", "message", "value"}:
+        raise InvalidSpec(where, given, expected)
+    kind, message, value = (given.get(key) for key in ("kind", "message", "value"))
+    if not isinstance(kind, str) or kind not in _FLAG_KINDS:
+        raise InvalidSpec(where, kind, f"one of the kinds {', '.join(_FLAG_KINDS)}")
+    if not isinstance(message, str):
+        raise InvalidSpec(where, given, expected)
+    if value is not None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidSpec(where, value, "a number as the value of a flag, or null")
+        value = number(str(value), where)
+    return ImportFlag(_FLAG_KINDS[kind], name()(message, where), value)
+
+
+_FLAG_KINDS: Mapping[str, NoiseKind | FlagKind] = {
+    kind.value: kind for kind in (*NoiseKind, *FlagKind)
+}
+
+
+def passed_along(column: TableColumn) -> Callable[[str, str], Any]:
+    """Read what an export tells and nothing here compares: no number below 0."""
+    if column.kind is CellKind.WHOLE:
+        return whole(0, _MOST_WHOLE)
+
+    def read(text: str, where: str) -> float:
+        value = number(text, where)
+        if value < 0 or (column.most is not None and value > column.most):
+            most = "" if column.most is None else f" and at most {column.most:g}"
+            raise InvalidSpec(where, text, f"a number of at least 0{most}")
+        return value
+
+    return read
+
 
 # Column: the field it becomes, and how. What is measured has its ranges in farm.core.imported.
 CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
@@ -122,6 +176,13 @@ RESULT: Mapping[str, tuple[str, _Read]] = {
     "status": ("status", status),
     "repetition": ("repetition", whole(0, 2**31 - 1)),
     "fingerprint": ("fingerprint", name(_FINGERPRINT_CHARACTERS)),
+    "flags": ("flags", flags),
+}
+# An export has these; they are checked, and nothing that compares or predicts knows of them.
+PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {
+    column.name: (column.name, passed_along(column))
+    for column in MEASUREMENT_TABLE
+    if not column.is_imported
 }
 
 

@@ -12,16 +12,12 @@ from farm.core.codec import content_hash
 from farm.core.imported import ImportedMeasurement, misfits
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, RESULT, read_cells
+from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.contracts import Reading
 from farm.importers.sheet import SheetRow, read_sheet
 
 COLUMNS = {**CONFIGURATION, **RESULT}
-# An export has these, and nothing that compares or predicts knows of them in a table.
-UNREAD = (
-    *("idle_ratio", "push_s", "pull_s", "update_count", "staleness_mean", "staleness_max"),
-    "received_bytes_per_step",
-)
+UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _MEASURED = (
     *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s"),
@@ -97,14 +93,21 @@ def _content_key(values: Mapping[str, Any]) -> str:
     """Identify a row by its values, not by its text or place.
 
     The same table in another order, or written by another program, is the same table; and what is
-    given as the default is as if it were not there.
+    given as the default is as if it were not there. Flags are remarks on a row, and no part of it.
     """
-    return content_hash({k: v for k, v in values.items() if v != _DEFAULTS[k] or k == "repetition"})
+    return content_hash(
+        {
+            k: v
+            for k, v in values.items()
+            if (v != _DEFAULTS[k] or k == "repetition") and k != "flags"
+        }
+    )
 
 
 def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     """Return the row's values by field, and its refused cells."""
     values, refused = read_cells(row.cells, COLUMNS, where=row.where)
+    refused += read_cells(row.cells, PASSED_ALONG, where=row.where)[1]
     for column in REQUIRED:
         if not row.cells[column]:
             refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))

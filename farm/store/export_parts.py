@@ -8,20 +8,20 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.core.measurement_table import (
+    FLAG_FIELDS,
+    MEASUREMENT_TABLE,
+    CellKind,
+    Source,
+    TableColumn,
+)
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _ROWS_A_PART = 1000
-# What a file has in another unit, or by another name.
-_CONVERTED = {
-    "pass": "training_pass",
-    "one_way_delay_ms": "one_way_delay_s",
-    "jitter_ms": "jitter_s",
-    "bandwidth_mbit_per_s": "bandwidth_bytes_per_s",
-    "packet_loss_percent": "packet_loss_ratio",
-}
+# A billionth is kept, or 0.00397 s would be written as 3.9699999999999998 ms.
+_DECIMALS = 9
+_STORED = [column for column in MEASUREMENT_TABLE if column.source is Source.MEASUREMENT]
 
 
 def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
@@ -31,11 +31,11 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
     every file that people read; what was not measured is None.
     """
     # Whole rows have twice as many columns, and take five times as long to load.
-    columns = [getattr(MeasurementRow, _CONVERTED.get(name, name)) for name in EXPORT_COLUMNS]
+    columns = [getattr(MeasurementRow, column.stored) for column in _STORED]
     last_id = 0
     while True:
         rows = session.execute(
-            select(Job.id, *columns)
+            select(Job.id, Job.spec, *columns)
             .join(MeasurementRow, MeasurementRow.job_id == Job.id)
             .where(Job.sweep_id == sweep_id, Job.id > last_id)
             .order_by(Job.id)
@@ -43,20 +43,24 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
         ).all()
         if not rows:
             return
-        yield [_exported(row[1:]) for row in rows]
+        yield [_exported(row[1], row[2:]) for row in rows]
         last_id = rows[-1][0]
 
 
-def _exported(values: Any) -> dict[str, object]:
-    row: dict[str, Any] = dict(zip(EXPORT_COLUMNS, values, strict=True))
-    # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
-    for name, factor in (
-        ("one_way_delay_ms", 1000),
-        ("jitter_ms", 1000),
-        ("packet_loss_percent", 100),
-    ):
-        row[name] = round(row[name] * factor, 9)
-    bandwidth = row["bandwidth_mbit_per_s"]
-    if bandwidth is not None:
-        row["bandwidth_mbit_per_s"] = bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S
-    return row
+def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
+    stored = dict(zip((column.name for column in _STORED), values, strict=True))
+    return {
+        column.name: _written(
+            column,
+            stored[column.name] if column.source is Source.MEASUREMENT else spec.get(column.name),
+        )
+        for column in MEASUREMENT_TABLE
+    }
+
+
+def _written(column: TableColumn, value: Any) -> object:
+    if column.kind is CellKind.FLAGS:
+        return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
+    if value is None or column.factor == 1:
+        return value
+    return round(value * column.factor, _DECIMALS)

@@ -14,7 +14,7 @@ from sqlalchemy import case, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from farm.core.imported import ImportedMeasurement
+from farm.core.imported import ImportedMeasurement, ImportFlag
 from farm.core.measurement import OK
 from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import InvalidSpec, NotFound
@@ -207,7 +207,7 @@ def _row(
         "origin": origin,
         "created_at": now,
         "training_pass": measurement.training_pass.value,
-        "flags": [{"kind": f.kind.value, "message": f.message} for f in measurement.flags],
+        "flags": [_flag(flag) for flag in measurement.flags],
         "details": {
             "source": source,
             "row": measurement.row_number,
@@ -215,3 +215,8 @@ def _row(
             "printed": dict(measurement.printed),
         },
     }
+
+
+def _flag(flag: ImportFlag) -> dict[str, object]:
+    told: dict[str, object] = {"kind": flag.kind.value, "message": flag.message}
+    return told if flag.value is None else {**told, "value": flag.value}

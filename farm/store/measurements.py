@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import NotFound
 from farm.store.result_tables import MeasurementRow
@@ -124,39 +125,7 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
     return found
 
 
-# What ranks exchanged, and what they waited for.
-EXCHANGE_COLUMNS = (
-    *("idle_ratio", "push_s", "pull_s", "update_count", "staleness_mean", "staleness_max"),
-    "received_bytes_per_step",
-)
-EXPORT_COLUMNS = (
-    "model",
-    "dataset",
-    "pass",
-    "framework",
-    "strategy",
-    "placement",
-    "network",
-    "instance_type",
-    "world_size",
-    "server_count",
-    *SETUP_FIELDS,
-    "global_batch_size",
-    "one_way_delay_ms",
-    "jitter_ms",
-    "bandwidth_mbit_per_s",
-    "packet_loss_percent",
-    "step_time_s",
-    "step_time_spread_s",
-    "steps_per_epoch",
-    "time_per_epoch_s",
-    "epochs",
-    "accuracy",
-    *EXCHANGE_COLUMNS,
-    "status",
-    "repetition",
-    "fingerprint",
-)
+EXPORT_COLUMNS = tuple(column.name for column in MEASUREMENT_TABLE)
 
 
 def _select(which: Filter) -> Select[MeasurementRow]:

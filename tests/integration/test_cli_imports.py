@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.importers import IMPORTERS
 from farm.store.engine import reading, writing
 from farm.store.measurements import Filter, list_measurements
@@ -171,19 +172,24 @@ def test_what_is_exported_can_be_imported(
             accuracy=0.91,
             fingerprint="f" * 64,
             repetition=1,
+            throughput_examples_per_s=640.0,
+            cpu_ratio=0.5,
+            resident_bytes=2**40,
+            flags=[{"kind": "foreign_load", "message": "other programs took 54 %", "value": 0.54}],
         )
         add_measurement(session, "3", job_id=ids[2], status="out_of_memory", step_time_s=None)
     file = tmp_path / "measured.csv"
     farm.text("export", "measured", "--out", str(file))
     assert farm.json("import", "table", str(file), "--origin", "again")["added_count"] == 3
-    columns = csv.DictReader(io.StringIO(file.read_text())).fieldnames or []
-    same = {"pass": "training_pass", "one_way_delay_ms": "one_way_delay_s"}
-    same |= {"bandwidth_mbit_per_s": "bandwidth_bytes_per_s"}
-    same |= {"packet_loss_percent": "packet_loss_ratio", "jitter_ms": "jitter_s"}
+    header = csv.DictReader(io.StringIO(file.read_text())).fieldnames
+    assert header == [column.name for column in MEASUREMENT_TABLE]
     for ours, again in zip(stored(engine, "farm"), stored(engine, "again"), strict=True):
-        for column in columns:
-            field = same.get(column, column)
-            assert getattr(again, field) == getattr(ours, field), column
+        for column in MEASUREMENT_TABLE:
+            if column.is_imported:
+                assert getattr(again, column.stored) == getattr(ours, column.stored), column
+    assert "disturbed:\n  row 3: other programs took 54 %" in farm.text(
+        "import", "table", str(file), "--origin", "again", "--dry-run"
+    )
 
 
 def test_nothing_replaces_nothing(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:

@@ -92,7 +92,7 @@ def test_measurements_are_listed_in_pages(engine: sa.Engine) -> None:
 
 def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa.Engine) -> None:
     with writing(engine) as session:
-        ids = add_sweep(session, job_spec(), job_spec(repetition=1))
+        ids = add_sweep(session, job_spec(seed=7), job_spec(repetition=1, epochs=3))
         add_measurement(session, "of no sweep")
         add_measurement(
             session, "second", job_id=ids[1], status="out_of_memory", step_time_s=None, repetition=1
@@ -103,6 +103,10 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             job_id=ids[0],
             idle_ratio=0.25,
             staleness_max=3,
+            throughput_examples_per_s=320.0,
+            cpu_ratio=0.5,
+            resident_bytes=10**9,
+            flags=[{"kind": "steal", "message": "12 % were stolen"}],
             one_way_delay_s=0.00397,
             bandwidth_bytes_per_s=12_500_000.0,
             packet_loss_ratio=0.009,
@@ -114,6 +118,11 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
     assert first["bandwidth_mbit_per_s"] == 100.0
     assert (first["idle_ratio"], first["staleness_max"], first["push_s"]) == (0.25, 3, None)
     assert first["packet_loss_percent"] == 0.9
+    assert (first["job_id"], first["seed"], first["steps"]) == (ids[0], 7, 10)
+    assert (first["throughput_examples_per_s"], first["cpu_ratio"]) == (320.0, 0.5)
+    assert first["resident_bytes"] == 10**9
+    assert first["flags"] == [{"kind": "steal", "message": "12 % were stolen", "value": None}]
+    assert (second["job_id"], second["steps"], second["flags"]) == (ids[1], None, [])
     assert (first["pass"], first["status"], first["step_time_s"]) == ("forward_backward", "ok", 0.1)
     assert (second["status"], second["step_time_s"]) == ("out_of_memory", None)
     assert (second["one_way_delay_ms"], second["bandwidth_mbit_per_s"]) == (0.0, None)

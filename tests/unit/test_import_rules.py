@@ -91,6 +91,7 @@ RULES: dict[str, set[str]] = {
     },
     "farm.recommend.kept.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
+    "farm.recommend.sweep_answers": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": {
         *("farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"),
@@ -101,7 +102,7 @@ RULES: dict[str, set[str]] = {
         *STORE,
     },
     "farm.importers": {"farm.core", "farm.errors"},
-    "farm.exporting": {"farm.errors", "farm.store", "pyarrow", *STORE},
+    "farm.exporting": {"farm.core", "farm.errors", "farm.store", "pyarrow", *STORE},
     "farm.importing": {"farm.core", "farm.errors", "farm.importers", "farm.store", *STORE},
     "worker_agent": {
         *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),

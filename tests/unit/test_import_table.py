@@ -44,6 +44,35 @@ def test_what_an_export_tells_of_exchanges_is_left_out_of_what_is_read() -> None
     assert keys(told, "2,64,0.5,0.25,3") == keys(HEADER, "2,64,0.5")
 
 
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("idle_ratio", "1.5"),
+        ("job_id", "-1"),
+        ("seed", "2.5"),
+        ("cpu_ratio", "half"),
+        ("throughput_examples_per_s", "-3"),
+        ("resident_bytes", "1e3x"),
+        ("flags", "disturbed"),
+        ("flags", '"[{""kind"": ""gossip"", ""message"": ""x""}]"'),
+        ("flags", '"[{""kind"": ""steal""}]"'),
+        ("flags", '"[{""kind"": ""steal"", ""message"": ""x"", ""value"": ""much""}]"'),
+    ],
+)
+def test_what_an_export_tells_besides_is_checked(column: str, text: str) -> None:
+    assert f"row 2, column {column}: expected" in refusal(f"{HEADER},{column}", f"2,64,0.5,{text}")
+
+
+def test_what_disturbed_a_measurement_is_kept_and_makes_it_no_other_one() -> None:
+    flags = '"[{""kind"": ""foreign_load"", ""message"": ""54 % by others"", ""value"": 0.54}]"'
+    [row] = read(f"{HEADER},flags", f"2,64,0.5,{flags}")
+    [flag] = row.flags
+    assert (flag.kind.value, flag.message, flag.value) == ("foreign_load", "54 % by others", 0.54)
+    assert flag.is_of_a_disturbance
+    assert keys(f"{HEADER},flags", f"2,64,0.5,{flags}") == keys(HEADER, "2,64,0.5")
+    assert read(f"{HEADER},flags", "2,64,0.5,[]")[0].flags == ()
+
+
 def test_the_required_columns_are_enough() -> None:
     [row] = read(HEADER, "2,64,0.5")
     assert (row.world_size, row.global_batch_size, row.step_time_s) == (2, 64, 0.5)
