@@ -11,16 +11,15 @@ import click
 
 from farm.cli.measured import measured_cells
 from farm.cli.own_farm import engine_of, finish
-from farm.cli.recommend import verdict
 from farm.cli.results import print_cells
+from farm.cli.sweep_answers import print_answers
 from farm.cli.up import stay_up
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbance_of, disturbed_by
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
-from farm.recommend.contracts import Objective, Question
-from farm.recommend.service import recommend
+from farm.recommend.sweep_answers import answers_for
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs, request_cancel_sweep
 from farm.store.measurements import Filter, list_measurements
@@ -110,21 +109,13 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
         rows = [
             row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
         ]
-        answers = [
-            (question, recommend(session, question=question, objective=Objective()))
-            for question in _questions(own)
-        ]
+        answers = answers_for(session, sweep_id)
     _print_failures(jobs)
     if rows:
         print_cells(measured_cells(rows))
     if warning := disturbance_warning(own):
         click.echo(warning)
-    for question, answer in answers:
-        delay = f", {question.one_way_delay_s * 1000:g} ms" if question.one_way_delay_s else ""
-        click.echo(
-            f"Recommended for {question.model} on {question.dataset}, "
-            f"batch {question.global_batch_size}{delay}: {verdict(answer)}"
-        )
+    print_answers(answers)
 
 
 def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
@@ -137,17 +128,6 @@ def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
         f"This machine was busy: {len(disturbed)} of {len(found)} measurements were disturbed, by "
         f"{disturbed_by(disturbed)}. Close other programs, or use fewer agents, and run it again."
     )
-
-
-def _questions(own: Sequence[MeasurementRow]) -> list[Question]:
-    """Ask for every batch size at every delay: one machine, which has none, is in each."""
-    workloads = {(row.global_batch_size, row.model, row.dataset) for row in own}
-    delays_s = {row.one_way_delay_s for row in own}
-    return [
-        Question(model=model, dataset=dataset, global_batch_size=batch, one_way_delay_s=delay_s)
-        for batch, model, dataset in sorted(workloads, key=lambda workload: workload[0])
-        for delay_s in sorted(delays_s)
-    ]
 
 
 def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:

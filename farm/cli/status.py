@@ -20,12 +20,14 @@ from farm.cli.ranges import Real
 from farm.cli.results import print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, store
+from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
 from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
 from farm.recommend.prices import load_prices
+from farm.recommend.sweep_answers import answers_for
 from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import reading
@@ -63,9 +65,10 @@ def status(
     --json prints sweeps, alive_agent_count, waiting (job_id and reason of the first jobs that
     cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
     job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
-    remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware, and
-    cells, machine_s and machine_hours_saved; with --target-accuracy also accurate, one entry for
-    each cell that was trained by epochs.
+    remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware,
+    recommended, one entry for each workload, batch size and network, and cells, machine_s and
+    machine_hours_saved; with --target-accuracy also accurate, one entry for each cell that was
+    trained by epochs.
     """
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
@@ -82,6 +85,7 @@ def status(
             found = sweep_cells(session, sweep_id)
             ids = {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
             curves = learning_curves(session, ids if target_accuracy is not None else ())
+            answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
     measured = measured_cells(rows, _targets(found))
     accurate = None
@@ -97,6 +101,7 @@ def status(
                 "remaining_s": snapshot.remaining_s,
                 **_reasons_json(reasons),
                 "measured": measured,
+                "recommended": [found.to_json() for found in answers],
                 **({} if accurate is None else {"accurate": accurate}),
                 **found.to_json(),
             }
@@ -107,6 +112,7 @@ def status(
         _print_reasons(reasons)
     if measured:
         print_cells(measured)
+    print_answers(answers)
     if accurate is not None and target_accuracy is not None:
         print_accurate_cells(accurate, target_accuracy)
     if found.machine_s:

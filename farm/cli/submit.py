@@ -21,6 +21,8 @@ from farm.recommend.layout import layout_of
 from farm.submission import Plan, plan, read_sweep_file, within_memory
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from farm.cli.watch import SweepWatch
     from farm.recommend.expectation import Expectation
 
@@ -70,8 +72,9 @@ def submit(
     exit status is 0 only if every job succeeded; where only such jobs are left, it ends after
     --patience with status 1, and they stay queued. --json prints sweep_id, name,
     job_count, max_job_count (with all repetitions that precision may take) and skipped; with
-    --wait also counts (jobs by state); with --dry-run jobs instead of sweep_id, and expected: the
-    time and cost that the farm's own measurements let expect.
+    --wait also counts (jobs by state) and recommended, as `farm status` has it; with --dry-run
+    jobs instead of sweep_id, and expected: the time and cost that the farm's own measurements let
+    expect.
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
@@ -110,9 +113,10 @@ def submit(
         if first.hopeless:
             click.echo(f"farm: {nobody_serves(first)}", err=True)
         counts = _wait(watch, submitted.sweep_id, patience_s=patience_s) if wait else None
+        if counts is not None:
+            _conclude(engine, submitted.sweep_id, result, counts=counts, as_json=as_json)
     if as_json:
-        waited = {} if counts is None else {"counts": _by_name(counts)}
-        print_json({**result, **waited})
+        print_json(result)
     if counts is not None and counts[JobState.SUCCEEDED] < sum(counts.values()):
         ctx.exit(1)
 
@@ -128,6 +132,27 @@ def _wait(watch: SweepWatch, sweep_id: int, *, patience_s: float) -> Mapping[Job
     except Stopped:
         click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
         raise click.Abort from None
+
+
+def _conclude(
+    engine: sa.Engine,
+    sweep_id: int,
+    result: dict[str, object],
+    *,
+    counts: Mapping[JobState, int],
+    as_json: bool,
+) -> None:
+    """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
+    from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
+    from farm.recommend.sweep_answers import answers_for
+    from farm.store.engine import reading
+
+    with reading(engine) as session:
+        answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
+    result["counts"] = _by_name(counts)
+    result["recommended"] = [found.to_json() for found in answers]
+    if not as_json:
+        print_answers(answers)
 
 
 def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:

@@ -111,6 +111,24 @@ def measurements_of(session: Session, ids: Collection[int]) -> Sequence[Measurem
     return session.scalars(query).all()
 
 
+def ids_within(session: Session, sweep_id: int, ids: Collection[int]) -> frozenset[int]:
+    """Return which of these measurements are of jobs of the sweep."""
+    found: set[int] = set()
+    ordered = sorted(ids)
+    for begin in range(0, len(ordered), _IDS_A_QUERY):
+        found.update(
+            session.scalars(
+                select(MeasurementRow.id)
+                .join(Job, Job.id == MeasurementRow.job_id)
+                .where(
+                    Job.sweep_id == sweep_id,
+                    MeasurementRow.id.in_(ordered[begin : begin + _IDS_A_QUERY]),
+                )
+            )
+        )
+    return frozenset(found)
+
+
 def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
     found: dict[int, list[dict[str, Any]]] = {}

@@ -127,6 +127,17 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
     assert "1 of 1 jobs done" in shown
     assert "12.3 ms" in shown
     assert "50.0 %" in shown
+    [line] = [line for line in shown.splitlines() if line.startswith("Recommended")]
+    assert line.startswith("Recommended for mlp on digits, batch 32: ")
+    assert line.endswith("; it rests on 1 measurement of this sweep")
+    with writing(engine) as session:
+        add_measurement(session, "of another sweep", step_time_s=0.0123)
+    assert "it rests on 2 measurements: 1 of this sweep, 1 of other sweeps" in farm.text(
+        "status", "measured"
+    )
+    [told] = farm.json("status", "measured")["recommended"]
+    assert told["recommended"]["world_size"] == 1
+    assert (told["own_measurement_count"], told["other_measurement_count"]) == (1, 1)
 
 
 @pytest.mark.usefixtures("waiting")

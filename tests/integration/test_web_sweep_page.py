@@ -184,6 +184,44 @@ def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa
     assert "1 of 1 disturbed" in cells
 
 
+def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    sweep_id = add_measured(engine, *grid(), name="one")
+
+    def told() -> tuple[str, list[tuple[int, int]]]:
+        page = page_of(client, f"/sweeps/{sweep_id}")
+        found = client.get(f"/api/v1/sweeps/{sweep_id}").json
+        assert found is not None
+        counts = [
+            (one["own_measurement_count"], one["other_measurement_count"])
+            for one in found["recommended"]
+        ]
+        assert [one["recommended"]["world_size"] for one in found["recommended"]] == [4, 4]
+        return text_of(_part(page, 'id="advice"', "</section>")), counts
+
+    said, counts = told()
+    assert said.count("Rests on 3 measurements, all of this sweep.") == 2
+    assert "other sweeps included" in said
+    assert counts == [(3, 0)] * 2
+    add_measured(engine, *grid(repetitions=2), name="another")
+    said, counts = told()
+    assert said.count("Rests on 5 measurements: 3 of this sweep, 2 of other sweeps.") == 2
+    assert "as fast as 2 machines, which rests on 5 measurements: 3 of this sweep" in said
+    assert counts == [(3, 2)] * 2
+    only_one = [spec for spec in grid() if spec.world_size == 1]
+    sweep_id = add_measured(engine, *only_one, name="of one machine")
+    said, counts = told()
+    assert said.count("Rests on 5 measurements of other sweeps, and on none of this one.") == 2
+    assert counts == [(0, 5)] * 2
+    link = html.unescape(
+        _part(page_of(client, f"/sweeps/{sweep_id}"), 'id="all-options-1" href="', '"')
+    )
+    workload = "model=mlp&dataset=digits&pass=forward_backward&global_batch_size=64"
+    assert link == f"/advice?origin=farm&{workload}"
+    assert client.get(link).status_code == 200
+
+
 def test_charts_have_lines_bars_and_say_what_they_show(
     client: FlaskClient, engine: sa.Engine
 ) -> None:

@@ -9,23 +9,19 @@ must not fit predictions with every result, on what may be the machine it measur
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.spec import TrainingPass
 from farm.recommend.answering.measured import distinctions, told_apart_by
-from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
-from farm.recommend.service import recommend
-from farm.store.cell_rows import measured_conditions
+from farm.recommend.sweep_answers import Share, SweepAnswer, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
 
@@ -44,6 +40,38 @@ class Advice:
     question: Question
     answer: Recommendation
     runner_up: Option | None
+    found: SweepAnswer
+
+    @property
+    def share(self) -> Share | None:
+        """How much of what the recommended option rests on is of the sweep; None without one."""
+        best = self.answer.recommended
+        return None if best is None else self.found.share_of(best)
+
+    @property
+    def runner_up_share(self) -> Share | None:
+        """The same of the option that it is held against."""
+        return None if self.runner_up is None else self.found.share_of(self.runner_up)
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The query of the page that answers the same question with all options."""
+        asked = self.question
+        bandwidth = asked.bandwidth_bytes_per_s
+        numbers = {
+            "one_way_delay_ms": asked.one_way_delay_s * 1000,
+            "jitter_ms": asked.jitter_s * 1000,
+            "bandwidth_mbit_per_s": 0.0 if bandwidth is None else bandwidth * 8e-6,
+            "packet_loss_percent": asked.packet_loss_ratio * 100,
+        }
+        return {
+            "origin": asked.origin,
+            **({"model": asked.model} if asked.model else {}),
+            **({"dataset": asked.dataset} if asked.dataset else {}),
+            "pass": asked.training_pass.value,
+            "global_batch_size": str(asked.global_batch_size),
+            **{name: f"{value:.9g}" for name, value in numbers.items() if value},
+        }
 
     @property
     def told_apart(self) -> list[str]:
@@ -102,7 +130,7 @@ class AdviceCache:
         return known.advice if known is not None else None
 
     def _make(self, session: Session, sweep_id: int, stamp: Hashable) -> Sequence[Advice]:
-        advice = advise(session, measured_conditions(session, sweep_id), self._memory)
+        advice = advise(session, sweep_id, self._memory)
         self._keep(sweep_id, _Kept(stamp, advice, time.monotonic()))
         return advice
 
@@ -132,67 +160,19 @@ class AdviceCache:
                 self._is_working = False
 
 
-def advise(session: Session, conditions: Sequence[Any], memory: Memory) -> list[Advice]:
-    """Answer for the conditions of the sweep's measurements, at most `MAX_ANSWERS` of them.
-
-    The answers rest on everything that the farm has measured, other sweeps included.
-    """
+def advise(session: Session, sweep_id: int, memory: Memory) -> list[Advice]:
+    """Answer for the conditions of the sweep's measurements, at most `MAX_ANSWERS` of them."""
     advice = []
-    for question in _questions(conditions)[:MAX_ANSWERS]:
-        answer = recommend(
-            session,
-            question=question,
-            objective=Objective(),
-            memory=memory,
-            is_predicting=False,
-        )
-        best = answer.recommended
+    for found in answers_for(session, sweep_id, memory=memory, most=MAX_ANSWERS):
+        best, options = found.answer.recommended, found.answer.options
         others = [
             option
-            for option in answer.options
+            for option in options
             if best is not None and option.machine_count != best.machine_count
         ]
-        advice.append(Advice(question, answer, others[0] if others else None))
+        runner_up = others[0] if others else None
+        advice.append(Advice(found.question, found.answer, runner_up, found))
     return advice
-
-
-def _questions(conditions: Sequence[Any]) -> list[Question]:
-    """Return each condition once. One machine fits every network, so gangs set the networks."""
-    usable = [row for row in conditions if row.model and row.dataset]
-    of_gangs = {_work(row) for row in usable if row.is_gang}
-    asked = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
-    return sorted(asked, key=_order)
-
-
-def _work(row: Any) -> tuple[str | None, str | None, str, int]:
-    return row.model, row.dataset, row.training_pass, row.global_batch_size
-
-
-def _question(row: Any) -> Question:
-    return Question(
-        origin=row.origin,
-        model=row.model,
-        dataset=row.dataset,
-        training_pass=TrainingPass(row.training_pass),
-        global_batch_size=row.global_batch_size,
-        one_way_delay_s=row.one_way_delay_s,
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        packet_loss_ratio=row.packet_loss_ratio,
-        jitter_s=row.jitter_s,
-    )
-
-
-def _order(question: Question) -> tuple[str, str, str, int, float, float, float, float]:
-    return (
-        question.model or "",
-        question.dataset or "",
-        question.training_pass.value,
-        question.global_batch_size,
-        question.one_way_delay_s,
-        question.packet_loss_ratio,
-        question.bandwidth_bytes_per_s or math.inf,
-        question.jitter_s,
-    )
 
 
 def _count(stamp: Hashable) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from farm.recommend.contracts import Option
+
 
 class Sweep(TypedDict):
     """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added."""
@@ -37,12 +39,35 @@ class SweepCell(TypedDict):
     machine_s: float
 
 
+class SweepAnswer(TypedDict):
+    """What is recommended for a workload, a batch size and a network that the sweep has measured.
+
+    `own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
+    option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
+    """
+
+    model: str | None
+    dataset: str | None
+    training_pass: str
+    global_batch_size: int
+    one_way_delay_s: float
+    jitter_s: float
+    bandwidth_bytes_per_s: float | None
+    packet_loss_ratio: float
+    recommended: Option | None
+    reason: str | None
+    warnings: list[str]
+    own_measurement_count: int
+    other_measurement_count: int
+
+
 class SweepDetail(Sweep):
     """A sweep as it was submitted, its cells, and what is left to do."""
 
     remaining_s: float | None
     spec: dict[str, Any]
     skipped: list[str]
+    recommended: list[SweepAnswer] | None
     cells: list[SweepCell]
     has_more_cells: bool
     target_ratio: float | None

@@ -119,6 +119,8 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
 
     `remaining_s` is null as long as no job of it has finished, or where a job is wider than the
     farm. Of a sweep of more than 1,000 jobs `cells` are only the first: `has_more_cells`.
+    `recommended` compares all that the farm has measured of each workload, other sweeps included,
+    and says how many of the measurements behind it are of this one; null: being worked out.
     """
     params.query()
     number, instant = params.row_id("sweep", sweep_id), now()
@@ -130,12 +132,14 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         )
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=agent_count)
         found = first_cells(session, sweep_reading(session, number), max_jobs=_MAX_CELL_JOBS)
+        advice = backend().advice.of_sweep(session, number)
     response = jsonify(
         {
             **shapes.sweep(summary),
             "remaining_s": left_s,
             "spec": row.spec,
             "skipped": row.skipped,
+            "recommended": None if advice is None else [item.found.to_json() for item in advice],
             **found.to_json(),
         }
     )

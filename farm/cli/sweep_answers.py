@@ -1,0 +1,31 @@
+"""What commands that follow a sweep say in the end: what is recommended, and on what it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from farm.cli.recommend import verdict
+from farm.recommend.contracts import Question
+from farm.recommend.sweep_answers import SweepAnswer
+
+MOST_ANSWERS = 8  # to one sweep
+
+
+def print_answers(answers: Sequence[SweepAnswer]) -> None:
+    """Print a line for each; what comes of other sweeps is said."""
+    for found in answers:
+        best = found.answer.recommended
+        rests = "" if best is None else f"; it {found.share_of(best).words}"
+        click.echo(f"Recommended for {_asked(found.question)}: {verdict(found.answer)}{rests}")
+
+
+def _asked(question: Question) -> str:
+    network = [f"{question.one_way_delay_s * 1000:g} ms"] if question.one_way_delay_s else []
+    if question.bandwidth_bytes_per_s is not None:
+        network.append(f"{question.bandwidth_bytes_per_s * 8e-6:g} Mbit/s")
+    if question.packet_loss_ratio:
+        network.append(f"{question.packet_loss_ratio:.2%} loss")
+    workload = f"{question.model} on {question.dataset}, batch {question.global_batch_size}"
+    return ", ".join([workload, *network])

@@ -1,0 +1,134 @@
+"""What to say of a sweep: an answer for each workload, batch size and network it has measured.
+
+The answers rest on everything that the farm has measured under these conditions, other sweeps
+included; each says how much of it is of the sweep. Only what was measured is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.core.codec import to_json
+from farm.core.spec import TrainingPass
+from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.kept.memory import Memory
+from farm.recommend.service import recommend
+from farm.store.cell_rows import measured_conditions
+from farm.store.measurements import ids_within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How many of some measurements are of a sweep, and how many of other sweeps."""
+
+    own_count: int
+    other_count: int
+
+    @property
+    def words(self) -> str:
+        """Say what an answer rests on, beside the sweep's name."""
+        count = self.own_count + self.other_count
+        told = f"rests on {count} {'measurement' if count == 1 else 'measurements'}"
+        if not self.own_count:
+            return f"{told} of other sweeps, and on none of this one"
+        if self.other_count:
+            return f"{told}: {self.own_count} of this sweep, {self.other_count} of other sweeps"
+        return f"{told}{'' if count == 1 else ', all'} of this sweep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepAnswer:
+    """`own_ids`: of the measurements behind its options, those of the sweep."""
+
+    question: Question
+    answer: Recommendation
+    own_ids: Collection[int]
+
+    def share_of(self, *options: Option) -> Share:
+        """Return how much of what these options rest on is of the sweep."""
+        ids = {one for option in options for one in option.measurement_ids}
+        own_count = len(ids.intersection(self.own_ids))
+        return Share(own_count=own_count, other_count=len(ids) - own_count)
+
+    def to_json(self) -> Mapping[str, object]:
+        """Return the question, what is recommended, and how much of its evidence is the sweep's."""
+        best, asked = self.answer.recommended, self.question
+        share = None if best is None else self.share_of(best)
+        return {
+            "model": asked.model,
+            "dataset": asked.dataset,
+            "training_pass": asked.training_pass.value,
+            "global_batch_size": asked.global_batch_size,
+            "one_way_delay_s": asked.one_way_delay_s,
+            "jitter_s": asked.jitter_s,
+            "bandwidth_bytes_per_s": asked.bandwidth_bytes_per_s,
+            "packet_loss_ratio": asked.packet_loss_ratio,
+            "recommended": None if best is None else to_json(best),
+            "reason": self.answer.reason,
+            "warnings": list(self.answer.warnings),
+            "own_measurement_count": share.own_count if share else 0,
+            "other_measurement_count": share.other_count if share else 0,
+        }
+
+
+def answers_for(
+    session: Session, sweep_id: int, *, memory: Memory | None = None, most: int | None = None
+) -> list[SweepAnswer]:
+    """Answer for the conditions of the sweep's measurements, at most `most` of them."""
+    answers = []
+    for question in _questions(measured_conditions(session, sweep_id))[:most]:
+        answer = recommend(
+            session,
+            question=question,
+            objective=Objective(),
+            memory=memory,
+            is_predicting=False,
+        )
+        ids = {one for option in answer.options for one in option.measurement_ids}
+        own_ids = ids_within(session, sweep_id, ids)
+        answers.append(SweepAnswer(question=question, answer=answer, own_ids=own_ids))
+    return answers
+
+
+def _questions(conditions: Sequence[Any]) -> list[Question]:
+    """Return each condition once. One machine fits every network, so gangs set the networks."""
+    usable = [row for row in conditions if row.model and row.dataset]
+    of_gangs = {_work(row) for row in usable if row.is_gang}
+    asked = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
+    return sorted(asked, key=_order)
+
+
+def _work(row: Any) -> tuple[str | None, str | None, str, int]:
+    return row.model, row.dataset, row.training_pass, row.global_batch_size
+
+
+def _question(row: Any) -> Question:
+    return Question(
+        origin=row.origin,
+        model=row.model,
+        dataset=row.dataset,
+        training_pass=TrainingPass(row.training_pass),
+        global_batch_size=row.global_batch_size,
+        one_way_delay_s=row.one_way_delay_s,
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        packet_loss_ratio=row.packet_loss_ratio,
+        jitter_s=row.jitter_s,
+    )
+
+
+def _order(question: Question) -> tuple[str, str, str, int, float, float, float, float]:
+    return (
+        question.model or "",
+        question.dataset or "",
+        question.training_pass.value,
+        question.global_batch_size,
+        question.one_way_delay_s,
+        question.packet_loss_ratio,
+        question.bandwidth_bytes_per_s or math.inf,
+        question.jitter_s,
+    )

@@ -1,0 +1,23 @@
+"""What an answer on a sweep says of its evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from farm.recommend.sweep_answers import Share
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "words"),
+    [
+        (1, 0, "rests on 1 measurement of this sweep"),
+        (2, 0, "rests on 2 measurements, all of this sweep"),
+        (2, 4, "rests on 6 measurements: 2 of this sweep, 4 of other sweeps"),
+        (0, 1, "rests on 1 measurement of other sweeps, and on none of this one"),
+        (0, 4, "rests on 4 measurements of other sweeps, and on none of this one"),
+    ],
+)
+def test_an_answer_says_how_much_of_its_evidence_is_of_the_sweep(
+    own: int, other: int, words: str
+) -> None:
+    assert Share(own_count=own, other_count=other).words == words
