@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -83,7 +84,7 @@ def join(seat: Seat, device: torch.device) -> Gang:
     is stopped in no other way.
 
     Raises:
-        RankFailed: this rank's own port is taken.
+        RankFailed: this rank's own port is taken, or the ranks' GPUs cannot train together.
     """
     go = seat.go
     world_size = len(go.cluster[seat.role])
@@ -102,6 +103,9 @@ def join(seat: Seat, device: torch.device) -> Gang:
         host.strip("[]"), int(port), world_size, is_leader, store_timeout, wait_for_workers=False
     )
     store.set_timeout(timeout)
+    problem = gpu_problem(_exchange(store, go.task_index, world_size, gpu_of(device)))
+    if problem is not None:
+        raise RankFailed(FailureKind.TRAINER_RAISED, problem)
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl",
         store=store,
@@ -113,6 +117,38 @@ def join(seat: Seat, device: torch.device) -> Gang:
     limit = timedelta(seconds=seat.job.time_limit_s)
     barrier_group = dist.new_group(backend="gloo", timeout=limit)
     return Grouped(barrier_group, is_leader=is_leader)
+
+
+def gpu_of(device: torch.device) -> str:
+    """Return the GPU's UUID, which no other GPU of any machine has; "" for the processor."""
+    return "" if device.type == "cpu" else str(torch.cuda.get_device_properties(device).uuid)
+
+
+def gpu_problem(gpus: Sequence[str]) -> str | None:
+    """Return why ranks with these GPUs cannot train together; None where they can.
+
+    NCCL refuses two ranks on one GPU, and a gang needs one kind of exchange for all its ranks.
+    `gpus`: (world_size,), of each rank what `gpu_of` returns.
+    """
+    on_cpu = [rank for rank, gpu in enumerate(gpus) if not gpu]
+    on_gpu = [rank for rank, gpu in enumerate(gpus) if gpu]
+    advice = (
+        "give each agent a GPU of its own by CUDA_VISIBLE_DEVICES in its environment, "
+        'or train on processors with placement = "hard"'
+    )
+    if on_cpu and on_gpu:
+        return f"rank {on_gpu[0]} has a GPU and rank {on_cpu[0]} has none: {advice}"
+    for rank in on_gpu:
+        first = gpus.index(gpus[rank])
+        if first != rank:
+            return f"ranks {first} and {rank} share the GPU {gpus[rank]}: {advice}"
+    return None
+
+
+def _exchange(store: Any, rank: int, world_size: int, value: str) -> list[str]:
+    """Return the values of all ranks; wait for them as long as the store does."""
+    store.set(f"gpu/{rank}", value)
+    return [store.get(f"gpu/{other}").decode() for other in range(world_size)]
 
 
 def interface_towards(peer: str) -> str | None:
