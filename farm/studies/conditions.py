@@ -2,13 +2,119 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.studies.text import delay_ms, listing, ms, span
+
+# What the runs of one configuration have in common.
+_CONFIGURATION = (
+    *("model", "dataset", "strategy", "framework", "training_pass", "epochs", "world_size"),
+    *("server_count", "server_placement", "replicas_per_rank", "steps_between_averages"),
+    *("global_batch_size", "one_way_delay_s"),
+)
+# Numbers in a claim that say what it is about; all others are what was measured.
+_ABOUT = (
+    r"(?:With|On|From|At|batch|batch of) \d[\d ]*|\d+ (?:hosts?|machines?|nodes?|process(?:es)?)\b"
+    r"|\d+ of \d+ (?:orderings|combinations)|\d+ (?:hold|are the other)\b"
+)
+_NUMBERS = re.compile(rf"({_ABOUT})|\d(?:[\d .]*\d)?")
+
+Claims = Callable[[Sequence[StudyRun]], Sequence[str]]
+
+
+def findings(runs: Sequence[StudyRun], claims: Claims) -> str:
+    """Write what the runs show, leaving out what only the disturbed ones show.
+
+    `claims` makes the sentences from runs. A claim stays where the undisturbed runs alone lead to
+    the same one, numbers aside. Beside it stands how many of its runs were disturbed: those of the
+    configurations without which it would be another.
+    """
+    made = claims(runs)
+    quiet_runs = undisturbed(runs)
+    if len(quiet_runs) == len(runs):
+        return "\n".join(f"- {claim}" for claim in made)
+    quiet = {_shape(claim): claim for claim in _claimed(claims, quiet_runs)}
+    kept = [claim for claim in made if _shape(claim) in quiet]
+    lines = [f"{disturbed(runs)} A finding is given only where the undisturbed runs alone show it."]
+    if left_out := len(made) - len(kept):
+        findings_are = "finding is" if left_out == 1 else "findings are"
+        lines[0] += f" So {left_out} of {len(made)} {findings_are} left out."
+    needed = _needed(kept, runs, claims, list(dict.fromkeys(map(_configuration, runs))))
+    if kept:
+        lines.append("")
+    for claim in kept:
+        behind = [run for run in runs if _configuration(run) in needed[claim]]
+        count = sum(bool(run.flags) for run in behind)
+        note = f" *({count} of the {len(behind)} runs behind it were disturbed" if count else ""
+        if count and quiet[_shape(claim)] != claim:
+            note += f"; the undisturbed ones alone: {quiet[_shape(claim)]}"
+        lines.append(f"- {claim}{note}{')*' if note else ''}")
+    return "\n".join(lines)
+
+
+def disturbed(runs: Sequence[StudyRun]) -> str:
+    """Say in one sentence how many runs something disturbed, and what, the most frequent first."""
+    count = sum(bool(run.flags) for run in runs)
+    if not count:
+        return "None of the runs was disturbed."
+    kinds = Counter(kind for run in runs for kind in run.flags)
+    named = listing([f"`{kind}` {of_kind}" for kind, of_kind in kinds.most_common()])
+    return f"**{count} of {len(runs)} runs were disturbed**: {named}."
+
+
+def verdicts_rest_on(runs: Sequence[StudyRun]) -> str:
+    """Say the same above a table of verdicts, which are those of `undisturbed` runs."""
+    also = " This table rests on the undisturbed runs alone."
+    return disturbed(runs) + (also if any(run.flags for run in runs) else "")
+
+
+def undisturbed(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """Return the runs that nothing disturbed."""
+    return [run for run in runs if not run.flags]
+
+
+def _claimed(claims: Claims, runs: Sequence[StudyRun]) -> Sequence[str]:
+    try:
+        return claims(runs)
+    except FarmError:  # nothing is left to make a page of
+        return ()
+
+
+def _needed(
+    kept: Sequence[str],
+    runs: Sequence[StudyRun],
+    claims: Claims,
+    among: Sequence[tuple[object, ...]],
+) -> dict[str, set[tuple[object, ...]]]:
+    """Return for each claim the configurations without which it would not be made.
+
+    Half of the configurations at a time is left out, and halves again of those that matter.
+    """
+    found: dict[str, set[tuple[object, ...]]] = {claim: set() for claim in kept}
+    if not kept:
+        return found
+    left = set(_claimed(claims, [run for run in runs if _configuration(run) not in among]))
+    changed = [claim for claim in kept if claim not in left]
+    if len(among) == 1:
+        return found | {claim: set(among) for claim in changed}
+    half = len(among) // 2
+    for part in (among[:half], among[half:]):
+        for claim, needed in _needed(changed, runs, claims, part).items():
+            found[claim] |= needed
+    return found
+
+
+def _configuration(run: StudyRun) -> tuple[object, ...]:
+    return tuple(getattr(run, name) for name in _CONFIGURATION)
+
+
+def _shape(claim: str) -> str:
+    return _NUMBERS.sub(lambda found: found[1] or "#", claim).replace("**", "")
 
 
 def refuse_other_work(found: Mapping[str, Iterable[object]], *, compares: str) -> None:

@@ -10,6 +10,7 @@ from string import Template
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
+from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
 from farm.studies.latency.cells import Curve, Panel, panels_of, worth_it_up_to_s
 from farm.studies.latency.figures import draw_epoch_times, draw_round_trips
@@ -39,7 +40,8 @@ def latency_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_axes(kept, shown),
         **method_texts(runs, shown),
-        findings=_findings(shown),
+        findings=conditions.findings(kept, lambda some: _findings(panels_of(some))),
+        disturbed=conditions.disturbed(kept),
         fits=fits_table(shown),
         comparison=_comparison(shown),
         traffic=traffic_table(shown),
@@ -71,9 +73,8 @@ def _axes(runs: Sequence[StudyRun], shown: Sequence[Panel]) -> dict[str, str]:
     }
 
 
-def _findings(shown: Sequence[Panel]) -> str:
-    lines = [*_trips(shown), *_turning_points(shown), *_network_shares(shown)]
-    return "\n".join(f"- {line}" for line in lines)
+def _findings(shown: Sequence[Panel]) -> list[str]:
+    return [*_trips(shown), *_turning_points(shown), *_network_shares(shown)]
 
 
 def _trips(shown: Sequence[Panel]) -> list[str]:

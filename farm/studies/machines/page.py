@@ -46,12 +46,18 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_conditions(runs, kept, own),
         **_theirs(published),
-        findings="\n".join(f"- {line}" for line in _findings(published, own)),
+        findings=conditions.findings(kept, lambda some: _findings(published, own_times(some))),
+        disturbed=conditions.disturbed(kept),
+        verdicts_rest_on=conditions.verdicts_rest_on(kept),
         paired=_paired(published, own),
         published_fastest=fastest_table(published),
         own_fastest=fastest_table(own),
         trips=trips_table(published, own),
-        orderings=orderings_table(ORDERINGS, published=values_of(published), own=values_of(own)),
+        orderings=orderings_table(
+            ORDERINGS,
+            published=values_of(published),
+            own=values_of(own_times(conditions.undisturbed(kept))),
+        ),
         configurations=configurations_table(groups_of(kept), own),
     )
     return Page(

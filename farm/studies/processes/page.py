@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
 
 from farm.core.study_run import StudyRun
+from farm.errors import FarmError
 from farm.plotting.bars import draw_bars
 from farm.plotting.charts import draw_charts
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
-from farm.studies.orderings import claims_table
+from farm.studies.orderings import Placed, claims_table
 from farm.studies.processes.claims import CLAIMS, claimed_values
 from farm.studies.processes.figures import learning_bars, time_figures
 from farm.studies.processes.findings import findings
@@ -32,10 +33,11 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_set_up(found),
         **_method(runs, found),
-        findings="\n".join(f"- {line}" for line in findings(found)),
+        findings=conditions.findings(found.runs, lambda some: findings(set_ups(some))),
+        verdicts_rest_on=conditions.verdicts_rest_on(found.runs),
         times=times_table(found),
         learning=learning_table(found),
-        claims=claims_table(CLAIMS, own=claimed_values(found)),
+        claims=claims_table(CLAIMS, own=_claimed(found.runs)),
     )
     return Page(
         text=text,
@@ -44,6 +46,14 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
             Drawing("processes-learning", partial(draw_bars, learning_bars(found), columns=2)),
         ),
     )
+
+
+def _claimed(runs: Sequence[StudyRun]) -> Mapping[str, Sequence[Placed]]:
+    """Return what the claims are held against; nothing where no undisturbed run is left."""
+    try:
+        return claimed_values(set_ups(conditions.undisturbed(runs)))
+    except FarmError:
+        return {}
 
 
 def _set_up(found: SetUps) -> dict[str, str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
 
 from farm.core.study_run import StudyRun
+from farm.errors import FarmError
 from farm.plotting.charts import draw_charts
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
-from farm.studies.orderings import claims_table
+from farm.studies.orderings import Placed, claims_table
 from farm.studies.servers.claims import CLAIMS, claimed_values
 from farm.studies.servers.figures import accuracy_figure, time_figures, waiting_figure
 from farm.studies.servers.findings import findings
@@ -31,16 +32,25 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_set_up(lines),
         **_method(runs, lines),
-        findings="\n".join(f"- {line}" for line in findings(lines)),
+        findings=conditions.findings(lines.runs, lambda some: findings(server_lines(some))),
+        verdicts_rest_on=conditions.verdicts_rest_on(lines.runs),
         times=times_table(lines),
         idleness=idleness_table(lines),
         accuracies=accuracy_table(lines),
-        claims=claims_table(CLAIMS, own=claimed_values(lines)),
+        claims=claims_table(CLAIMS, own=_claimed(lines.runs)),
     )
     figures = [*time_figures(lines), waiting_figure(lines), accuracy_figure(lines)]
     # Each with a key of its own: not all have the same lines.
     draw = partial(draw_charts, figures, columns=2, shares_legend=False, row_height_in=2.9)
     return Page(text=text, drawings=(Drawing("servers", draw),))
+
+
+def _claimed(runs: Sequence[StudyRun]) -> Mapping[str, Sequence[Placed]]:
+    """Return what the claims are held against; nothing where no undisturbed gang is left."""
+    try:
+        return claimed_values(server_lines(conditions.undisturbed(runs)))
+    except FarmError:
+        return {}
 
 
 def _set_up(lines: ServerLines) -> dict[str, str]:

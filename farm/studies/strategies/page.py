@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
@@ -10,6 +9,7 @@ from string import Template
 
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.studies import conditions
 from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.strategies.figure import draw_strategies
@@ -30,7 +30,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
     template = Template(files("farm.studies.strategies").joinpath("page.md").read_text())
     text = template.substitute(
         **_conditions(runs),
-        findings="\n".join(f"- {line}" for line in _findings(rows)),
+        findings=conditions.findings(runs, lambda some: _findings(strategy_rows(some))),
         times=_times_table(rows),
         traffic=_traffic_table(rows),
         failures=_failures(runs),
@@ -68,21 +68,10 @@ def _conditions(runs: Sequence[StudyRun]) -> dict[str, str]:
         ),
         "repetitions": span(map(str, counts)),
         "frameworks": listing(frameworks) if frameworks else MISSING,
-        "disturbed": _disturbed(runs),
         "machine": first.cpu_model or MISSING,
         "cores": str(max(run.core_count for run in runs)),
         "date": max(run.measured_at for run in runs).date().isoformat(),
     }
-
-
-def _disturbed(runs: Sequence[StudyRun]) -> str:
-    """Say how many runs something else disturbed, and what most often."""
-    kinds = Counter(kind for run in runs for kind in run.flags)
-    flagged = sum(bool(run.flags) for run in runs)
-    if not flagged:
-        return "None of the runs is flagged as disturbed."
-    often = listing([f"`{kind}` {count}" for kind, count in kinds.most_common()])
-    return f"Of {len(runs)} runs {flagged} are flagged as disturbed: {often}."
 
 
 def _findings(rows: Sequence[StrategyRow]) -> list[str]:

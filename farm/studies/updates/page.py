@@ -16,7 +16,7 @@ from farm.importers.published import read_publication
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
-from farm.studies.orderings import orderings_table
+from farm.studies.orderings import Placed, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
 from farm.studies.text import MISSING, listing, significant, span
 from farm.studies.updates import charts
@@ -63,13 +63,19 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
     kept = one_kind(runs)
     if not kept:
         raise FarmError("the updates study has no measured run to show")
-    rows = [Row(runs=group.runs) for group in run_groups(kept, _AXES)]
+    rows = _rows(kept)
     own = own_points(rows)
     published = published_points(read_publication(GRAUR2019).measurements)
     main = _main_batch(rows)
     shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
     template = Template(files("farm.studies.updates").joinpath("page.md").read_text())
+
+    def claims(some: Sequence[StudyRun]) -> Sequence[str]:
+        return _findings(_rows(some), published)
+
     text = template.substitute(
+        findings=conditions.findings(kept, claims),
+        verdicts_rest_on=conditions.verdicts_rest_on(kept),
         **_conditions(runs, kept, rows),
         citation=GRAUR2019.citation,
         what=GRAUR2019.what,
@@ -78,28 +84,38 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
         counterparts=counterparts_table(),
         traffic=traffic_table(shown),
         memory=memory_table(shown),
-        **_comparison(rows, shown, own, published),
+        orderings=orderings_table(
+            ORDERINGS,
+            published=_placed(published),
+            own=_placed(as_soft(own_points(_rows(conditions.undisturbed(kept))))),
+        ),
+        configurations=configurations_table(
+            rows, {(p.kind, p.training_pass, p.batch, p.nodes): p for p in own}
+        ),
     )
     return Page(text=text, drawings=_drawings(shown, own, published))
 
 
-def _comparison(
-    rows: Sequence[Row], shown: Sequence[Row], own: Sequence[Point], published: Sequence[Point]
-) -> dict[str, str]:
-    there = {of: placed(published, of=of) for of in (THROUGHPUT, EFFICIENCY)}
-    here = {of: placed(as_soft(own), of=of) for of in (THROUGHPUT, EFFICIENCY)}
-    findings = [
+def _rows(runs: Sequence[StudyRun]) -> list[Row]:
+    return [Row(runs=group.runs) for group in run_groups(runs, _AXES)]
+
+
+def _findings(rows: Sequence[Row], published: Sequence[Point]) -> list[str]:
+    own = own_points(rows)
+    main = _main_batch(rows)
+    shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
+    there, here = _placed(published), _placed(as_soft(own))
+    found = [
         agreement(there, here),
         *throughput_findings(shown, own, published),
         *byte_findings(shown),
         memory_finding(shown),
     ]
-    by_place = {(p.kind, p.training_pass, p.batch, p.nodes): p for p in own}
-    return {
-        "findings": "\n".join(f"- {line}" for line in findings if line),
-        "orderings": orderings_table(ORDERINGS, published=there, own=here),
-        "configurations": configurations_table(rows, by_place),
-    }
+    return [line for line in found if line]
+
+
+def _placed(points: Sequence[Point]) -> dict[str, list[Placed]]:
+    return {of: placed(points, of=of) for of in (THROUGHPUT, EFFICIENCY)}
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
