@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.figures import Figure, run_benchmark, say
 from benchmarks.live import BenchmarkFarm, running_farm
 from farm.core.cells import SweepCell, SweepCells
-from farm.core.precision import Precision, Target, cell_statistics, next_repetitions
+from farm.core.precision import Precision, Target, Timeline, cell_statistics, next_repetitions
 from farm.errors import FarmError
 from farm.store.engine import reading, writing
 from farm.store.repetitions import sweep_cells
@@ -91,18 +91,20 @@ def stopped(found: SweepCells, *, percent: float) -> SweepCells:
     assert found.precision is not None
     looser = dataclasses.replace(found.precision, target_ratio=percent / 100)
     return dataclasses.replace(
-        found, precision=looser, cells=tuple(_stopped(cell, looser) for cell in found.cells)
+        found,
+        precision=looser,
+        cells=tuple(_stopped(cell, looser, found.timeline) for cell in found.cells),
     )
 
 
-def _stopped(cell: SweepCell, looser: Precision) -> SweepCell:
+def _stopped(cell: SweepCell, looser: Precision, timeline: Timeline | None) -> SweepCell:
     kept = cell.repetitions[: looser.min_repetitions]
-    while len(kept) < len(cell.repetitions) and (more := next_repetitions(kept, looser)):
+    while len(kept) < len(cell.repetitions) and (more := next_repetitions(kept, looser, timeline)):
         kept = cell.repetitions[: len(kept) + more]
     return dataclasses.replace(
         cell,
         repetitions=kept,
-        statistics=cell_statistics(kept, looser),
+        statistics=cell_statistics(kept, looser, timeline),
         machine_s=cell.machine_s * len(kept) / len(cell.repetitions),
     )
 

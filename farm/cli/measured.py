@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from farm.core.catalogue import GangShape
 from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
 from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.outliers import outlier_positions
-from farm.core.precision import Target, time_interval
+from farm.core.precision import Target, Timeline, cell_inflation, time_interval, timeline_of
 from farm.core.scaling import baselines, workload
 from farm.core.spec import EMULATORS, UNTOUCHED, BatchSplit, OperatorPlacement, TrainingPass
 from farm.errors import InvalidSpec
@@ -95,13 +96,28 @@ class MeasuredCell:
 def measured_cells(
     rows: Sequence[MeasurementRow], targets: Mapping[int, Target] | None = None
 ) -> list[MeasuredCell]:
-    """Group successful measurements into cells, by batch size, strategy and world size.
+    """Group successful measurements of one sweep into cells, by batch size and the like.
 
     `targets`: job to how its cell stands, where the sweep goes on until it is precise.
     """
     groups = grouped(rows)
     alone = baselines(row for group in groups for row in group)
-    return [_cell(group, alone.get(workload(group[0])), targets or {}) for group in groups]
+    timeline = _timeline(groups)
+    return [
+        _cell(group, alone.get(workload(group[0])), targets or {}, timeline) for group in groups
+    ]
+
+
+def _timeline(groups: Sequence[Sequence[MeasurementRow]]) -> Timeline:
+    """Measurements are numbered in the order in which they were made."""
+    timed = [
+        (row.id or 0, row.job_id, str(number), row.fingerprint, row.step_time_s)
+        for number, group in enumerate(groups)
+        for row in group
+        if row.job_id is not None and row.step_time_s is not None
+    ]
+    timed.sort(key=itemgetter(0))
+    return timeline_of(one[1:] for one in timed)
 
 
 def grouped(rows: Sequence[MeasurementRow]) -> list[list[MeasurementRow]]:
@@ -150,6 +166,7 @@ def _cell(
     group: Sequence[MeasurementRow],
     single_examples_per_s: float | None,
     targets: Mapping[int, Target],
+    timeline: Timeline,
 ) -> MeasuredCell:
     disturbed = [disturbance_of(row.flags or ()) for row in group]
     all_count, group = len(group), undisturbed_first(group)
@@ -157,7 +174,10 @@ def _cell(
     timed = [(row.job_id, row.step_time_s) for row in group if row.step_time_s]
     times_s = [time_s for _, time_s in timed]
     target = targets.get(first.job_id) if first.job_id is not None else None
-    interval = time_interval(times_s, is_sequential=target is not None)
+    job_ids = [job_id or 0 for job_id, _ in timed]
+    interval = time_interval(
+        times_s, is_sequential=target is not None, inflation=cell_inflation(job_ids, timeline)
+    )
     far = [timed[position][0] for position in outlier_positions(times_s)]
     throughput = _median(group, "throughput_examples_per_s")
     return MeasuredCell(

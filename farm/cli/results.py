@@ -150,7 +150,7 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
 
 
 def _runs(cell: MeasuredCell) -> str:
-    target = "" if cell.target is None else f" {cell.target.value}"
+    target = "" if cell.target is None else f" {cell.target.value.replace('_', ' ')}"
     far = "*" if cell.outlier_job_ids else ""
     disturbed = "!" if len(cell.disturbed) > cell.set_aside_count else ""
     return f"{cell.run_count}{far}{disturbed}{target}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from farm.core.precision import CellStatistics, Outcome, Precision, Repetition
+from farm.core.precision import CellStatistics, Outcome, Precision, Repetition, Timeline
 from farm.core.saving import CellCost, Saving, saving
 
 # What repetitions of one configuration differ in.
@@ -49,6 +49,7 @@ class SweepCells:
     precision: Precision | None
     cells: tuple[SweepCell, ...]
     is_complete: bool = True
+    timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @property
     def machine_s(self) -> float:

@@ -31,7 +31,7 @@ from farm.core.sweep_axes import (
 )
 from farm.errors import InvalidSpec
 
-DEFAULT_STEPS = 10
+DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 AUTO = "auto"  # repetitions: until the cell is precise

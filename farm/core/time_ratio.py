@@ -32,16 +32,21 @@ class TimeRatio:
 
 
 def time_ratio(
-    times_s: Sequence[float], base_s: Sequence[float], *, is_sequential: bool
+    times_s: Sequence[float],
+    base_s: Sequence[float],
+    *,
+    is_sequential: bool,
+    inflations: tuple[float, float] = (1.0, 1.0),
 ) -> TimeRatio | None:
     """Return how many times as long `times_s` are as `base_s`; None without any of either.
 
     The ratio of geometric means, whose logarithm is the difference d of two means. Its interval is
-    exp(d -+ t e) with e^2 = s1^2 / n1 + s2^2 / n2 and t Student's quantile for
+    exp(d -+ t e) with e^2 = v1 + v2 and t Student's quantile for
 
-        (s1^2 / n1 + s2^2 / n2)^2 / ((s1^2 / n1)^2 / (n1 - 1) + (s2^2 / n2)^2 / (n2 - 1))
+        (v1 + v2)^2 / (v1^2 / (n1 - 1) + v2^2 / (n2 - 1))
 
-    degrees of freedom (Welch 1947), rounded down; s are standard deviations of the logarithms.
+    degrees of freedom (Welch 1947), rounded down; v = f s^2 / n, s is the standard deviation of the
+    logarithms and f of `inflations` the `farm.core.precision.variance_inflation` of either.
     It needs 3 repetitions of either. `is_sequential`: see `farm.core.precision.time_interval`.
     """
     if not times_s or not base_s or min(*times_s, *base_s) <= 0:
@@ -51,7 +56,10 @@ def time_ratio(
     ratio = math.exp(distance)
     if min(len(logs), len(base_logs)) < LEAST_REPETITIONS:
         return TimeRatio(ratio=ratio)
-    shares = [statistics.variance(one) / len(one) for one in (logs, base_logs)]
+    shares = [
+        inflation * statistics.variance(one) / len(one)
+        for one, inflation in zip((logs, base_logs), inflations, strict=True)
+    ]
     total = sum(shares)
     if total == 0:
         return TimeRatio(ratio=ratio, low=ratio, high=ratio)

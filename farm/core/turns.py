@@ -5,13 +5,14 @@ has the fewest agents at work, and among equals of the one that was given nothin
 two sweeps that both have jobs enough, neither has more agents than the other for longer than a gang
 lasts, and one that has nothing at work goes before all that have.
 
-Within a sweep the longest wait goes first, and of jobs that came together the lower id: a sweep has
-all first repetitions before the second ones, each round in an order of its own, so that who stops
-early has every cell, and a machine that slowly gets warmer does not make some cells look slower.
+Within a sweep all first repetitions go before the second ones, and so on: so a sweep that is stopped
+early has every cell, and the repetitions of a cell are spread over time, since runs that follow each
+other are alike. Of one round the longest wait goes first, and of jobs that came together the lower
+id; sweeps number the jobs of each round in a random order.
 
 Both have one exception. Where jobs are so long that they, in as many waves as the agents allow,
 take at least half as long as all that is left, spread evenly over the agents, they decide when
-everybody is done. They go before the others of their sweep, the longest first (Graham 1969); of
+everybody is done. They go before the others of their round, the longest first (Graham 1969); of
 those about as long it is the widest, which finds room while there is some. Once each sweep has
 something at work, it is also the turn of those sweeps that have such a job. As a queue gets shorter
 its jobs become critical one after another, so that no long one is left over at the end.
@@ -39,6 +40,7 @@ _Level = tuple[int, int]
 Group: TypeAlias = tuple[Hashable, int, int]
 _T = TypeVar("_T")
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
+_repetition = attrgetter("repetition")
 
 
 class Turns:
@@ -209,15 +211,17 @@ def _is_critical(job: WaitingJob, critical_s: float) -> bool:
 def in_order(jobs: Collection[WaitingJob], *, critical_s: float = math.inf) -> list[WaitingJob]:
     """Return the jobs of one sweep and priority, the first before all others.
 
+    First repetitions come before second ones; of one round those that are critical come first.
+
     Stable sorts by one attribute after another, since ten thousand tuples to compare cost more.
     """
     brief = [job for job in jobs if not _is_critical(job, critical_s)]
     brief.sort(key=_job_id)
     brief.sort(key=_waited_s, reverse=True)
-    if len(brief) == len(jobs):
-        return brief
     critical = [job for job in jobs if _is_critical(job, critical_s)]
-    return sorted(critical, key=_longest_first) + brief
+    ordered = sorted(critical, key=_longest_first) + brief
+    ordered.sort(key=_repetition)
+    return ordered
 
 
 def _longest_first(job: WaitingJob) -> tuple[float, ...]:

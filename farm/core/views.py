@@ -17,6 +17,7 @@ from farm.core.trainer_lines import Failure
 class WaitingJob:
     """`waited_s`: since it became due, so a job waiting out a retry's pause has not waited.
 
+    `repetition`: of its cell, from 0; first ones come before second ones.
     `measured_by`: agent to number of ranks that it served in repetitions of the same cell;
     `measured_on`: the fingerprints of their hardware. Both only choose among equals.
     `expected_s`: how long its gang will be at work, if anything is known; may be wrong.
@@ -24,6 +25,7 @@ class WaitingJob:
 
     job_id: int
     sweep_id: int = 0
+    repetition: int = 0
     rank_count: int  # agents that its gang needs
     requires: frozenset[str] = frozenset()  # capabilities, such as "network"
     labels: frozenset[tuple[str, str]] = frozenset()

@@ -23,6 +23,7 @@ from farm.store.cell_rows import (
     machine_s_by_cell,
     specs_of,
 )
+from farm.store.repetitions import timeline_of_rows
 from farm.store.sweeps import find_sweep, stored_precision
 
 MOST_JOBS = 10_000  # of a sweep, read to sum up its cells
@@ -63,8 +64,16 @@ def read_sweep(
     jobs = job_groups(session, sweep_id, max_jobs=max_jobs)
     single = _baselines(jobs.by_cell)
     configurations = _configurations(session, jobs.by_cell)
+    timeline = timeline_of_rows(job for of_cell in jobs.by_cell.values() for job in of_cell)
     lines = [
-        make_line(configurations[one], of_cell, precision=precision, single=single, prices=prices)
+        make_line(
+            configurations[one],
+            of_cell,
+            precision=precision,
+            single=single,
+            prices=prices,
+            timeline=timeline,
+        )
         for one, of_cell in jobs.by_cell.items()
     ]
     spent_s = machine_s_by_cell(session, sweep_id)
@@ -128,6 +137,7 @@ def _renewed(
     is_same_otherwise = single == table.single and precision == table.precision
     if is_same_otherwise and not changed:
         return dataclasses.replace(before, jobs=jobs)
+    timeline = timeline_of_rows(job for of_cell in jobs.by_cell.values() for job in of_cell)
     lines = [
         line
         if is_same_otherwise and line.cell_hash not in changed
@@ -137,6 +147,7 @@ def _renewed(
             precision=precision,
             single=single,
             prices=prices,
+            timeline=timeline,
         )
         for line in table.lines
     ]

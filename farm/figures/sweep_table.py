@@ -23,6 +23,8 @@ from farm.core.precision import (
     Outcome,
     Precision,
     Repetition,
+    Timeline,
+    cell_inflation,
     cell_statistics,
     judged,
 )
@@ -68,11 +70,18 @@ class CellLine:
     failed_job_ids: tuple[int, ...] = ()
     disturbed_count: int = 0
     succeeded_count: int = 0
+    # Of the sweep. Runs after the last of this cell change nothing, so equal cells stay equal.
+    timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @functools.cached_property  # kept with the cell, hence no slots
     def statistics(self) -> CellStatistics:
         """The interval, the outliers and the target; worked out when asked for."""
-        return cell_statistics(self.repetitions, self.precision)
+        return cell_statistics(self.repetitions, self.precision, self.timeline)
+
+    @functools.cached_property
+    def inflation(self) -> float:
+        """By how much the variance of the mean is larger since runs depend on each other."""
+        return cell_inflation([job_id for job_id, _ in judged(self.repetitions)], self.timeline)
 
     @functools.cached_property
     def times_s(self) -> list[float]:
@@ -166,6 +175,7 @@ def make_line(
     precision: Precision | None,
     single: Baselines,
     prices: Prices,
+    timeline: Timeline,
 ) -> CellLine:
     repetitions = tuple(repetition_of(job) for job in jobs)
     times = judged(repetitions)
@@ -192,6 +202,7 @@ def make_line(
         failed_job_ids=tuple(job.id for job in failed),
         disturbed_count=sum(disturbance_of(job.flags or ()) != UNDISTURBED for job in succeeded),
         succeeded_count=len(succeeded),
+        timeline=timeline,
     )
 
 

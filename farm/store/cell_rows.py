@@ -155,6 +155,7 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             Job.cancel_requested,
             Job.finished_at,
             Job.attempt_count,  # an attempt that is lost leaves nothing else behind
+            MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
             MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
-from collections.abc import Collection, Sequence
+import random
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from farm.core.cells import SweepCell, SweepCells
@@ -20,8 +22,11 @@ from farm.core.precision import (
     Outcome,
     Precision,
     Repetition,
+    Run,
+    Timeline,
     cell_statistics,
     next_repetitions,
+    timeline_of,
 )
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import CONFIGURATION_FAILURES
@@ -41,6 +46,9 @@ BY_CELL = (
     Job.repetition,
     Job.id,
 )
+# Of a sweep that is extended only its latest runs are read: more than the correlation of
+# neighbours is estimated from, with those that ended together with the cell's own.
+_LATEST_RUNS = 1000
 _CONFIGURATION_FAILED = frozenset(kind.value for kind in CONFIGURATION_FAILURES)
 
 
@@ -94,15 +102,88 @@ def extend_cells(session: Session, tokens: Collection[int], *, now: dt.datetime)
         jobs.setdefault((job.sweep_id, job.cell_hash), []).append(job)
     # Together what goes to one sweep, as most of it does.
     more: dict[tuple[int, int], list[JobSpec]] = {}
-    for sweep_id, cell_hash in cells:
+    for sweep_id, of_sweep in itertools.groupby(cells, key=itemgetter(0)):
         precision = precisions[sweep_id]
         assert precision is not None, "the others are left out above"
-        of_cell = jobs[sweep_id, cell_hash]
-        specs = _next_specs(of_cell, precision)
-        more.setdefault((sweep_id, of_cell[-1].priority), []).extend(specs)
+        hashes = [cell_hash for _, cell_hash in of_sweep]
+        timeline = _latest_runs(session, sweep_id, hashes)
+        for cell_hash in hashes:
+            of_cell = jobs[sweep_id, cell_hash]
+            specs = _next_specs(of_cell, precision, timeline)
+            more.setdefault((sweep_id, of_cell[-1].priority), []).extend(specs)
     for (sweep_id, priority), specs in more.items():
-        add_jobs(session, sweep_id, specs, priority=priority, now=now)
+        add_jobs(session, sweep_id, _spread(specs), priority=priority, now=now)
     return sum(map(len, more.values()))
+
+
+def timeline_of_rows(rows: Iterable[Any]) -> Timeline:
+    """Return the timeline of all jobs of a sweep, given in any order.
+
+    Measurements are numbered in the order in which they were stored, at the end of their jobs.
+    """
+    measured = sorted(
+        (
+            row
+            for row in rows
+            if row.step_time_s is not None and _is_measured(row) and row.measurement_id is not None
+        ),
+        key=attrgetter("measurement_id"),
+    )
+    return timeline_of(
+        (row.id, row.cell_hash, row.fingerprint, row.step_time_s) for row in measured
+    )
+
+
+def _latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) -> Timeline:
+    """Return the timeline of the latest runs of a sweep, and of all of these cells."""
+    ago = func.row_number().over(
+        partition_by=MeasurementRow.fingerprint, order_by=MeasurementRow.id.desc()
+    )
+    ranked = (
+        select(
+            Job.id.label("job_id"),
+            Job.cell_hash,
+            MeasurementRow.fingerprint,
+            MeasurementRow.step_time_s,
+            ago.label("ago"),
+        )
+        .join(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .where(
+            Job.sweep_id == sweep_id,
+            Job.state == JobState.SUCCEEDED,
+            MeasurementRow.status == OK,
+            MeasurementRow.step_time_s.is_not(None),
+        )
+        .subquery()
+    )
+    rows = session.execute(
+        select(ranked).where(or_(ranked.c.ago <= _LATEST_RUNS, ranked.c.cell_hash.in_(cell_hashes)))
+    )
+    return Timeline(
+        Run(
+            job_id=row.job_id,
+            place=-row.ago,
+            cell_hash=row.cell_hash,
+            fingerprint=row.fingerprint,
+            step_time_s=row.step_time_s,
+        )
+        for row in rows
+    )
+
+
+def _spread(specs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return repetitions of several cells such that those of one cell are apart in time.
+
+    First the next one of every cell, then the one after it; each round in a random order.
+    """
+    rounds: dict[int, list[JobSpec]] = {}
+    for spec in specs:
+        rounds.setdefault(spec.repetition, []).append(spec)
+    return [
+        spec
+        for repetition in sorted(rounds)
+        for spec in random.Random(repetition).sample(rounds[repetition], len(rounds[repetition]))
+    ]
 
 
 def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None) -> SweepCells:
@@ -114,6 +195,7 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
     query = _repetitions(Job.sweep_id == sweep_id).order_by(None).order_by(*BY_CELL)
     query = query.limit(None if max_jobs is None else max_jobs + 1)
     rows = session.execute(query).all()
+    timeline = timeline_of_rows(rows)
     is_complete = max_jobs is None or len(rows) <= max_jobs
     if not is_complete:
         rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
@@ -126,11 +208,13 @@ def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None)
             SweepCell(
                 spec=jobs[0].spec,
                 repetitions=repetitions,
-                statistics=cell_statistics(repetitions, precision),
+                statistics=cell_statistics(repetitions, precision, timeline),
                 machine_s=machine_s.get(cell_hash, 0.0),
             )
         )
-    return SweepCells(precision=precision, cells=tuple(cells), is_complete=is_complete)
+    return SweepCells(
+        precision=precision, cells=tuple(cells), is_complete=is_complete, timeline=timeline
+    )
 
 
 def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
@@ -157,9 +241,9 @@ def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellSe
     return found
 
 
-def _next_specs(jobs: Sequence[Any], precision: Precision) -> list[JobSpec]:
+def _next_specs(jobs: Sequence[Any], precision: Precision, timeline: Timeline) -> list[JobSpec]:
     """Return the repetitions that come after the jobs of a cell, which are in their order."""
-    count = next_repetitions([repetition_of(job) for job in jobs], precision)
+    count = next_repetitions([repetition_of(job) for job in jobs], precision, timeline)
     if count == 0:
         return []
     last = jobs[-1]
@@ -188,6 +272,7 @@ def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
             Job.state,
             Job.failure_kind,
             Job.cancel_requested,
+            MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
             MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,
@@ -199,13 +284,17 @@ def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
 
 
 def repetition_of(row: Any) -> Repetition:
-    is_measured = row.state is JobState.SUCCEEDED and row.status == OK
+    is_measured = _is_measured(row)
     return Repetition(
         job_id=row.id,
         outcome=_outcome(row),
         step_time_s=row.step_time_s if is_measured else None,
         fingerprint=row.fingerprint if is_measured else None,
     )
+
+
+def _is_measured(row: Any) -> bool:
+    return row.state is JobState.SUCCEEDED and row.status == OK
 
 
 def _outcome(row: Any) -> Outcome:

@@ -166,6 +166,7 @@ def queued_job(
     job = WaitingJob(
         job_id=row.id,
         sweep_id=row.sweep_id,
+        repetition=row.repetition,
         rank_count=rank_count,
         requires=requires,
         labels=labels,

@@ -25,14 +25,14 @@ def test_a_noisy_cell_is_repeated_up_to_the_cap_and_a_calm_one_until_it_is_preci
         farm.start_agent(2, trainer=NOISY)
         farm.wait_for_idle_agents(2)
         single = {"strategy": "single", "world_size": 1, "repetitions": "auto"}
-        calm = farm.submit(**single, labels={"noise": "calm"})
+        calm = farm.submit(**single, global_batch_size=[32, 64], labels={"noise": "calm"})
         noisy = farm.submit(**single, labels={"noise": "loud"})
         for sweep_id in (calm, noisy):
             jobs = farm.wait_for_end(sweep_id)
             assert {job.state for job in jobs} == {JobState.SUCCEEDED}, farm.story(sweep_id)
         with reading(farm.engine) as session:
-            found = {s: sweep_cells(session, s).cells[0] for s in (calm, noisy)}
-    assert found[calm].statistics.target is Target.REACHED
-    assert found[calm].statistics.count == 3
-    assert found[noisy].statistics.target is Target.CAP
-    assert found[noisy].statistics.count == 10
+            found = {s: sweep_cells(session, s).cells for s in (calm, noisy)}
+    for cell in found[calm]:
+        assert (cell.statistics.target, cell.statistics.count) == (Target.REACHED, 3)
+    [alone] = found[noisy]
+    assert (alone.statistics.target, alone.statistics.count) == (Target.CAP, 10)

@@ -117,6 +117,51 @@ def test_noisy_cells_get_more_repetitions_than_calm_ones(engine: sa.Engine) -> N
     assert summary.max_job_count == summary.job_count
 
 
+def test_a_sweep_of_one_cell_is_never_said_to_have_reached_its_target(engine: sa.Engine) -> None:
+    sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": 32}])
+    rng = random.Random(1)
+    run(engine, sweep_id, lambda _: 0.1 * math.exp(rng.gauss(0, 0.0005)))
+    [cell] = cells_of(engine, sweep_id).cells
+    assert (cell.statistics.target, cell.statistics.count) == (Target.BACK_TO_BACK, 3)
+
+
+def test_repetitions_of_several_cells_are_added_in_rounds(engine: sa.Engine) -> None:
+    """Those of one cell are apart in time, and each round has an order of its own."""
+    sizes = list(range(1, 9))
+    sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": sizes}])
+    times_s = {0: 0.1, 1: 0.11, 2: 0.12}
+    with writing(engine) as session:
+        tokens = [
+            ended(session, job.id, step_time_s=times_s[job.repetition])
+            for job in list_jobs(session, sweep_id=sweep_id, limit=100)
+        ]
+        assert extend_cells(session, tokens, now=NOW) > len(sizes)
+    added = sorted(waiting(engine, sweep_id), key=lambda job: job.id)
+    rounds = [added[i : i + len(sizes)] for i in range(0, len(added), len(sizes))]
+    assert [{job.repetition for job in one} for one in rounds] == [
+        {3 + i} for i in range(len(rounds))
+    ]
+    orders = [[job.global_batch_size for job in one] for one in rounds]
+    assert all(sorted(order) == sizes for order in orders)
+    assert orders[0] != orders[1]
+
+
+def test_what_the_scheduler_stops_at_is_what_is_told(engine: sa.Engine) -> None:
+    """Whatever other cells measured later: no cell that is over is said to go on."""
+    sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": [8, 16, 32, 64]}])
+    rng = random.Random(3)
+    drift = 0.0
+
+    def draw(job: Job) -> float:
+        nonlocal drift
+        drift = 0.8 * drift + rng.gauss(0, 0.006)
+        return 0.1 * math.exp(drift)
+
+    run(engine, sweep_id, draw)
+    targets = {cell.statistics.target for cell in cells_of(engine, sweep_id).cells}
+    assert targets <= {Target.REACHED, Target.CAP}
+
+
 def test_an_added_repetition_is_like_the_others_but_for_number_and_seed(engine: sa.Engine) -> None:
     sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": 32, "labels": {"a": "b"}}])
     first = waiting(engine, sweep_id)

@@ -82,8 +82,8 @@ def test_a_preview_expects_what_the_farm_measured(client: FlaskClient, engine: s
     assert shown is not None
     found = shown["expected"]
     assert (found["known_count"], found["job_count"]) == (2, 2)
-    # 5 warm-up and 10 timed steps of 33 and of 65 ms
-    assert found["training_s"] == pytest.approx(15 * 0.098, rel=0.5)
+    # 5 warm-up and 30 timed steps of 33 and of 65 ms
+    assert found["training_s"] == pytest.approx(35 * 0.098, rel=0.5)
     assert found["training_s"] < found["training_high_s"]
     assert found["cost_usd"] > 0
 

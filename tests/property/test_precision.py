@@ -5,27 +5,38 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.core.precision import (
+    ASSUMED_CORRELATION,
     LEAST_REPETITIONS,
     Outcome,
     Precision,
     Repetition,
+    Run,
     Target,
+    Timeline,
     cell_statistics,
     next_repetitions,
     time_interval,
+    timeline_of,
+    variance_inflation,
+)
+from tests.interval_coverage import (
+    CORRELATIONS,
+    SHAPES,
+    autoregressive,
+    cells_row,
+    noise,
+    steps_row,
+    sweeps,
 )
 
-CELLS = 1000
-# The simulation's own error is 0.7 percentage points at 95 %, one standard deviation.
-LEAST_COVERED_RATIO = 0.93 - 0.014
-TRUE_S = 0.01
-CONTAMINATED_RATIO = 0.05
+MEASURING = Path(__file__).parents[2] / "docs" / "measuring.md"
 
 times = st.floats(1e-6, 1e3)
 precisions = st.builds(
@@ -40,75 +51,106 @@ def repetition(job_id: int, time_s: float) -> Repetition:
     return Repetition(job_id=job_id, outcome=Outcome.MEASURED, step_time_s=time_s)
 
 
-def draw(rng: random.Random, noise: float, *, is_contaminated: bool) -> float:
-    time_s = TRUE_S * math.exp(rng.gauss(0.0, noise))
-    if is_contaminated and rng.random() < CONTAMINATED_RATIO:
-        time_s *= rng.uniform(1.05, 1.5)
-    return time_s
+def far_apart(count: int) -> Timeline:
+    """So many runs of a cell, between which others ran for long."""
+    return Timeline(
+        Run(
+            job_id=i // 2 if i % 2 == 0 else -i,
+            place=100 * i,
+            cell_hash=f"{i % 2}",
+            fingerprint=None,
+            step_time_s=1.0,
+        )
+        for i in range(2 * count)
+    )
 
 
-def true_median_s(noise: float, *, is_contaminated: bool) -> float:
-    """Slow repetitions are all above: the median of all is one of the others, a bit higher."""
-    ratio = 0.5 / (1 - CONTAMINATED_RATIO) if is_contaminated else 0.5
-    return TRUE_S * math.exp(noise * statistics.NormalDist().inv_cdf(ratio))
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_interval_at_stopping_covers_the_true_median(shape: str, correlation: float) -> None:
+    """With neighbours in time that are alike, and noise that is not log-normal."""
+    line, coverages = cells_row(shape, correlation)
+    assert min(coverages) >= 0.9
+    assert line in MEASURING.read_text()
 
 
-def run_until_stopped(
-    rng: random.Random, noise: float, precision: Precision, *, is_contaminated: bool
-) -> list[Repetition]:
-    repetitions: list[Repetition] = []
-    count = precision.min_repetitions
-    while count:
-        for _ in range(count):
-            time_s = draw(rng, noise, is_contaminated=is_contaminated)
-            repetitions.append(repetition(len(repetitions), time_s))
-        count = next_repetitions(repetitions, precision)
-    return repetitions
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_interval_within_a_run_covers_the_true_median(shape: str, correlation: float) -> None:
+    line, coverages = steps_row(shape, correlation)
+    assert min(coverages) >= 0.9
+    assert line in MEASURING.read_text()
 
 
-@pytest.mark.parametrize("is_contaminated", [False, True], ids=["clean", "contaminated"])
-@pytest.mark.parametrize("noise", [0.005, 0.01, 0.02, 0.025, 0.03, 0.05])
-def test_the_interval_at_stopping_covers_the_true_median(
-    noise: float, *, is_contaminated: bool
+def test_a_sweep_of_one_cell_never_says_that_its_target_was_reached() -> None:
+    targets = {one.target for one in sweeps("log-normal", 0.0, 1)}
+    assert targets == {Target.BACK_TO_BACK, Target.CAP}
+    assert Target.REACHED in {one.target for one in sweeps("log-normal", 0.0, 2)}
+
+
+def test_taking_neighbours_for_independent_would_cover_far_less() -> None:
+    draw = random.Random(1)
+    covered = dict.fromkeys((1.0, variance_inflation((1,) * 9, 0.5)), 0)
+    for _ in range(400):
+        values = noise("log-normal", 0.5, draw)
+        times_s = [math.exp(0.01 * next(values)) for _ in range(10)]
+        for inflation in covered:
+            interval = time_interval(times_s, is_sequential=False, inflation=inflation)
+            assert interval is not None
+            covered[inflation] += interval.low_s <= 1 <= interval.high_s
+    plain, wider = (count / 400 for count in covered.values())
+    assert plain < 0.8
+    assert wider >= 0.92
+
+
+@pytest.mark.parametrize(("correlation", "noises"), [(0.0, 2), (0.6, 2), (0.6, 9)])
+def test_the_correlation_of_neighbours_is_found_whatever_the_noise_of_their_cells(
+    correlation: float, noises: float
 ) -> None:
-    rng = random.Random(f"{noise} {is_contaminated}")
-    true_s = true_median_s(noise, is_contaminated=is_contaminated)
-    covered = 0
-    for _ in range(CELLS):
-        cell = run_until_stopped(rng, noise, Precision(), is_contaminated=is_contaminated)
-        found = cell_statistics(cell, Precision())
-        assert found.low_s is not None
-        assert found.high_s is not None
-        assert found.target in (Target.REACHED, Target.CAP)
-        covered += found.low_s <= true_s <= found.high_s
-    assert covered / CELLS >= LEAST_COVERED_RATIO
+    """Half of the cells are as many times as noisy as the others."""
+    found = []
+    for seed in range(20):
+        draw = random.Random(seed)
+        values = autoregressive(draw, correlation)
+        order = [cell for _ in range(10) for cell in draw.sample(range(20), 20)]
+        timeline = timeline_of(
+            (i, str(cell), "x", math.exp((noises if cell % 2 else 1) * 0.01 * next(values)))
+            for i, cell in enumerate(order)
+        )
+        runs = timeline.runs(range(len(order)))
+        assert runs is not None
+        found.append(timeline.correlation(runs[-1]))
+    # What is assumed weighs a tenth here, and the estimate is rounded up.
+    expected = (20 * ASSUMED_CORRELATION + 190 * correlation) / 210
+    assert statistics.fmean(found) == pytest.approx(expected + 0.025, abs=0.06)
 
 
 def test_the_plain_interval_would_not_cover_at_stopping() -> None:
     """What the wider one is for: it fails where the noise is about the target's size."""
-    rng = random.Random(1)
+    draw = random.Random(1)
     covered = 0
-    for _ in range(CELLS):
+    for _ in range(1000):
         times_s: list[float] = []
         while len(times_s) < Precision().max_repetitions:
-            times_s.append(draw(rng, 0.025, is_contaminated=False))
+            times_s.append(math.exp(draw.gauss(0.0, 0.025)))
             interval = time_interval(times_s, is_sequential=False)
-            if interval and interval.high_s - interval.low_s <= 2 * 0.02 * TRUE_S:
+            if interval and interval.high_s - interval.low_s <= 2 * 0.02:
                 break
         assert interval is not None
-        covered += interval.low_s <= TRUE_S <= interval.high_s
-    assert covered / CELLS < 0.925
+        covered += interval.low_s <= 1 <= interval.high_s
+    assert covered / 1000 < 0.925
 
 
 def test_half_of_what_is_missing_takes_hardly_more_than_one_at_a_time() -> None:
     used = {"half": 0, "one": 0}
     rng = random.Random(2)
-    for _ in range(CELLS):
-        times_s = [draw(rng, 0.015, is_contaminated=False) for _ in range(10)]
+    timeline = far_apart(10)
+    for _ in range(1000):
+        times_s = [math.exp(rng.gauss(0.0, 0.015)) for _ in range(10)]
         repetitions = [repetition(i, time_s) for i, time_s in enumerate(times_s)]
         for rule in used:
             count = 3
-            while more := next_repetitions(repetitions[:count], Precision()):
+            while more := next_repetitions(repetitions[:count], Precision(), timeline):
                 count += more if rule == "half" else 1
             used[rule] += count
     assert used["half"] <= 1.02 * used["one"]
@@ -131,9 +173,12 @@ def test_an_interval_lies_around_the_geometric_mean_and_scales_with_the_unit(
 @given(
     st.lists(st.tuples(st.sampled_from(Outcome), times), max_size=12),
     precisions,
+    st.booleans(),
 )
 def test_repetitions_always_come_to_an_end(
-    outcomes: list[tuple[Outcome, float]], precision: Precision
+    outcomes: list[tuple[Outcome, float]],
+    precision: Precision,
+    is_spread: bool,
 ) -> None:
     repetitions = [
         Repetition(
@@ -143,13 +188,15 @@ def test_repetitions_always_come_to_an_end(
         )
         for i, (outcome, time_s) in enumerate(outcomes)
     ]
-    count = next_repetitions(repetitions, precision)
-    found = cell_statistics(repetitions, precision)
+    timeline = far_apart(12) if is_spread else None
+    count = next_repetitions(repetitions, precision, timeline)
+    found = cell_statistics(repetitions, precision, timeline)
     assert 0 <= count <= max(0, precision.max_repetitions - len(repetitions))
     is_pending = any(r.outcome is Outcome.PENDING for r in repetitions)
     # It is said to run exactly as long as something runs or is about to.
     assert (found.target is Target.RUNNING) == (is_pending or count > 0)
-    if found.target is Target.REACHED:
+    assert found.target is not (Target.BACK_TO_BACK if is_spread else Target.REACHED)
+    if found.target in (Target.REACHED, Target.BACK_TO_BACK):
         assert found.count >= LEAST_REPETITIONS
         assert found.half_width_ratio is not None
         assert found.half_width_ratio <= precision.target_ratio * (1 + 1e-9)

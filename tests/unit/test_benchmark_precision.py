@@ -8,28 +8,48 @@ import pytest
 
 from benchmarks.precision import figures_of, stopped
 from farm.core.cells import SweepCell, SweepCells
-from farm.core.precision import Outcome, Precision, Repetition, Target, cell_statistics
+from farm.core.precision import (
+    Outcome,
+    Precision,
+    Repetition,
+    Run,
+    Target,
+    Timeline,
+    cell_statistics,
+)
 
 STRICT = Precision()
 QUIET = (1.0, 1.03, 0.97, 1.02, 0.99, 1.01, 1.0, 1.02, 0.98, 1.0)
 NOISY = (1.0, 1.3, 0.8, 1.2, 0.9, 1.4, 0.7, 1.1, 1.3, 0.9)
+# The repetitions of both batches take turns, with others in between.
+SPREAD = Timeline(
+    Run(
+        job_id=100 * batch + i,
+        place=100 * i + batch,
+        cell_hash=str(batch),
+        fingerprint=None,
+        step_time_s=1.0,
+    )
+    for batch in (32, 64)
+    for i in range(10)
+)
 
 
 def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> SweepCell:
     repetitions = tuple(
-        Repetition(job_id=batch + i, outcome=Outcome.MEASURED, step_time_s=t)
+        Repetition(job_id=100 * batch + i, outcome=Outcome.MEASURED, step_time_s=t)
         for i, t in enumerate(times_s)
     )
     return SweepCell(
         spec={"strategy": "single", "global_batch_size": batch},
         repetitions=repetitions,
-        statistics=cell_statistics(repetitions, STRICT),
+        statistics=cell_statistics(repetitions, STRICT, SPREAD),
         machine_s=machine_s,
     )
 
 
 def swept(*cells: SweepCell) -> SweepCells:
-    return SweepCells(precision=STRICT, cells=cells)
+    return SweepCells(precision=STRICT, cells=cells, timeline=SPREAD)
 
 
 def test_a_looser_target_ends_a_cell_earlier_at_its_own_mean_cost() -> None:

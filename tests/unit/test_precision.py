@@ -1,20 +1,39 @@
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
 import pytest
 
 from farm.core.precision import (
     Outcome,
     Precision,
     Repetition,
+    Run,
     Target,
+    Timeline,
     cell_statistics,
-    next_repetitions,
     time_interval,
+    timeline_of,
+    variance_inflation,
 )
+from farm.core.precision import next_repetitions as next_of
 
 CALM = (1.000, 1.001, 0.999)
 NOISY = (1.00, 1.02, 0.98)
 PRECISION = Precision()
+# Job n was the run 100 n of its sweep, and in between others ran.
+SPREAD = Timeline(
+    Run(
+        job_id=n if is_own else -n,
+        place=100 * n + (not is_own),
+        cell_hash=str(is_own),
+        fingerprint="x",
+        step_time_s=1.0,
+    )
+    for n in range(200)
+    for is_own in (True, False)
+)
 
 
 def measured(*times_s: float | None, fingerprint: str = "x", first_id: int = 1) -> list[Repetition]:
@@ -34,7 +53,11 @@ def without_time(outcome: Outcome, job_id: int = 100) -> Repetition:
 
 
 def target(*repetitions: Repetition) -> Target | None:
-    return cell_statistics(repetitions, PRECISION).target
+    return cell_statistics(repetitions, PRECISION, SPREAD).target
+
+
+def next_repetitions(repetitions: Sequence[Repetition], precision: Precision) -> int:
+    return next_of(repetitions, precision, SPREAD)
 
 
 def test_the_interval_of_three_is_that_of_students_table() -> None:
@@ -63,6 +86,56 @@ def test_fewer_than_three_have_no_interval() -> None:
 def test_a_calm_cell_has_reached_its_target_after_the_least() -> None:
     assert target(*measured(*CALM)) is Target.REACHED
     assert next_repetitions(measured(*CALM), PRECISION) == 0
+
+
+def test_back_to_back_runs_of_one_cell_reach_no_target() -> None:
+    for timeline in (None, timeline_of((n, "a", "x", 1.0) for n in range(1, 5))):
+        found = cell_statistics(measured(1.0, 1.0001, 0.9999, 1.0), PRECISION, timeline)
+        assert found.target is Target.BACK_TO_BACK
+        assert next_of(measured(1.0, 1.0001, 0.9999, 1.0), PRECISION, timeline) == 0
+
+
+def test_runs_on_other_hardware_are_not_between_those_of_a_cell() -> None:
+    """They were on other machines, so a sweep of one cell stays one of back-to-back runs."""
+    order = [(1, "a", "x"), (10, "a", "y"), (2, "a", "x"), (11, "b", "y"), (3, "a", "x")]
+    timeline = timeline_of((job_id, cell, kind, 1.0) for job_id, cell, kind in order)
+    found = cell_statistics(measured(1.0, 1.0001, 0.9999), Precision(), timeline)
+    alone = cell_statistics(measured(1.0, 1.0001, 0.9999), Precision())
+    assert (found.target, found.low_s) == (Target.BACK_TO_BACK, alone.low_s)
+
+
+def test_the_interval_is_wider_the_closer_in_time_the_repetitions_were() -> None:
+    repetitions = measured(*NOISY)
+    widths = []
+    for gap in (1, 2, 5, 100):
+        runs = [
+            (n // gap + 1 if n % gap == 0 else -n, "a" if n % gap == 0 else "b", "x", 1.0)
+            for n in range(2 * gap + 1)
+        ]
+        known = cell_statistics(repetitions, PRECISION, timeline_of(runs))
+        assert known.half_width_ratio is not None
+        widths.append(known.half_width_ratio)
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] == cell_statistics(repetitions, PRECISION).half_width_ratio
+    independent = time_interval(NOISY, is_sequential=True)
+    assert independent is not None
+    assert widths[-1] == pytest.approx((independent.high_s - independent.low_s) / 2)
+
+
+def test_what_comes_later_does_not_change_the_verdict_on_a_cell() -> None:
+    rng = random.Random(1)
+    runs = [(n, f"cell {n % 3}", "x", rng.uniform(0.9, 1.1)) for n in range(60)]
+    early, late = timeline_of(runs[:12]), timeline_of(runs)
+    first = early.runs([0, 3, 6, 9])
+    assert first is not None
+    assert early.correlation(first[-1]) == late.correlation(first[-1])
+
+
+def test_the_inflation_of_neighbours_that_correlate() -> None:
+    # Three in a row at 0.6: D = (3 + 2 (0.6 + 0.6 + 0.36)) / 9 = 0.68, and 2 D / (1 - D) = 4.25.
+    assert variance_inflation((1, 1), 0.6) == pytest.approx(4.25)
+    assert variance_inflation((1, 1), 0.0) == 1.0
+    assert variance_inflation((50, 50), 0.6) == pytest.approx(1.0)
 
 
 def test_a_noisy_cell_goes_on_by_half_of_what_it_seems_to_need() -> None:
@@ -117,7 +190,7 @@ def test_where_machines_lost_all_there_is_nothing_to_go_by() -> None:
 
 def test_hardware_is_not_pooled_and_the_kind_with_most_repetitions_is_judged() -> None:
     repetitions = [*measured(*CALM), *measured(5.0, 5.0, fingerprint="y", first_id=10)]
-    statistics = cell_statistics(repetitions, PRECISION)
+    statistics = cell_statistics(repetitions, PRECISION, SPREAD)
     assert (statistics.count, statistics.median_s) == (3, 1.0)
     assert statistics.target is Target.REACHED
 

@@ -83,7 +83,7 @@ def test_what_is_left_out_has_the_documented_default() -> None:
         strategy="single",
         world_size=1,
         global_batch_size=64,
-        steps=10,
+        steps=30,
         warmup_step_count=5,
     )
 

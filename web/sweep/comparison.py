@@ -110,4 +110,10 @@ def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
 def _pair(a: CellLine, b: CellLine, *, known: CellPair | None, is_sequential: bool) -> CellPair:
     if known is not None and known.a is a and known.b is b:
         return known
-    return CellPair(a=a, b=b, ratio=time_ratio(b.times_s, a.times_s, is_sequential=is_sequential))
+    ratio = time_ratio(
+        b.times_s,
+        a.times_s,
+        is_sequential=is_sequential,
+        inflations=(b.inflation, a.inflation),
+    )
+    return CellPair(a=a, b=b, ratio=ratio)

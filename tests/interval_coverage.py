@@ -1,0 +1,198 @@
+"""How often intervals cover the truth, by simulation: `python -m tests.interval_coverage`.
+
+It prints the two tables of docs/measuring.md, which tests/property hold to it. Neighbours in time
+depend on each other as in a first-order autoregressive process.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from farm.core.intervals import median_interval
+from farm.core.precision import (
+    Outcome,
+    Precision,
+    Repetition,
+    Target,
+    Timeline,
+    cell_statistics,
+    next_repetitions,
+    timeline_of,
+)
+
+SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")
+CORRELATIONS = (0.0, 0.3, 0.6)
+CELL_COUNTS = (1, 2, 6)
+STEP_COUNTS = (30, 100, 300)
+# Of runs, one of them for each sweep: from far below to far above the target of 2 %.
+NOISES = (0.005, 0.01, 0.02, 0.04)
+CELLS = 240  # simulated for each row and column of the first table
+SERIES = 200  # of the second
+_SLOW_RATIO, _SLOW_BY, _OF_A_MODE = 0.3, 1.5, 0.3  # of bimodal noise
+_FREEDOM, _SKEW = 3, 0.8  # Student's degrees of freedom; of ln(1 + noise)
+
+
+def autoregressive(draw: random.Random, correlation: float) -> Iterator[float]:
+    """Yield standard normal values; those k apart correlate by `correlation`^k."""
+    value = draw.gauss(0, 1)
+    while True:
+        yield value
+        value = correlation * value + math.sqrt(1 - correlation**2) * draw.gauss(0, 1)
+
+
+def noise(shape: str, correlation: float, draw: random.Random) -> Iterator[float]:
+    """Yield ln(time / median time) in units of the noise, neighbours correlated."""
+    middle = _bimodal_median() if shape == "bimodal" else 0.0
+    slow_above = statistics.NormalDist().inv_cdf(1 - _SLOW_RATIO)
+    for value in autoregressive(draw, correlation):
+        if shape == "bimodal":
+            mode = _SLOW_BY if value > slow_above else 0.0
+            yield mode + draw.gauss(0, _OF_A_MODE) - middle
+        elif shape == "heavy tails":
+            squares = sum(draw.gauss(0, 1) ** 2 for _ in range(_FREEDOM))
+            yield value / math.sqrt(squares / _FREEDOM)
+        elif shape == "skewed":
+            yield math.exp(_SKEW * value) - 1
+        else:
+            yield value
+
+
+def _bimodal_median() -> float:
+    mode = statistics.NormalDist(0, _OF_A_MODE)
+    low, high = 0.0, _SLOW_BY
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = (1 - _SLOW_RATIO) * mode.cdf(middle) + _SLOW_RATIO * mode.cdf(middle - _SLOW_BY)
+        low, high = (middle, high) if below < 0.5 else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A simulated cell when its repetitions were over; its true median step time is 1."""
+
+    target: Target | None
+    count: int
+    is_covered: bool
+
+
+def run_sweep(
+    cell_count: int,
+    precision: Precision,
+    draw_log: Callable[[], float],
+    order: random.Random,
+    *,
+    is_timed: bool = True,
+) -> list[Ended]:
+    """Simulate a sweep until precision on one machine. `draw_log`: ln(time) of the next run.
+
+    Each round has the cells in an order of its own, and what is added comes after what waits.
+    `is_timed` False: as if nobody knew when the runs were.
+    """
+    waiting = [
+        cell
+        for _ in range(precision.min_repetitions)
+        for cell in order.sample(range(cell_count), cell_count)
+    ]
+    runs: list[tuple[int, str, str | None, float]] = []
+    cells: list[list[Repetition]] = [[] for _ in range(cell_count)]
+    asked = [precision.min_repetitions] * cell_count
+    timelines: list[Timeline | None] = [None] * cell_count
+    while waiting:
+        cell = waiting.pop(0)
+        job_id, time_s = len(runs), math.exp(draw_log())
+        runs.append((job_id, str(cell), "x", time_s))
+        cells[cell].append(
+            Repetition(job_id=job_id, outcome=Outcome.MEASURED, step_time_s=time_s, fingerprint="x")
+        )
+        if len(cells[cell]) == asked[cell]:
+            timelines[cell] = timeline_of(runs) if is_timed else None
+            more = next_repetitions(cells[cell], precision, timelines[cell])
+            asked[cell] += more
+            waiting = _by_round([*waiting, *[cell] * more], cells)
+    ended = []
+    for repetitions, timeline in zip(cells, timelines, strict=True):
+        found = cell_statistics(repetitions, precision, timeline)
+        assert found.low_s is not None
+        assert found.high_s is not None
+        is_covered = found.low_s <= 1 <= found.high_s
+        ended.append(Ended(found.target, found.count, is_covered))
+    return ended
+
+
+def _by_round(waiting: list[int], cells: list[list[Repetition]]) -> list[int]:
+    """Put first what a cell has fewest of, as the scheduler does."""
+    counts = [len(repetitions) for repetitions in cells]
+    rounds: list[tuple[int, int, int]] = []
+    for position, cell in enumerate(waiting):
+        rounds.append((counts[cell], position, cell))
+        counts[cell] += 1
+    return [cell for _, _, cell in sorted(rounds)]
+
+
+def sweeps(shape: str, correlation: float, cell_count: int) -> list[Ended]:
+    """Simulate about `CELLS` cells, in sweeps of `cell_count`."""
+    draw = random.Random(f"{shape} {correlation} {cell_count}")
+    ended: list[Ended] = []
+    while len(ended) < CELLS:
+        size = NOISES[len(ended) // cell_count % len(NOISES)]
+        values = noise(shape, correlation, draw)
+
+        def draw_log(values: Iterator[float] = values, size: float = size) -> float:
+            return size * next(values)
+
+        ended += run_sweep(cell_count, Precision(), draw_log, draw)
+    return ended
+
+
+def series_coverage(shape: str, correlation: float, step_count: int) -> float:
+    """Return how often the interval of a run's median covers the true one.
+
+    Runs whose steps depend on each other for too long to have an interval are left out.
+    """
+    draw = random.Random(f"{shape} {correlation} {step_count}")
+    covered, claimed = 0, 0
+    for _ in range(SERIES):
+        values = noise(shape, correlation, draw)
+        found = median_interval([math.exp(0.1 * next(values)) for _ in range(step_count)])
+        if found is not None:
+            claimed += 1
+            covered += found[0] <= 1 <= found[1]
+    assert claimed >= 0.9 * SERIES
+    return covered / claimed
+
+
+def cells_row(shape: str, correlation: float) -> tuple[str, list[float]]:
+    """Return a line of the table of cells, and the coverages in it."""
+    found = [sweeps(shape, correlation, cell_count) for cell_count in CELL_COUNTS]
+    coverages = [sum(one.is_covered for one in ended) / len(ended) for ended in found]
+    counts = [statistics.fmean(one.count for one in ended) for ended in found]
+    return _row(shape, correlation, [*map(_percent, coverages), *map("{:.1f}".format, counts)]), (
+        coverages
+    )
+
+
+def steps_row(shape: str, correlation: float) -> tuple[str, list[float]]:
+    """Return a line of the table of runs, and the coverages in it."""
+    coverages = [series_coverage(shape, correlation, count) for count in STEP_COUNTS]
+    return _row(shape, correlation, [*map(_percent, coverages)]), coverages
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100:.1f}"
+
+
+def _row(shape: str, correlation: float, values: list[str]) -> str:
+    return "| " + " | ".join([shape, f"{correlation:g}", *values]) + " |"
+
+
+if __name__ == "__main__":
+    for row in (cells_row, steps_row):
+        for one in SHAPES:
+            for each in CORRELATIONS:
+                print(row(one, each)[0], flush=True)
+        print()
