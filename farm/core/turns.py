@@ -5,10 +5,10 @@ has the fewest agents at work, and among equals of the one that was given nothin
 two sweeps that both have jobs enough, neither has more agents than the other for longer than a gang
 lasts, and one that has nothing at work goes before all that have.
 
-Within a sweep all first repetitions go before the second ones, and so on: so a sweep that is stopped
-early has every cell, and the repetitions of a cell are spread over time, since runs that follow each
-other are alike. Of one round the longest wait goes first, and of jobs that came together the lower
-id; sweeps number the jobs of each round in a random order.
+Within a sweep all first repetitions go before the second ones, and so on: a sweep that is stopped
+early has every cell, and the repetitions of a cell are spread over time, since runs that follow
+each other are alike. Of one round the longest wait goes first, and of jobs that came together the
+lower id; sweeps number the jobs of each round in a random order.
 
 Both have one exception. Where jobs are so long that they, in as many waves as the agents allow,
 take at least half as long as all that is left, spread evenly over the agents, they decide when

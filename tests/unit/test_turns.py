@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from farm.core.turns import Turns
+from farm.core.turns import Turns, in_order
 from farm.core.views import GangAtWork, WaitingJob
 
 
@@ -38,3 +38,18 @@ def test_of_those_served_at_the_same_time_the_first_goes_first_whatever_its_numb
     """Each has two agents after three turns, and the second sweep was served before the first."""
     jobs = jobs_of(1, 1, 1, 1, 1) + jobs_of(2, 2, 1, 1)
     assert served(jobs, agent_count=5) == [1, 2, 1, 2]
+
+
+def test_repetitions_of_one_cell_are_apart_in_time_whenever_they_were_added() -> None:
+    """Those of the second cell were added later, and its jobs decide when all is done."""
+    first = [
+        WaitingJob(job_id=i, repetition=2 + i, rank_count=1, waited_s=9.0, expected_s=1.0)
+        for i in range(1, 4)
+    ]
+    second = [
+        WaitingJob(job_id=i, repetition=i - 1, rank_count=1, waited_s=5.0, expected_s=2.0)
+        for i in range(4, 7)
+    ]
+    jobs = [*first, *second]
+    assert [job.job_id for job in in_order(jobs)] == [1, 4, 2, 5, 3, 6]
+    assert [job.job_id for job in in_order(jobs, critical_s=2.0)] == [4, 1, 5, 2, 6, 3]
