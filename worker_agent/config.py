@@ -19,13 +19,13 @@ from farm.core.agent_keys import AgentKey, read_key
 from farm.core.plaintext import plaintext_in
 from farm.core.settings import read_settings
 from farm.core.trainer_lines import TrainerLimits
-from farm.errors import InvalidSpec
+from farm.errors import InvalidSpec, Unreachable
 from worker_agent.agent_settings import AGENT_SETTINGS, parse_agent_id
 from worker_agent.cloud import cloud_of, read_firmware
 from worker_agent.emulators.site import Site
 from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.model_folder import ModelFolder
-from worker_agent.nft import find_obstacle
+from worker_agent.nft import NoAnswer, find_obstacle
 from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
 
 _NVIDIA = Path("/dev/nvidiactl")
@@ -199,7 +199,14 @@ def _open_ports_reason(wish: str) -> str | None:
     """Return why a gang's ports stay open to everybody; None where they will be closed."""
     if wish == "NEVER":
         return "AGENT_CLOSES_PORTS is never"
-    obstacle = find_obstacle()
+    try:
+        obstacle = find_obstacle()
+    except NoAnswer as error:
+        # To leave the ports open for the agent's life because nft was slow once would be wrong.
+        raise Unreachable(
+            f"AGENT_CLOSES_PORTS: {error}, so whether this agent can close its ports is not known: "
+            "start it again, or set AGENT_CLOSES_PORTS=never"
+        ) from None
     if wish == "ALWAYS" and obstacle is not None:
         raise InvalidSpec(
             "AGENT_CLOSES_PORTS",

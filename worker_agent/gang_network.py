@@ -121,11 +121,13 @@ class GangNetwork:
         return reroute(cluster, peers=self._peers, reached=self._reached)
 
     def check(self) -> None:
-        """See whether the profile was there to the end; to be asked before `undo`.
+        """See whether profile and closed ports were there to the end; to be asked before `undo`.
 
         Raises:
-            EmulationFailed: it is no longer what was verified.
+            EmulationFailed: they are no longer what was applied.
         """
+        if self._gate is not None:
+            self._gate.check()
         if self._shaping is None:
             return
         try:
@@ -173,9 +175,13 @@ class GangNetwork:
         """Close the ports to nobody any more. Raises EmulationFailed: they may still be closed."""
         with self._lock:
             self._is_undone = True
-            if self._gate is not None:
+            if self._gate is None:
+                return
+            try:
                 self._gate.look()
-                self._gate.open()
+            except EmulationFailed as error:
+                logger.warning("whom this rank's ports have turned away is not known: %s", error)
+            self._gate.open()
 
     def close(self) -> None:
         """Answer no more probes, and end what is under way."""

@@ -18,10 +18,17 @@ _LIMIT_S = 10.0
 _PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
+class NoAnswer(EmulationFailed):
+    """nft was ended before it answered, so nobody knows whether it can do what it was asked."""
+
+
 def find_obstacle() -> str | None:
     """Return what keeps this process from closing ports, or None. Changes nothing.
 
     The kernel is asked with all that is used later, of which it may have been built without.
+
+    Raises:
+        NoAnswer: whether there is an obstacle is not known.
     """
     example = GateRules(
         table="benchfarm_check",
@@ -31,6 +38,8 @@ def find_obstacle() -> str | None:
     )
     try:
         run_nft(closing_script(example), "--check")
+    except NoAnswer:
+        raise
     except EmulationFailed as error:
         return str(error)
     return None
@@ -89,8 +98,12 @@ def _run(arguments: Sequence[str], script: str = "") -> str:
                 env=plain_environment(),
                 check=False,
             )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswer(f"nft did not answer within {_LIMIT_S:g} s") from error
+    except OSError as error:
         raise EmulationFailed(f"nft: {error}") from error
+    if done.returncode < 0:
+        raise NoAnswer(f"nft was ended by signal {-done.returncode}")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise EmulationFailed(f"nft: {said[0] if said else f'status {done.returncode}'}")

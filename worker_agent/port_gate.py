@@ -76,19 +76,19 @@ class PortGate:
                 f"(nftables' table {', '.join(others)}): give each agent an AGENT_TRAINER_USER"
             )
 
+    def check(self) -> None:
+        """See whether the rules are still there. Raises EmulationFailed: not, or nobody can say."""
+        if self._guard is not None and refused_counts(self._table) is None:
+            raise EmulationFailed(
+                f"this rank's ports were open to everybody: nftables' table {self._table} was "
+                "removed (a reload of the firewall flushes all tables)"
+            )
+
     def look(self) -> None:
-        """Log who else has knocked, and whether somebody has taken the rules away."""
+        """Log whom the rules have turned away. Raises EmulationFailed: nobody can say."""
         if self._guard is None:
             return
-        counts = refused_counts(self._table)
-        if counts is None:
-            logger.warning(
-                "this rank's ports were open to everybody: nftables' table %s was removed "
-                "(a reload of the firewall flushes all tables)",
-                self._table,
-            )
-            return
-        for chain, count in counts.items():
+        for chain, count in (refused_counts(self._table) or {}).items():
             if count and chain == INCOMING:
                 logger.warning("packets of strangers to this rank's ports were refused: %d", count)
             elif count:

@@ -15,6 +15,7 @@ import socket
 import sys
 
 from farm.core.commands import RankAddress
+from farm.errors import EmulationFailed
 from worker_agent import privilege
 from worker_agent.emulators.site import Site
 from worker_agent.port_gate import PortGate
@@ -39,6 +40,10 @@ def main() -> None:
     gate.close(own, tuple(peers), limit_s=float(limit_s))
     print("closed", flush=True)
     for _ in sys.stdin:
+        try:
+            gate.check()
+        except EmulationFailed as error:
+            print(error, file=sys.stderr, flush=True)
         gate.look()
         gate.open()
         print("opened", flush=True)

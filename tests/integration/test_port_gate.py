@@ -234,7 +234,7 @@ def test_agents_of_one_machine_do_not_close_each_others_ports(
         assert not is_let_in(far, "10.99.0.1", PORT, source=STRANGER)
 
 
-def test_rules_that_somebody_took_away_are_told(
+def test_a_rank_whose_rules_somebody_took_away_is_void(
     hosts: tuple[Namespace, Namespace], tmp_path: Path
 ) -> None:
     near, _ = hosts

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
-from farm.errors import EmulationFailed, InvalidSpec
+from farm.errors import EmulationFailed, InvalidSpec, Unreachable
 from worker_agent import nft
 from worker_agent.config import load_config
 from worker_agent.gate_rules import GateRules, closing_script, removing_script, table_of
@@ -54,6 +56,41 @@ def test_without_nft_nothing_is_claimed_and_the_reason_is_told() -> None:
     with pytest.raises(EmulationFailed, match="nft is not installed"):
         nft.run_nft("list ruleset\n")
     assert load_config({}).open_ports_reason == missing
+
+
+def stand_in(folder: Path, script: str) -> None:
+    program = folder / "nft"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize("wish", ["auto", "always"])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exec sleep 60", "nft did not answer within 0.2 s"),
+        ("kill -9 $$", "nft was ended by signal 9"),
+    ],
+    ids=["hangs", "is killed"],
+)
+def test_an_agent_whose_nft_gives_no_answer_does_not_start_with_open_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str, wish: str
+) -> None:
+    stand_in(tmp_path, script)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(nft, "_LIMIT_S", 0.2)
+
+    with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {said}.*start it again"):
+        load_config({"AGENT_CLOSES_PORTS": wish})
+    assert load_config({"AGENT_CLOSES_PORTS": "never"}).open_ports_reason is not None
+
+
+def test_an_nft_that_refuses_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, "echo 'Operation not permitted (you must be root)' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert nft.find_obstacle() == "nft: Operation not permitted (you must be root)"
 
 
 @pytest.mark.usefixtures("no_nft")
