@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import struct
 from urllib.parse import urlsplit
 
 import psutil
@@ -12,6 +13,10 @@ import psutil
 from farm.errors import InvalidSpec, Unreachable
 
 LOOPBACK = "lo"
+_SHORT_NAME_BYTES = 16
+_RTM_NEWLINK, _RTM_GETLINK = 16, 18
+_NLM_F_REQUEST, _IFLA_ALT_IFNAME = 1, 53
+_ANSWER_LIMIT_S = 10.0
 DEFAULT_PORT = 6379  # of a broker URL that names none
 
 
@@ -31,12 +36,39 @@ def address_towards(broker_url: str) -> str:
         ) from None
 
 
+def interface_index(name: str) -> int | None:
+    """Return the index of the interface of that name, or None.
+
+    The kernel itself resolves the name, which may be an alternative one (`ip link property add dev
+    eth0 altname lan`) or the label of an address.
+    """
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        # Names of more than 15 bytes, which only alternative ones have, it takes by netlink alone.
+        return None if len(name.encode()) < _SHORT_NAME_BYTES else _index_by_netlink(name)
+
+
+def _index_by_netlink(name: str) -> int | None:
+    text = name.encode() + b"\0"
+    attribute = struct.pack("=HH", 4 + len(text), _IFLA_ALT_IFNAME) + text + bytes(-len(text) % 4)
+    body = bytes(16) + attribute  # struct ifinfomsg, which names no interface
+    request = struct.pack("=IHHII", 16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, 1, 0) + body
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(_ANSWER_LIMIT_S)
+        kernel.send(request)
+        answer = kernel.recv(65536)
+    kind, index = struct.unpack_from("=H", answer, 4)[0], struct.unpack_from("=i", answer, 20)[0]
+    return int(index) if kind == _RTM_NEWLINK else None
+
+
 def interface_of(given: str | None, address: str) -> str:
     interfaces = psutil.net_if_addrs()
     if given is not None:
-        if given not in interfaces:
+        index = interface_index(given)
+        if index is None:
             raise InvalidSpec("AGENT_INTERFACE", given, f"one of {', '.join(interfaces)}")
-        return given
+        return socket.if_indextoname(index)
     try:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -48,7 +80,9 @@ def interface_of(given: str | None, address: str) -> str:
         return LOOPBACK
     for name, addresses in interfaces.items():
         if any(known.address.partition("%")[0] in ips for known in addresses):
-            return name
+            # It may be the label of an address, such as eth0:1.
+            index = interface_index(name)
+            return name if index is None else socket.if_indextoname(index)
     # Behind address translation no interface holds the advertised address.
     held = " or ".join(sorted(ips))
     raise InvalidSpec("AGENT_INTERFACE", None, f"a name, since no interface here holds {held}")

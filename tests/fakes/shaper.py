@@ -1,7 +1,8 @@
 """An agent that does nothing but shape: `shaper.py STATE_DIR INTERFACE PEER LIMIT_S`.
 
-It limits the bandwidth towards the peer, says "shaped", undoes that when it is told to on standard
-input, says "undone", and ends when the input does.
+It delays and limits what leaves for the peer, where the kernel has netem, and sets the rest of its
+queues and filters where it has not. It says "shaped", undoes that when it is told to on
+standard input, says "undone", and ends when the input does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from farm.core.spec import NetworkProfile
 from worker_agent import privilege
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tc_netem import TcNetem
+from worker_agent.emulators.tc_probe import find_obstacle
 from worker_agent.shaping import Shaping
 
 
@@ -22,7 +24,10 @@ def main() -> None:
     site = Site(state_dir=state_dir, interface=interface, cpus=(0,), spared_ports=())
     shaping = Shaping(TcNetem(site), site)
     peer = RankAddress(rank=1, host=host, probe_port=20000, trainer_ports=(20001,))
-    shaping.apply(NetworkProfile(bandwidth_bytes_per_s=1e6), (peer,), limit_s=float(limit_s))
+    profile = NetworkProfile(one_way_delay_s=0.01, bandwidth_bytes_per_s=1e6)
+    if find_obstacle() is not None:
+        profile = NetworkProfile()
+    shaping.apply(profile, (peer,), limit_s=float(limit_s))
     print("shaped", flush=True)
     for _ in sys.stdin:
         shaping.undo()

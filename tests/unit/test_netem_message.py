@@ -8,58 +8,39 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pyroute2 import IPBatch
 
 from farm.core.spec import NetworkProfile
-from worker_agent.emulators.tc_link import carry_out
-from worker_agent.emulators.tc_plan import NetemQueue, Plan, make_plan
+from worker_agent.emulators.tc_message import (
+    TICK_NS,
+    error_of,
+    netem_options,
+    new_queue,
+    segmenter_options,
+)
+from worker_agent.emulators.tc_plan import NetemQueue, make_plan
 
 PEER = ipaddress.ip_address("10.99.0.3")
-INDEX = 7
-TICK_NS = 64
 RTM_NEWQDISC = 36
 REQUEST_ACK_EXCL_CREATE = 0x1 | 0x4 | 0x200 | 0x400
 TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_NETEM_RATE, TCA_NETEM_RATE64 = 6, 8
 # sendmsg() of iproute2 6.1.0, as strace shows it, for
 # tc qdisc add dev lo root handle bf11: netem delay 20ms 500us loss 0.1% limit 5167
 SAID_BY_TC = bytes.fromhex("b4c40400 2f140000 37894100 00000000 00000000 841e0000")
+# The same command with `rate 10mbit` adds
+RATE_BY_TC = bytes.fromhex("14000600 d0121300 00000000 00000000 00000000")
 
 
-def asked(plan: Plan) -> tuple[tuple[int, ...], bytes]:
-    """The header of the one message about netem, and its options."""
-    with closing(IPBatch()) as batch:
-        carry_out(batch, INDEX, plan, owner=0x8001)
-        messages = bytes(batch.batch)
-    found = [
-        (header, attributes[TCA_OPTIONS])
-        for header, attributes in map(parsed, split(messages))
-        if attributes[TCA_KIND] == b"netem\0"
-    ]
-    assert len(found) == 1
-    return found[0]
-
-
-def split(messages: bytes) -> Iterator[bytes]:
-    while messages:
-        (length,) = struct.unpack_from("=I", messages)
-        yield messages[:length]
-        messages = messages[(length + 3) & ~3 :]
-
-
-def parsed(message: bytes) -> tuple[tuple[int, ...], dict[int, bytes]]:
-    """Type, flags, index, handle and parent; and the attributes, behind nlmsghdr and tcmsg."""
-    _, kind, flags, _, _, _, index, handle, parent, _ = struct.unpack_from("=IHHIIB3xiIII", message)
-    attributes, rest = {}, message[36:]
-    while rest:
-        length, name = struct.unpack_from("=HH", rest)
-        attributes[name] = rest[4:length]
-        rest = rest[(length + 3) & ~3 :]
-    return (kind, flags, index, handle, parent), attributes
+def attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while data:
+        length, name = struct.unpack_from("=HH", data)
+        found[name] = data[4:length]
+        data = data[(length + 3) & ~3 :]
+    return found
 
 
 def test_the_kernels_clock_ticks_as_the_figures_here_suppose() -> None:
@@ -69,10 +50,10 @@ def test_the_kernels_clock_ticks_as_the_figures_here_suppose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "latency", "limit", "loss", "jitter"),
+    ("profile", "latency", "limit", "loss", "jitter", "rate"),
     [
         # 20 000 000 / 64 and 500 000 / 64, rounded down; 4 294 967 295 / 1000;
-        # 1000 packets, and twice the 18 that are under way in 20.5 ms.
+        # 17 packets under way in 20.5 ms, and the 42 of 50 ms.
         (
             NetworkProfile(
                 one_way_delay_s=0.02,
@@ -80,36 +61,80 @@ def test_the_kernels_clock_ticks_as_the_figures_here_suppose() -> None:
                 packet_loss_ratio=0.001,
                 bandwidth_bytes_per_s=1.25e6,
             ),
-            *(312_500, 1_036, 4_294_967, 7_812),
+            *(312_500, 59, 4_294_967, 7_812, 1_250_000),
         ),
-        # 40 000 000 / 64; at 10 Gbit/s 33 334 packets are under way.
-        (NetworkProfile(one_way_delay_s=0.04), 625_000, 67_668, 0, 0),
+        # 40 000 000 / 64; at 10 Gbit/s 33 026 packets are under way.
+        (NetworkProfile(one_way_delay_s=0.04), 625_000, 67_052, 0, 0, None),
         # 10 s, the longest that a sweep may ask for, is far from 2**32 ticks.
         (
             NetworkProfile(one_way_delay_s=10.0, bandwidth_bytes_per_s=1500),
-            *(156_250_000, 1_020, 0, 0),
+            *(156_250_000, 42, 0, 0, 1500),
         ),
         (
             NetworkProfile(packet_loss_ratio=0.5, bandwidth_bytes_per_s=1.25e6),
-            *(0, 1_000, 2_147_483_647, 0),
+            *(0, 42, 2_147_483_648, 0, 1_250_000),
         ),
     ],
     ids=["all", "delay", "longest delay", "loss"],
 )
 def test_times_are_in_ticks_and_loss_in_shares_of_32_bits(
-    profile: NetworkProfile, latency: int, limit: int, loss: int, jitter: int
+    profile: NetworkProfile, latency: int, limit: int, loss: int, jitter: int, rate: int | None
 ) -> None:
-    header, options = asked(make_plan(profile, peers=[PEER], spared_ports=[]))
+    queue = make_plan(profile, peers=[PEER], spared_ports=[]).queue
+    assert queue is not None
+    options = netem_options(queue)
 
     gap = duplicate = 0
-    assert struct.unpack("=6I", options) == (latency, limit, loss, gap, duplicate, jitter)
+    assert struct.unpack("=6I", options[:24]) == (latency, limit, loss, gap, duplicate, jitter)
     assert latency * TICK_NS == pytest.approx(profile.one_way_delay_s * 1e9)
-    # Below the class of the gang's packets, and in the place of nobody else's queue.
-    assert header == (RTM_NEWQDISC, REQUEST_ACK_EXCL_CREATE, INDEX, 0xBF110000, 0xBF100001)
+    found = attributes(options[24:])
+    if rate is None:
+        assert found == {}
+    else:
+        assert struct.unpack("=IiIi", found[TCA_NETEM_RATE]) == (rate, 0, 0, 0)
 
 
-def test_tc_itself_says_the_same() -> None:
-    queue = NetemQueue(delay_us=20_000, jitter_us=500, loss_percent=0.1, limit=5167)
-    _, options = asked(Plan(rate_bytes_per_s=1000, burst_bytes=1600, queue=queue, filters=()))
+def test_a_rate_beyond_32_bits_is_told_whole() -> None:
+    queue = NetemQueue(
+        delay_us=0, jitter_us=0, loss_ratio=0.0, limit=1, rate_bytes_per_s=12_500_000_000
+    )
+    found = attributes(netem_options(queue)[24:])
 
-    assert options == SAID_BY_TC
+    assert struct.unpack("=I", found[TCA_NETEM_RATE][:4]) == (2**32 - 1,)
+    assert struct.unpack("=Q", found[TCA_NETEM_RATE64]) == (12_500_000_000,)
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"), [(None, SAID_BY_TC), (1_250_000, SAID_BY_TC + RATE_BY_TC)]
+)
+def test_tc_itself_says_the_same(rate: int | None, said: bytes) -> None:
+    queue = NetemQueue(
+        delay_us=20_000, jitter_us=500, loss_ratio=0.001, limit=5167, rate_bytes_per_s=rate
+    )
+    assert netem_options(queue) == said
+
+
+def test_a_queue_goes_to_its_place_and_replaces_nobody_elses() -> None:
+    message = new_queue("netem", 7, 0xBF110000, parent=0xBF100001, options=b"four")
+
+    length, kind, flags = struct.unpack_from("=IHH", message)
+    assert (length, kind, flags) == (len(message), RTM_NEWQDISC, REQUEST_ACK_EXCL_CREATE)
+    index, handle, parent = struct.unpack_from("=iII", message, 20)
+    assert (index, handle, parent) == (7, 0xBF110000, 0xBF100001)
+    found = attributes(message[36:])
+    assert found == {TCA_KIND: b"netem\0", TCA_OPTIONS: b"four"}
+
+
+def test_the_kernels_answer_is_an_error_number() -> None:
+    def answer(code: int) -> bytes:
+        return struct.pack("=IHHII", 36, 2, 0, 1, 0) + struct.pack("=i", code) + bytes(16)
+
+    assert (error_of(answer(-2)), error_of(answer(0))) == (2, 0)
+
+
+@pytest.mark.parametrize("mtu", [1500, 9000])
+def test_the_segmenter_lets_one_packet_pass_and_never_two(mtu: int) -> None:
+    tca_tbf_burst = 6
+    (burst,) = struct.unpack("=I", attributes(segmenter_options(mtu))[tca_tbf_burst])
+
+    assert mtu + 14 + 8 <= burst < 2 * mtu  # with an Ethernet header and two VLAN tags

@@ -15,6 +15,7 @@ from worker_agent.emulators.tc_plan import (
     UNLIMITED_BYTES_PER_S,
     Plan,
     make_plan,
+    queued_packets,
 )
 
 PEER = ipaddress.ip_address("10.99.0.3")
@@ -32,7 +33,7 @@ def test_netem_is_told_microseconds_and_percent() -> None:
 
     assert queue is not None
     assert (queue.delay_us, queue.jitter_us) == (20_000, 500)
-    assert queue.loss_percent == pytest.approx(0.1)
+    assert queue.loss_ratio == 0.001
 
 
 @pytest.mark.parametrize(("jitter_s", "is_served"), [(0.02, True), (2.0, True), (2.2, False)])
@@ -45,15 +46,18 @@ def test_a_jitter_that_netem_would_cut_off_is_not_promised(
     assert emulator.serves(profile) is is_served
 
 
-def test_a_bandwidth_alone_needs_no_netem() -> None:
-    made = plan(NetworkProfile(bandwidth_bytes_per_s=1.25e7))
+def test_netem_itself_limits_the_bandwidth() -> None:
+    queue = plan(NetworkProfile(bandwidth_bytes_per_s=1.25e7)).queue
 
-    assert made.queue is None
-    assert made.rate_bytes_per_s == 12_500_000
+    assert queue is not None
+    assert queue.rate_bytes_per_s == 12_500_000
 
 
 def test_a_profile_without_a_bandwidth_does_not_limit_any() -> None:
-    assert plan(NetworkProfile(one_way_delay_s=0.01)).rate_bytes_per_s == UNLIMITED_BYTES_PER_S
+    queue = plan(NetworkProfile(one_way_delay_s=0.01)).queue
+
+    assert queue is not None
+    assert queue.rate_bytes_per_s is None
 
 
 @pytest.mark.parametrize("bandwidth", [None, 1.25e8, 1.25e9, 1e300])
@@ -68,18 +72,23 @@ def test_the_queue_holds_what_is_under_way_in_full_packets(
 
     assert queue is not None
     under_way = min(bandwidth or 1.25e9, UNLIMITED_BYTES_PER_S) * (one_way_delay_s + 0.001)
-    assert queue.limit > under_way / 1500
+    assert queue.limit > under_way / 1514
     assert queue.limit < 2**31
 
 
-@pytest.mark.parametrize("bandwidth", [2000.0, 1.25e6, 1.25e9, None])
-def test_a_burst_takes_a_full_packet_and_no_more_than_a_millisecond_of_a_fast_link(
-    bandwidth: float | None,
+@pytest.mark.parametrize("bandwidth", [2000.0, 1.25e5, 1.25e6, 1.25e7, 1.25e9])
+@pytest.mark.parametrize("one_way_delay_s", [0.0, 0.02, 0.08])
+def test_behind_a_limit_50_ms_may_wait_or_32_packets(
+    one_way_delay_s: float, bandwidth: float
 ) -> None:
-    made = plan(NetworkProfile(bandwidth_bytes_per_s=bandwidth, one_way_delay_s=0.01))
+    profile = NetworkProfile(one_way_delay_s=one_way_delay_s, bandwidth_bytes_per_s=bandwidth)
+    queue = plan(profile).queue
 
-    assert made.burst_bytes >= 1514
-    assert made.burst_bytes <= max(1600, made.rate_bytes_per_s / 1000)
+    assert queue is not None
+    in_flight = bandwidth * one_way_delay_s / 1514
+    waiting = queue.limit - in_flight
+    assert waiting == pytest.approx(max(32, bandwidth * 0.05 / 1514), abs=2)
+    assert queued_packets(bandwidth) == pytest.approx(waiting, abs=1)
 
 
 def test_each_peer_is_matched_by_its_destination_address() -> None:

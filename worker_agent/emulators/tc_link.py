@@ -7,19 +7,41 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.errors import EmulationFailed
-from worker_agent.emulators.tc_plan import GANG_CLASS, LEAF, ROOT, Address, NetemQueue, Plan
+from worker_agent.emulators.tc_message import (
+    error_of,
+    netem_options,
+    new_queue,
+    segmenter_options,
+)
+from worker_agent.emulators.tc_plan import (
+    GANG_CLASS,
+    LEAF,
+    ROOT,
+    SEGMENTED,
+    SEGMENTER,
+    UNLIMITED_BYTES_PER_S,
+    Address,
+    NetemQueue,
+    Plan,
+)
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 _NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 _TC_H_ROOT = 0xFFFFFFFF
+# The class has no limit, so its bucket only has to be larger than any packet. The kernel logs a
+# warning about a class of that rate unless it is told a quantum.
+_BURST_BYTES = 50_000_000
+_QUANTUM_BYTES = 60_000
+_ANSWER_LIMIT_S = 10.0
 
 
 @contextmanager
@@ -39,12 +61,6 @@ def open_netlink(failure: str) -> Iterator[IPRoute]:
         reason = os.strerror(code) if code else str(error)
         hint = ": CAP_NET_ADMIN is needed" if code in (errno.EPERM, errno.EACCES) else ""
         raise EmulationFailed(f"{failure}: {reason}{hint}") from error
-
-
-def find_interface(ip: IPRoute, name: str) -> int | None:
-    """Return an interface's index, or None where it is missing."""
-    found = ip.link_lookup(ifname=name)
-    return int(found[0]) if found else None
 
 
 def find_way(ip: IPRoute, address: Address) -> int | None:
@@ -89,9 +105,14 @@ def carry_out(ip: IPRoute, index: int, plan: Plan, *, owner: int) -> None:
     """
     # The mark names no class: what matches no filter has none, and passes by.
     _ask(ip, "add", "htb", index, ROOT, default=owner)
-    rate, burst = plan.rate_bytes_per_s, plan.burst_bytes
     _ask(
-        ip, "add-class", "htb", index, GANG_CLASS, parent=ROOT, rate=rate, burst=burst, cburst=burst
+        ip,
+        *("add-class", "htb", index, GANG_CLASS),
+        parent=ROOT,
+        rate=UNLIMITED_BYTES_PER_S,
+        burst=_BURST_BYTES,
+        cburst=_BURST_BYTES,
+        quantum=_QUANTUM_BYTES,
     )
     if plan.queue is not None:
         _add_netem(ip, index, plan.queue)
@@ -147,15 +168,31 @@ def remove_plans(ip: IPRoute, *, owner: int) -> None:
 
 
 def _add_netem(ip: IPRoute, index: int, queue: NetemQueue) -> None:
-    _ask(
-        ip,
-        *("add", "netem", index, LEAF),
-        parent=GANG_CLASS,
-        delay=queue.delay_us,
-        jitter=queue.jitter_us,
-        loss=queue.loss_percent,
-        limit=queue.limit,
-    )
+    parent = GANG_CLASS
+    if queue.rate_bytes_per_s is not None:
+        mtu = int(ip.get_links(index)[0].get_attr("IFLA_MTU"))
+        options = segmenter_options(mtu)
+        _add_queue("tbf", index, SEGMENTER, parent=parent, options=options)
+        parent = SEGMENTED
+    _add_queue("netem", index, LEAF, parent=parent, options=netem_options(queue))
+
+
+def _add_queue(kind: str, index: int, handle: int, *, parent: int, options: bytes) -> None:
+    """Add a queue that pyroute2 cannot describe.
+
+    Raises:
+        EmulationFailed: this kernel lacks it. OSError: it refuses for another reason.
+    """
+    request = new_queue(kind, index, handle, parent=parent, options=options)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(_ANSWER_LIMIT_S)
+        kernel.bind((0, 0))
+        kernel.send(request)
+        code = error_of(kernel.recv(65536))
+    if code == errno.ENOENT:
+        raise EmulationFailed(_lacking(kind))
+    if code:
+        raise OSError(code, os.strerror(code))
 
 
 def _ask(
@@ -168,6 +205,8 @@ def _ask(
     except NetlinkError as error:
         if error.code != errno.ENOENT:
             raise
-        raise EmulationFailed(
-            f"this kernel has no {kind}: install the extra modules package of your kernel"
-        ) from error
+        raise EmulationFailed(_lacking(kind)) from error
+
+
+def _lacking(kind: str) -> str:
+    return f"this kernel has no {kind}: install the extra modules package of your kernel"

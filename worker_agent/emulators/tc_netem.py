@@ -18,7 +18,6 @@ from farm.errors import EmulationFailed
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tc_link import (
     carry_out,
-    find_interface,
     find_way,
     open_netlink,
     read_settings,
@@ -27,7 +26,7 @@ from worker_agent.emulators.tc_link import (
 )
 from worker_agent.emulators.tc_plan import Address, make_plan, owner_mark
 from worker_agent.emulators.tc_probe import find_obstacle
-from worker_agent.machine import LOOPBACK
+from worker_agent.machine import LOOPBACK, interface_index
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -87,7 +86,7 @@ class TcNetem:
         )
         name = self._site.interface
         with open_netlink(f"{name} cannot be shaped") as ip:
-            index = find_interface(ip, name)
+            index = interface_index(name)
             if index is None:
                 raise EmulationFailed(f"AGENT_INTERFACE: there is no interface {name}")
             self._check_free(ip, index)

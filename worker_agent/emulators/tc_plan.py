@@ -1,9 +1,16 @@
 """What the kernel is told for a network profile. Pure: numbers and matches, no sockets.
 
-The interface gets an HTB root with one class, which holds the bandwidth, and in it a netem queue,
-which holds delay, jitter and loss. A filter for each address of a peer leads into the class; what
-no filter matches passes the root directly, at the interface's full speed. netem could limit the
-bandwidth as well, but pyroute2 0.9.7 encodes that wrongly.
+The interface gets an HTB root with one class for the gang's packets. In the class is a netem
+queue, which holds delay, jitter, loss and bandwidth. A filter for each address of a peer leads
+into the class. What no filter matches passes the root directly, at the interface's full speed.
+
+netem limits the bandwidth, not HTB: it computes when each packet leaves from when the one before
+it left. A token bucket loses bandwidth whenever a timer is later than its burst lasts, and a
+larger burst lets short messages pass without a limit.
+
+Where a bandwidth is limited, a TBF queue without a limit of its own stands before netem. It cuts
+what segmentation offload hands over in up to 64 KB into single packets, so that netem's limit,
+which counts packets, limits bytes.
 """
 
 from __future__ import annotations
@@ -22,17 +29,24 @@ ROOT = 0xBF100000
 GANG_CLASS = ROOT | 1
 LEAF = 0xBF110000
 
-# The class of a profile without a bandwidth still needs one: 400 Gbit/s.
+SEGMENTER = 0xBF120000
+# TBF's only class.
+SEGMENTED = SEGMENTER | 1
+
+# The rate of queues that must not limit anything: 400 Gbit/s.
 UNLIMITED_BYTES_PER_S = 50_000_000_000
-# Packets in flight are counted for the link as fast as it may be, at this speed if unlimited.
+# Packets in flight are counted for an unlimited link as if it had this bandwidth.
 _ASSUMED_BYTES_PER_S = 1.25e9
-_PACKET_BYTES = 1500
-_DEFAULT_LIMIT = 1000  # netem's own
+# A full packet, as netem counts it: 1500 bytes and the Ethernet header.
+PACKET_BYTES = 1514
+# How much may wait behind a limited bandwidth, beyond the packets in flight. Routers of wide area
+# networks hold 50 to 100 ms. With fewer packets than the least, each new connection of a gang
+# would lose some of its first ten.
+QUEUE_S = 0.05
+LEAST_QUEUED_PACKETS = 32
+# netem's own default, for packets that wait behind no limit.
+_DEFAULT_LIMIT = 1000
 _LARGEST_LIMIT = 2**31 - 1
-# What may pass at once after a pause. Less than a packet and the kernel's timers would limit the
-# bandwidth; much more and a short message would not notice the limit.
-_BURST_S = 0.001
-_LEAST_BURST_BYTES = 1600
 
 _ETH_P_IP, _ETH_P_IPV6 = 0x0800, 0x86DD
 _TCP = 6
@@ -43,12 +57,16 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetemQueue:
-    """netem's parameters. Its jitter is uniform: delay +- jitter, with no table of its own."""
+    """netem's parameters. Its jitter is uniform: delay +- jitter, with no table of its own.
+
+    `limit`: packets in flight and in the queue. `rate_bytes_per_s`: None where nothing is limited.
+    """
 
     delay_us: int
     jitter_us: int
-    loss_percent: float
-    limit: int  # packets
+    loss_ratio: float
+    limit: int
+    rate_bytes_per_s: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +81,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`queue` is None where nothing but the bandwidth is asked for."""
+    """`queue` is None where the profile asks for nothing."""
 
-    rate_bytes_per_s: int
-    burst_bytes: int
     queue: NetemQueue | None
     filters: tuple[Filter, ...]
 
@@ -84,31 +100,38 @@ def make_plan(
     profile: NetworkProfile, *, peers: Iterable[Address], spared_ports: Iterable[int]
 ) -> Plan:
     """Return what shapes the way to `peers` and spares TCP from and to `spared_ports`."""
-    bandwidth = profile.bandwidth_bytes_per_s
-    limited = None if bandwidth is None else min(bandwidth, UNLIMITED_BYTES_PER_S)
-    rate = UNLIMITED_BYTES_PER_S if limited is None else max(1, round(limited))
     spared = [_match_port(version, port) for port in spared_ports for version in (4, 6)]
     # A name may stand for one address twice.
     matched = [_match_peer(peer) for peer in dict.fromkeys(peers)]
     return Plan(
-        rate_bytes_per_s=rate,
-        burst_bytes=max(_LEAST_BURST_BYTES, round(rate * _BURST_S)),
-        queue=_queue(profile, limited),
+        queue=_queue(profile),
         filters=(*(f for pair in spared for f in pair), *matched),
     )
 
 
-def _queue(profile: NetworkProfile, limited_bytes_per_s: float | None) -> NetemQueue | None:
-    if not (profile.one_way_delay_s or profile.jitter_s or profile.packet_loss_ratio):
+def queued_packets(bytes_per_s: float) -> int:
+    """Return how many full packets may wait behind a limited bandwidth."""
+    return max(LEAST_QUEUED_PACKETS, math.ceil(bytes_per_s * QUEUE_S / PACKET_BYTES))
+
+
+def _queue(profile: NetworkProfile) -> NetemQueue | None:
+    if profile.is_untouched:
         return None
+    bandwidth = profile.bandwidth_bytes_per_s
     longest_s = profile.one_way_delay_s + profile.jitter_s
-    in_flight = (limited_bytes_per_s or _ASSUMED_BYTES_PER_S) * longest_s / _PACKET_BYTES
+    if bandwidth is None:
+        rate = None
+        # Acknowledgements are packets too. What does not fit is dropped, a loss nobody asked for.
+        limit = _DEFAULT_LIMIT + 2 * math.ceil(_ASSUMED_BYTES_PER_S * longest_s / PACKET_BYTES)
+    else:
+        rate = max(1, round(min(bandwidth, UNLIMITED_BYTES_PER_S)))
+        limit = math.ceil(rate * longest_s / PACKET_BYTES) + queued_packets(rate)
     return NetemQueue(
         delay_us=round(profile.one_way_delay_s * 1e6),
         jitter_us=round(profile.jitter_s * 1e6),
-        loss_percent=profile.packet_loss_ratio * 100,
-        # Acknowledgements are packets too. What does not fit is dropped, a loss nobody asked for.
-        limit=min(_LARGEST_LIMIT, _DEFAULT_LIMIT + 2 * math.ceil(in_flight)),
+        loss_ratio=profile.packet_loss_ratio,
+        limit=min(_LARGEST_LIMIT, limit),
+        rate_bytes_per_s=rate,
     )
 
 

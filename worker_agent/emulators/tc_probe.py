@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from worker_agent.emulators.tc_link import carry_out, find_interface, open_netlink
+from worker_agent.emulators.tc_link import carry_out, open_netlink
 from worker_agent.emulators.tc_plan import make_plan, owner_mark
+from worker_agent.machine import interface_index
 from worker_agent.privilege import CAP_NET_ADMIN
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _add_interface(ip: IPRoute, name: str) -> int:
             if error.code != errno.EOPNOTSUPP:
                 raise
             continue
-        index = find_interface(ip, name)
+        index = interface_index(name)
         assert index is not None
         return index
     raise EmulationFailed(f"this kernel has no interface to try on (of {', '.join(_KINDS)})")
