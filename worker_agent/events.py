@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farm.core.reports import PeerBandwidth, PeerRtt, Sample
+from farm.core.reports import PeerRtt, Sample, Shaped
 from farm.core.trainer_lines import Event as TrainerEvent
 
 
@@ -65,7 +65,7 @@ class TrainerExited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkMeasured:
-    """Either `failure` is set or `rtts` hold; `emulator` names what had shaped the network.
+    """Either `failure` is set or `rtts` hold. `shaped`: all that was found of a shaped network.
 
     `control_s`: see worker_agent.control; only of an untouched network's measurement.
     """
@@ -74,7 +74,7 @@ class NetworkMeasured:
     purpose: Purpose
     emulator: str
     rtts: tuple[PeerRtt, ...]
-    bandwidths: tuple[PeerBandwidth, ...] = ()
+    shaped: Shaped | None = None
     failure: str | None
     control_s: float | None = None
 

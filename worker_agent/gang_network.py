@@ -213,7 +213,11 @@ class GangNetwork:
             now = time.monotonic()
             if is_right or now + (now - begun) / count > probing_until:
                 break
-        shaped = Shaped(emulator=self.emulator_name, rtts=rtts)
+        shaped = Shaped(
+            emulator=self.emulator_name,
+            rtts=rtts,
+            loaded_rtt_unknown="the profile limits no bandwidth, so nothing has to queue",
+        )
         if profile.bandwidth_bytes_per_s is None or not self._peers:
             return shaped
         trial = Trial(
@@ -224,8 +228,13 @@ class GangNetwork:
             rtts_s={rtt.rank: rtt.rtt_s for rtt in rtts},
             is_settled=is_right,
         )
-        bandwidths = measure_bandwidths(trial, self._visits, deadline=deadline)
-        return dataclasses.replace(shaped, bandwidths=bandwidths)
+        found = measure_bandwidths(trial, self._visits, deadline=deadline)
+        return dataclasses.replace(
+            shaped,
+            bandwidths=found.bandwidths,
+            loaded_rtts=found.loaded_rtts,
+            loaded_rtt_unknown=found.loaded_rtt_unknown,
+        )
 
     def _is_back(self, rtt: PeerRtt) -> bool:
         base_s = {peer.rank: peer.rtt_s for peer in self._untouched}

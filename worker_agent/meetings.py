@@ -6,7 +6,9 @@ opening them that it has timed its round trips: as long as one of them has not, 
 
 from __future__ import annotations
 
+import dataclasses
 import socket
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,10 +16,11 @@ from dataclasses import dataclass
 
 from farm.core.commands import RankAddress
 from farm.core.network_check import is_bandwidth_as_asked
-from farm.core.reports import PeerBandwidth
+from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import NetworkProfile
-from farm.core.transfers import partners, plan_transfer, turn_s
+from farm.core.transfers import load_settled_s, partners, plan_load, plan_transfer, turn_s
 from farm.errors import EmulationFailed
+from worker_agent.probe import LoadedEcho
 from worker_agent.transfer import (
     end_transfers,
     left_s,
@@ -28,6 +31,8 @@ from worker_agent.transfer import (
 from worker_agent.visits import Visits, greeting
 
 _TRIES = 2
+# The median of fewer would be that of one moment.
+_LEAST_ECHOES = 3
 _YOUR_TURN = b"!"
 
 
@@ -50,11 +55,19 @@ class Trial:
         return len(self.reached) + 1
 
 
-def measure_bandwidths(
-    trial: Trial, visits: Visits, *, deadline: float
-) -> tuple[PeerBandwidth, ...]:
-    """Measure what the way to each peer carries, and let each peer do so, by rank.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What the ways carry, by rank, and the round trip beside one bulk stream on one of them."""
 
+    bandwidths: tuple[PeerBandwidth, ...] = ()
+    loaded_rtts: tuple[PeerRtt, ...] = ()
+    loaded_rtt_unknown: str | None = None
+
+
+def measure_bandwidths(trial: Trial, visits: Visits, *, deadline: float) -> Carried:
+    """Measure what the way to each peer carries, and let each peer do so.
+
+    All ways have the same profile, so the round trip under load is measured on the first alone.
     Nothing is measured where a rank's round trips are wrong: its network is not what it should be.
 
     Raises:
@@ -74,18 +87,25 @@ def measure_bandwidths(
             guests[rank] = stack.enter_context(visit.connection)
             is_settled = is_settled and visit.is_settled
         if not is_settled:
-            return ()
+            return Carried(loaded_rtt_unknown="not all round trips were as asked")
         found = []
+        loaded = Carried()
         meeting = partners(trial.own_rank, trial.rank_count)
         for count, rank in enumerate(meeting, start=1):
             with _naming(peers[rank]):
                 if rank < trial.own_rank:
                     _host(guests[rank], deadline)
                 later = 2 * (len(meeting) - count) + 1
-                found.append(_send(trial, rank, ways[rank], deadline=deadline, later=later))
+                sent = _send(trial, rank, ways[rank], deadline=deadline, later=later)
+                found.append(sent)
+                if count == 1:
+                    loaded = _load(trial, peers[rank], ways[rank], deadline=deadline, later=later)
+                if ways[rank].fileno() >= 0:
+                    end_transfers(ways[rank], deadline=deadline)
                 if rank > trial.own_rank:
                     _host(guests[rank], deadline)
-    return tuple(sorted(found, key=lambda one: one.rank))
+    bandwidths = tuple(sorted(found, key=lambda one: one.rank))
+    return dataclasses.replace(loaded, bandwidths=bandwidths)
 
 
 def _visit(trial: Trial, peer: RankAddress, deadline: float) -> socket.socket:
@@ -118,9 +138,47 @@ def _send(
         is_late = time.monotonic() + (later + 1) * turn_s(profile, rtt_s=rtt_s) > deadline
         is_right = is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=arrived.bytes_per_s)
         if is_right or is_late or count == _TRIES:
-            end_transfers(connection, deadline=deadline)
             break
     return PeerBandwidth(rank=rank, bytes_per_s=arrived.bytes_per_s, byte_count=arrived.timed_bytes)
+
+
+def _load(
+    trial: Trial, peer: RankAddress, connection: socket.socket, *, deadline: float, later: int
+) -> Carried:
+    """Time the round trip to a peer while one stream fills the way there as TCP alone does."""
+    profile, rtt_s = trial.profile, trial.rtts_s[peer.rank]
+    assert profile.bandwidth_bytes_per_s is not None
+    plan = plan_load(profile.bandwidth_bytes_per_s, rtt_s=rtt_s)
+    if plan is None:
+        return Carried(loaded_rtt_unknown="a stream that fills this way would take more than 10 s")
+    if connection.fileno() < 0:
+        return Carried(loaded_rtt_unknown="the bandwidth was not as asked")
+    needed_s = plan.limit_s + later * turn_s(profile, rtt_s=rtt_s)
+    if time.monotonic() + needed_s > deadline:
+        return Carried(loaded_rtt_unknown="the barrier had no time left for it")
+    try:
+        echo = LoadedEcho(peer, deadline=deadline)
+    except OSError as error:
+        return Carried(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {error}")
+    echo.start(settled_s=load_settled_s(rtt_s=rtt_s))
+    try:
+        send_transfer(connection, plan, deadline=deadline)
+    finally:
+        times_s, failure = _stopped(echo)
+    if failure is not None:
+        return Carried(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {failure}")
+    if len(times_s) < _LEAST_ECHOES:
+        reason = f"expected at least {_LEAST_ECHOES} echoes beside the stream, got {len(times_s)}"
+        return Carried(loaded_rtt_unknown=reason)
+    rtt = PeerRtt(rank=peer.rank, rtt_s=statistics.median(times_s), probe_count=len(times_s))
+    return Carried(loaded_rtts=(rtt,))
+
+
+def _stopped(echo: LoadedEcho) -> tuple[tuple[float, ...], OSError | None]:
+    try:
+        return echo.stop(), None
+    except OSError as error:
+        return (), error
 
 
 @contextmanager

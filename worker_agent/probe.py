@@ -170,6 +170,46 @@ def _measure_peer(address: RankAddress, deadline: float) -> PeerRtt:
     return PeerRtt(rank=address.rank, rtt_s=statistics.median(times_s), probe_count=len(times_s))
 
 
+class LoadedEcho:
+    """Times echoes of a peer on a connection of its own, beside whatever else the way carries."""
+
+    def __init__(self, peer: RankAddress, *, deadline: float) -> None:
+        """Connect while the way is still free. Raises OSError."""
+        self._deadline = deadline
+        self._connection = socket.create_connection(
+            (peer.host, peer.probe_port), timeout=left_s(deadline)
+        )
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._times_s: list[float] = []
+        self._failure: OSError | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loaded-rtt", daemon=True)
+
+    def start(self, *, settled_s: float) -> None:
+        """Echo from now until `stop`; what begins before `settled_s` is not counted."""
+        self._counts_from = time.monotonic() + settled_s
+        self._thread.start()
+
+    def stop(self) -> tuple[float, ...]:
+        """Return the times of the echoes, in seconds. Raises OSError: the peer did not answer."""
+        self._stopped.set()
+        self._thread.join()
+        self._connection.close()
+        if self._failure is not None:
+            raise self._failure
+        return tuple(self._times_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                begun = time.monotonic()
+                taken_s = _time_echo(self._connection, self._deadline)
+                if begun >= self._counts_from:
+                    self._times_s.append(taken_s)
+        except OSError as error:
+            self._failure = error
+
+
 def _time_echo(connection: socket.socket, deadline: float) -> float:
     connection.settimeout(left_s(deadline))
     begun = time.perf_counter()

@@ -235,7 +235,7 @@ class Rank:
                 self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
                 return
         # Where nothing is to be shaped, this network is the one that was just measured.
-        self._report(Shaped(emulator=event.emulator, rtts=event.rtts, bandwidths=event.bandwidths))
+        self._report(event.shaped or Shaped(emulator=event.emulator, rtts=event.rtts))
         # A peer may need all of the barrier's time, which can be long.
         self._enter(Phase.SHAPED, now + self._shape_timeout_s + BARRIER_GRACE_S, "go never came")
 

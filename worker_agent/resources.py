@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from farm.core.commands import RankAddress, StartRank
-from farm.core.reports import LogPart, PeerBandwidth, PeerRtt, Sample
+from farm.core.reports import LogPart, PeerRtt, Sample, Shaped
 from farm.core.spec import NetworkProfile
 from farm.core.trainer_lines import Event, GoLine
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
@@ -220,14 +220,14 @@ class RankResources:
         asked = profile or NetworkProfile()
         found = self._network.shape(asked, addresses, timeout_s=timeout_s)
         if found is not None:
-            self._post_measured(Purpose.SHAPED, found.rtts, bandwidths=found.bandwidths)
+            self._post_measured(Purpose.SHAPED, found.rtts, shaped=found)
 
     def _post_measured(
         self,
         purpose: Purpose,
         rtts: tuple[PeerRtt, ...],
         *,
-        bandwidths: tuple[PeerBandwidth, ...] = (),
+        shaped: Shaped | None = None,
         failure: str | None = None,
         control_s: float | None = None,
     ) -> None:
@@ -237,7 +237,7 @@ class RankResources:
                 purpose=purpose,
                 emulator=self._network.emulator_name,
                 rtts=rtts,
-                bandwidths=bandwidths,
+                shaped=shaped,
                 failure=failure,
                 control_s=control_s,
             )

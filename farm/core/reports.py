@@ -56,12 +56,16 @@ class PeersMeasured:
 class Shaped:
     """Barrier 3: the network as the training will find it.
 
-    `bandwidths`: where the profile limits them and the round trips are as asked.
+    `bandwidths`: where the profile limits them and the round trips are as asked. `loaded_rtts`:
+    round trips beside one bulk stream of this rank's, to the peer that it goes to. Empty where
+    they were not measured; `loaded_rtt_unknown` says why.
     """
 
     emulator: str  # "none" for the untouched network
     rtts: tuple[PeerRtt, ...]
     bandwidths: tuple[PeerBandwidth, ...] = ()
+    loaded_rtts: tuple[PeerRtt, ...] = ()
+    loaded_rtt_unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

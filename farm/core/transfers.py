@@ -25,12 +25,20 @@ _MOST_BYTES = 2**28
 _LEAST_TIMED_SEGMENTS = 24
 _LEAST_UNTIMED_SEGMENTS = 8
 # What may wait at the limit, beyond what is under way: enough never to leave it idle, and less
-# than a link's queue holds. What overflows is sent again, and arrives in heaps.
-_QUEUED_S = 0.1
+# than a link's queue holds (50 ms through tc_netem). What overflows is sent again, and arrives in
+# heaps.
+_QUEUED_S = 0.045
 _LEAST_WINDOW_SEGMENTS = 3
 # A transfer that takes more than twice its time is slow enough to be known for it.
 _LIMIT_RATIO = 2.0
 _LIMIT_S = 1.0
+# A bulk stream, beside which round trips are timed: long enough for TCP to fill the queue at the
+# limit and for some echoes to pass it.
+_LOAD_S = 0.5
+_LOAD_RTTS = 8
+_LOADED_QUEUE_S = 0.05
+_LEAST_LOAD_SEGMENTS = 96
+_LONGEST_LOAD_S = 10.0
 _RTTS_A_TURN = 16  # to fill the link, to agree upon the transfer and to hear what arrived
 
 
@@ -62,6 +70,30 @@ def plan_transfer(bytes_per_s: float, *, rtt_s: float) -> TransferPlan:
         window_bytes=max(window, _LEAST_WINDOW_SEGMENTS) * SEGMENT_BYTES,
         limit_s=_LIMIT_RATIO * byte_count / bytes_per_s + _RTTS_A_TURN * rtt_s + _LIMIT_S,
     )
+
+
+def plan_load(bytes_per_s: float, *, rtt_s: float) -> TransferPlan | None:
+    """Plan a stream that fills a way's queue as TCP alone does; None: it would take too long."""
+    load_s = max(_filling_s(rtt_s), _LEAST_LOAD_SEGMENTS * SEGMENT_BYTES / bytes_per_s)
+    if load_s > _LONGEST_LOAD_S:
+        return None
+    byte_count = min(_segments(bytes_per_s * load_s) * SEGMENT_BYTES, _MOST_BYTES)
+    return TransferPlan(
+        byte_count=byte_count,
+        untimed_bytes=SEGMENT_BYTES,
+        first_bytes=byte_count,
+        window_bytes=byte_count,
+        limit_s=_LIMIT_RATIO * load_s + _RTTS_A_TURN * rtt_s + _LIMIT_S,
+    )
+
+
+def load_settled_s(*, rtt_s: float) -> float:
+    """Return after how much of a load its queue is taken to be full."""
+    return _filling_s(rtt_s) / 2
+
+
+def _filling_s(rtt_s: float) -> float:
+    return _LOAD_S + _LOAD_RTTS * (rtt_s + _LOADED_QUEUE_S)
 
 
 def waiting_share(bytes_per_s: float, *, rtt_s: float) -> float:
@@ -104,7 +136,11 @@ def transfers_s(profile: NetworkProfile, *, rank_count: int) -> float:
         return 0.0
     rtt_s = 2 * (profile.one_way_delay_s + profile.jitter_s)
     rounds = rank_count - 1 + rank_count % 2
-    return 2 * rank_count * rtt_s + 2 * rounds * turn_s(profile, rtt_s=rtt_s)
+    load = plan_load(profile.bandwidth_bytes_per_s, rtt_s=rtt_s)
+    # Each rank loads its way once, at its first meeting, which may be one round later where the
+    # number of ranks is odd.
+    loads_s = 0.0 if load is None else 2 * (1 + rank_count % 2) * (load.limit_s + 4 * rtt_s)
+    return 2 * rank_count * rtt_s + 2 * rounds * turn_s(profile, rtt_s=rtt_s) + loads_s
 
 
 def _segments(byte_count: float) -> int:

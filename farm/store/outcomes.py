@@ -105,6 +105,8 @@ def measurement_of(
         values |= _measured(attempt, evidence, findings)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(attempt, evidence)
+        if reasons := _unmeasured(findings):
+            values["details"]["unmeasured"] = reasons
     elif failure is not None:
         values["details"]["failure"] = failure.message
     for name, value in values.items():
@@ -230,7 +232,17 @@ def _measured(attempt: AttemptView, evidence: Evidence, findings: Findings) -> d
         "measured_bandwidth_bytes_per_s": min(
             (p.bytes_per_s for s in shaped for p in s.bandwidths), default=None
         ),
+        "loaded_rtt_s": max((p.rtt_s for s in shaped for p in s.loaded_rtts), default=None),
     }
+
+
+def _unmeasured(findings: Findings) -> dict[str, str]:
+    """Return why columns that every measurement could have are None, by column."""
+    shaped = [from_json(Shaped, m.rank.shaped) for m in findings.members if m.rank.shaped]
+    if len(shaped) < 2 or any(one.loaded_rtts for one in shaped):
+        return {}
+    reasons = (one.loaded_rtt_unknown for one in shaped)
+    return {"loaded_rtt_s": next(filter(None, reasons), "the agents did not measure it")}
 
 
 def measured_network(interface: str | None, emulator: str | None) -> str | None:

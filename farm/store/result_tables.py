@@ -156,6 +156,8 @@ class MeasurementRow(Table):
     staleness_max: Mapped[int | None]
     rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
     measured_bandwidth_bytes_per_s: Mapped[float | None]  # smallest of a rank to another, as shaped
+    # Largest of a rank to another beside one bulk stream; why it is None: details.unmeasured.
+    loaded_rtt_s: Mapped[float | None]
     control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past
     # What disturbed it, each {"kind", "message", "value"}; empty: nothing was seen.
     flags: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON, default=list, server_default="[]")

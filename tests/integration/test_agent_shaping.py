@@ -46,6 +46,9 @@ def test_a_gang_without_privileges_is_delayed_by_proxies_which_go_with_it(tmp_pa
             # A busy machine may be late; more than the limit may never come through.
             [carried] = shaped.bandwidths
             assert 0.5 * BYTES_PER_S < carried.bytes_per_s < 1.05 * BYTES_PER_S
+            # Beside a stream a round trip takes longer; where it is unknown, it is said why.
+            assert bool(shaped.loaded_rtts) == (shaped.loaded_rtt_unknown is None)
+            assert all(loaded.rtt_s >= 2 * DELAY_S for loaded in shaped.loaded_rtts)
         ends = gang.wait_for(RankEnded)
         assert [ended.failure for ended in ends] == [None, None]
         assert any(ended.rtts for ended in ends), "the network is timed again after the end"

@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from farm.core.commands import RankAddress
-from farm.core.reports import PeerBandwidth
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tcp_proxy import TcpProxy
-from worker_agent.meetings import Trial, measure_bandwidths
+from worker_agent.meetings import Carried, Trial, measure_bandwidths
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.transfer import take_transfers
 from worker_agent.visits import GREETING_BYTES, Visits, greeting
@@ -31,7 +30,6 @@ pytestmark = pytest.mark.alone
 TOKEN = 7
 RATE = 2.5e6
 LIMITED = NetworkProfile(bandwidth_bytes_per_s=RATE)
-Found = tuple[PeerBandwidth, ...]
 
 
 class Station:
@@ -98,7 +96,7 @@ def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object)
     return Trial(**fields)  # type: ignore[arg-type] # a test's own fields
 
 
-def measure(trials: list[Trial], stations: Stations) -> list[Found]:
+def measure(trials: list[Trial], stations: Stations) -> list[Carried]:
     """Let every rank measure at once."""
     deadline = time.monotonic() + 60
     with ThreadPoolExecutor(len(trials)) as pool:
@@ -115,8 +113,8 @@ def test_each_of_three_ranks_learns_what_its_proxies_let_through(stations: Stati
     ]
     found = measure(trials, stations)
 
-    assert [[one.rank for one in row] for row in found] == [[1, 2], [0, 2], [0, 1]]
-    for one in (one for row in found for one in row):
+    assert [[one.rank for one in row.bandwidths] for row in found] == [[1, 2], [0, 2], [0, 1]]
+    for one in (one for row in found for one in row.bandwidths):
         # A busy machine may be late; more than the limit may never come through.
         assert 0.8 * RATE < one.bytes_per_s < 1.1 * RATE
         assert one.byte_count > 0.4 * RATE
@@ -126,7 +124,8 @@ def test_a_link_without_a_limit_is_seen_to_have_none(stations: Stations) -> None
     trials = [
         trial(station, stations.reached(station, through=None)) for station in stations.open(2)
     ]
-    for [one] in measure(trials, stations):
+    for found in measure(trials, stations):
+        [one] = found.bandwidths
         assert one.bytes_per_s > 2 * RATE
 
 
@@ -138,11 +137,14 @@ def test_a_link_far_too_narrow_is_given_up_and_its_bandwidth_is_known(stations: 
         trial(two, stations.reached(two, through=None)),
     ]
     begun = time.monotonic()
-    [[slow], _] = measure(trials, stations)
+    found, _ = measure(trials, stations)
+    [slow] = found.bandwidths
 
     assert 0.05 * RATE < slow.bytes_per_s < 0.15 * RATE
     # All of it would take more than 7 s.
     assert time.monotonic() - begun < 6
+    assert found.loaded_rtts == ()
+    assert found.loaded_rtt_unknown == "the bandwidth was not as asked"
 
 
 def test_nobody_sends_as_long_as_one_ranks_round_trips_are_wrong(stations: Stations) -> None:
@@ -150,7 +152,34 @@ def test_nobody_sends_as_long_as_one_ranks_round_trips_are_wrong(stations: Stati
         trial(station, stations.reached(station, through=None), is_settled=station.rank != 1)
         for station in stations.open(3)
     ]
-    assert measure(trials, stations) == [(), (), ()]
+    unknown = Carried(loaded_rtt_unknown="not all round trips were as asked")
+    assert measure(trials, stations) == [unknown] * 3
+
+
+def test_beside_a_stream_a_round_trip_waits_behind_what_the_stream_has_queued(
+    stations: Stations,
+) -> None:
+    trials = [
+        trial(station, stations.reached(station, through=LIMITED)) for station in stations.open(2)
+    ]
+    for own, found in enumerate(measure(trials, stations)):
+        assert found.loaded_rtt_unknown is None
+        [loaded] = found.loaded_rtts
+        assert loaded.rank == 1 - own
+        assert loaded.probe_count >= 3
+        # A proxy lets 10 ms of its bandwidth queue; idle the way takes less than a millisecond.
+        assert loaded.rtt_s > 0.005
+
+
+def test_a_way_that_a_stream_fills_too_slowly_has_a_reason_instead(stations: Stations) -> None:
+    slow = NetworkProfile(bandwidth_bytes_per_s=9_000)
+    trials = [
+        trial(station, stations.reached(station, through=slow), profile=slow)
+        for station in stations.open(2)
+    ]
+    for found in measure(trials, stations):
+        assert found.loaded_rtts == ()
+        assert found.loaded_rtt_unknown == "a stream that fills this way would take more than 10 s"
 
 
 def test_a_peer_that_does_not_come_is_named(stations: Stations) -> None:

@@ -211,6 +211,8 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
         assert {a.unclean_token for a in session.scalars(select(Agent))} == {None}
         row = session.scalars(select(MeasurementRow)).one()
     assert row.status == "ok"
+    assert row.loaded_rtt_s is None
+    assert row.details["unmeasured"] == {"loaded_rtt_s": "the agents did not measure it"}
     assert row.step_time_s == pytest.approx(0.2)
     assert row.accuracy == 0.75
     assert row.cpu_ratio == 0.5
@@ -306,6 +308,7 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
             emulator="tc_netem",
             rtts=rtts_to(1 - rank, shaped_s),
             bandwidths=carried_to(1 - rank, carried_bytes_per_s + rank * 1000),
+            loaded_rtts=rtts_to(1 - rank, 0.08 + rank * 0.01),
         )
         gang.report(agent_id, token, rank, shaped)
     gang.round()
@@ -327,9 +330,13 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
     assert reason is None or reason in (attempt.reason or "")
     with reading(engine) as session:
         found = session.execute(
-            select(MeasurementRow.rtt_s, MeasurementRow.measured_bandwidth_bytes_per_s)
+            select(
+                MeasurementRow.rtt_s,
+                MeasurementRow.measured_bandwidth_bytes_per_s,
+                MeasurementRow.loaded_rtt_s,
+            )
         ).all()
-    assert found == ([(shaped_s, carried_bytes_per_s)] if reason is None else [])
+    assert found == ([(shaped_s, carried_bytes_per_s, 0.09)] if reason is None else [])
 
 
 def test_nothing_is_sent_twice_before_it_is_overdue(gang: Gang) -> None:

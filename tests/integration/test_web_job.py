@@ -229,7 +229,7 @@ def test_the_network_asked_for_stands_beside_what_was_measured(
         session.execute(
             sa.update(MeasurementRow)
             .where(MeasurementRow.job_id == seeded.measured)
-            .values(measured_bandwidth_bytes_per_s=1.2e6)
+            .values(measured_bandwidth_bytes_per_s=1.2e6, loaded_rtt_s=0.09)
         )
     page = _page(client, path)
     text = _read(_part(page, "network"))
@@ -241,6 +241,7 @@ def test_the_network_asked_for_stands_beside_what_was_measured(
     assert "Bandwidth 10.0 Mbit/s not measured 9.60 Mbit/s rank 0 to 1" in text
     assert "rank 1 rank 0 1.00 ms 41.0 ms 41.1 ms – 9.68 Mbit/s as asked" in text  # noqa: RUF001 # a dash
     assert "bandwidth as shaped 9.60 Mbit/s" in _read(page)
+    assert "round trip beside one stream 90.0 ms" in _read(page)
 
 
 def test_the_shares_of_a_step_are_a_bar_and_numbers(

@@ -166,6 +166,7 @@ class Measurement(TypedDict):
     staleness_max: int | None
     rtt_s: float | None
     measured_bandwidth_bytes_per_s: float | None
+    loaded_rtt_s: float | None
     control_ratio: float | None
     flags: list[Flag]
     details: Free
