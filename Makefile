@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench chaos chaos-brief roots roots-brief compose pins clean
+.PHONY: help demo test test-all lint bench chaos chaos-brief roots roots-brief compose kernel pins clean
 
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
@@ -23,6 +23,7 @@ help:
 	@echo 'make roots-brief  the same in minutes, on roots laid over this machine itself'
 	@echo 'make compose  build the images and run the compose file in podman, as root, half an hour;'
 	@echo '            FARM_COMPOSE_CACHE=FOLDER keeps for the next time what was built'
+	@echo 'make kernel  test the emulated network on a kernel that has netem, in a guest of QEMU, as root'
 	@echo 'make pins   write deploy/requirements-*.txt anew: the newest versions, with hashes'
 	@echo 'make clean  remove $(VENV) and caches; what was measured stays'
 
@@ -48,6 +49,7 @@ test-all: $(VENV)/installed-dev
 	$(MAKE) roots-brief
 	$(MAKE) chaos-brief
 	$(MAKE) compose
+	$(MAKE) kernel
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -81,6 +83,10 @@ roots-brief: $(VENV)/installed-dev
 compose: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compose]'
 	$(BIN)/pytest -m compose -s tests/e2e/test_compose.py
+
+# Needs root and Debian, from which it takes QEMU and a kernel. KERNEL_CACHE says where they stay.
+kernel: $(VENV)/installed-dev
+	tests/kernel/run.sh
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
