@@ -20,6 +20,7 @@ from farm.core.trainer_lines import (
     Ready,
     Started,
     TrainerResult,
+    UserCode,
 )
 from farm.errors import InvalidSpec, TrainerFailed
 from worker_agent.cluster import go_lines
@@ -85,6 +86,7 @@ class Rank:
         self._ready: dict[int, Ready] = {}
         self._results: dict[int, TrainerResult] = {}
         self._failure: Failure | None = None
+        self._user_code: dict[int, str] = {}  # what of the user's own runs now, by process
         self._is_stopped = False  # by the server, which wants no report of it
         self._is_clearing = False
         self._go_s = 0.0
@@ -92,6 +94,11 @@ class Rank:
         self._deadlines = Deadlines()
         self._clear_at: float | None = None
         self._log_due_s = now + GATHER_S
+
+    @property
+    def _has_peers(self) -> bool:
+        """Whether its processes connect to any others."""
+        return self._command.spec.world_size > 1 or len(self._command.roles) > 1
 
     @property
     def is_over(self) -> bool:
@@ -181,7 +188,13 @@ class Rank:
         if self.is_ending:
             return
         expired = self._deadlines.expired(now)
-        if expired is not None:
+        if expired is None:
+            return
+        running = self._user_code.get(0)
+        if running is not None and expired.kind is FailureKind.RENDEZVOUS:
+            text = f"{running}: expected its build to return, but {expired.message}"
+            self.fail(FailureKind.TRAINER_RAISED, text)
+        else:
             self.fail(expired.kind, expired.message)
 
     def _hear(self, process: int, event: Event, *, now: float) -> None:
@@ -195,6 +208,11 @@ class Rank:
         if isinstance(event, Ready):
             self._ready[process] = event
             self._prepare_if_all_ready(now)
+        elif isinstance(event, UserCode):
+            if event.is_running:
+                self._user_code[process] = event.name
+            else:
+                self._user_code.pop(process, None)
         elif isinstance(event, Failure):
             self._failure = event
             self._leave(now + LEAVE_AFTER_FAILURE_S)
@@ -254,7 +272,8 @@ class Rank:
                 event.return_code,
                 memory=self._resources.memory_evidence(event.process),
                 log_tail=self._resources.log_tail(),
-                is_connecting=self._phase is Phase.STARTING,
+                is_connecting=self._phase is Phase.STARTING and self._has_peers,
+                user_code=self._user_code.get(event.process),
             )
             self.fail(failure.kind, failure.message)
         elif self.is_ending and (self._failure is not None or event.process == 0):

@@ -11,12 +11,17 @@ from worker_agent.memory_evidence import MemoryEvidence
 # What libraries say on standard error when an allocation fails. C++ then aborts; TensorFlow 2.21
 # is to raise, but after some operations (oneDNN's Relu among them) uses what it did not get.
 _NOT_ALLOCATED = re.compile(r"std::bad_alloc|OOM when allocating tensor[^\n]*")
-_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _ADVICE = "try a smaller batch per replica, or more memory"
 
 
 def explain_exit(
-    return_code: int, *, memory: MemoryEvidence, log_tail: str = "", is_connecting: bool = False
+    return_code: int,
+    *,
+    memory: MemoryEvidence,
+    log_tail: str = "",
+    is_connecting: bool = False,
+    user_code: str | None = None,
 ) -> Failure:
     """Explain a trainer that went without a result or a reason of its own.
 
@@ -24,8 +29,15 @@ def explain_exit(
     memory stays unexplained: somebody or something else may have sent it, so the machine is to
     blame. A trainer that leaves while it connects (`is_connecting`) has waited in vain for a peer:
     a watchdog ends it then, since the framework's own constructor cannot be interrupted and says
-    nothing.
+    nothing. `user_code` names the user's own code that was running, such as a model's file: its
+    exit or crash is a failure of that code, which every machine would repeat.
     """
+    if return_code >= 0 and user_code is not None:
+        return Failure(
+            kind=FailureKind.TRAINER_RAISED,
+            message=f"{user_code}: expected its code to return, but it ended the process with "
+            f"status {return_code}, as os._exit does",
+        )
     if return_code >= 0 and is_connecting:
         return Failure(
             kind=FailureKind.PEER_LOST,
@@ -45,6 +57,11 @@ def explain_exit(
             kind=FailureKind.OUT_OF_MEMORY,
             message=f"trainer could not allocate memory and was ended by {name}: {said[0]};"
             f" {_ADVICE}",
+        )
+    if user_code is not None and -return_code in _CRASHES:
+        return Failure(
+            kind=FailureKind.TRAINER_RAISED,
+            message=f"{user_code}: expected its code to return, but it crashed with {name}",
         )
     return Failure(kind=FailureKind.KILLED, message=f"trainer was ended by {name}")
 

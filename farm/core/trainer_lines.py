@@ -6,8 +6,8 @@ events to its standard output, each `{"event": NAME, ...the fields of its class}
 that libraries print goes to standard error. Instants named `*_monotonic_s` are CLOCK_MONOTONIC of
 the machine, which the agent shares with its trainer, so the two may be subtracted.
 
-Order of events: `ready`, (go), `started`, then `progress`, `steps` and `epoch` as they come,
-and at last exactly one of `result` and `failure`.
+Order of events: `ready`, (go), `user_code` where the model is a user's own, `started`, then
+`progress`, `steps` and `epoch` as they come, and at last exactly one of `result` and `failure`.
 """
 
 from __future__ import annotations
@@ -116,6 +116,18 @@ class Ready:
     framework: str  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
     model_sha256: str | None = None  # of the file, if the model is a user's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCode:
+    """Code of the user's own runs from now on, or has returned.
+
+    A process that ends in between without a word was ended by that code: by `os._exit`, or by a
+    library that it called and that crashed.
+    """
+
+    name: str  # such as "model file:mine.py"
+    is_running: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +245,11 @@ class Failure:
         return self.kind in CONFIGURATION_FAILURES
 
 
-Event = Ready | Started | Progress | Steps | Epoch | TrainerResult | Failure
+Event = Ready | UserCode | Started | Progress | Steps | Epoch | TrainerResult | Failure
 
 _EVENTS: dict[str, type] = {
     "ready": Ready,
+    "user_code": UserCode,
     "started": Started,
     "progress": Progress,
     "steps": Steps,

@@ -53,7 +53,9 @@ def main() -> NoReturn:
         from farm.trainers.rank import run_rank
 
         run_rank(assignment, line=line, orders=orders)
-    except Exception as error:
+    except BaseException as error:
+        # SystemExit and KeyboardInterrupt, too: a user's own layers may raise them in a step, and
+        # let through they would end the process without a word.
         if isinstance(error, FarmError):
             logger.error("rank failed: %s", error)  # noqa: TRY400 (its message says it all)
         else:

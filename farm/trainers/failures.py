@@ -63,7 +63,7 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
     if isinstance(error, RankFailed):
         return Failure(kind=error.kind, message=str(error))
     name = type(error).__name__
-    text = str(error)
+    text = text_of(error)
     if isinstance(error, MemoryError) or name in _MEMORY or _NOT_ALLOCATED in text:
         kind = FailureKind.OUT_OF_MEMORY
     elif (name == "UnknownError" and "Could not start gRPC server" in text) or (
@@ -80,12 +80,20 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
     return Failure(kind=kind, message=_one_line(error, name))
 
 
+def text_of(error: BaseException) -> str:
+    """Return `str(error)`; empty if a class of the user's own raises there."""
+    try:
+        return str(error)
+    except BaseException:
+        return ""
+
+
 def _is_of_gloo(name: str, text: str) -> bool:
     return name == "RuntimeError" and _GLOO.search(text) is not None
 
 
 def _one_line(error: BaseException, name: str) -> str:
-    text = " ".join(_WRAPPING.sub(" ", str(error)).split())[:_SHOWN_CHARACTERS]
+    text = " ".join(_WRAPPING.sub(" ", text_of(error)).split())[:_SHOWN_CHARACTERS]
     if isinstance(error, FarmError):
         return text
     return f"{name}: {text}" if text else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from typing import cast
 
 from farm import registry
 from farm.core.codec import from_json
-from farm.core.trainer_lines import Assignment, GoLine, Ready
+from farm.core.trainer_lines import Assignment, GoLine, Ready, UserCode
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
 from farm.trainers.line import Line
@@ -32,6 +33,14 @@ def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
     job = assignment.job
     file = None if assignment.model_file is None else Path(assignment.model_file)
     model, dataset = registry.model(job.model, file=file), registry.dataset(job.dataset)
+    if isinstance(model, ModelFile):
+        model = dataclasses.replace(
+            model,
+            world_size=job.world_size,
+            announce=lambda is_running: line.emit(
+                UserCode(name=f"model {job.model}", is_running=is_running)
+            ),
+        )
     strategy = registry.strategy(job.strategy)
     # First, since it needs no framework: an agent without the data says so within a second.
     data = dataset.load(data_places(assignment.data_dir, os.environ))

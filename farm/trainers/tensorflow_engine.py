@@ -20,6 +20,7 @@ from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.tensorflow_evaluation import Evaluator
+from farm.trainers.tensorflow_loss import loss_sum
 from farm.trainers.tensorflow_profile import collective_times
 from farm.trainers.tensorflow_setup import tensorflow_settings
 
@@ -68,9 +69,9 @@ class TensorFlowEngine:
         return tensorflow_settings(self._placement)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
-        loss_sum = self._run(indices, 1.0 / examples_count)
+        summed = self._run(indices, 1.0 / examples_count)
         self._update_count += not self._is_forward
-        return loss_sum
+        return summed
 
     def prepare_evaluation(self) -> None:
         return  # The weights are the same on every rank.
@@ -160,20 +161,17 @@ class TensorFlowEngine:
     def _forward_backward(self, images: Any, labels: Any, scale: Any) -> Any:
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
-            loss_sum = tf.reduce_sum(_losses(self._model(_floats(images), training=True), labels))
-            scaled = loss_sum * scale
+            logits = self._model(_floats(images), training=True)
+            summed = loss_sum(logits, labels, penalties=self._model.losses)
+            scaled = summed * scale
         # The optimizer sums the gradients over the replicas before it applies them.
         self._optimizer.apply(tape.gradient(scaled, variables), variables)
-        return loss_sum
+        return summed
 
     def _forward(self, images: Any, labels: Any, scale: Any) -> Any:
         del scale
-        return tf.reduce_sum(_losses(self._model(_floats(images), training=False), labels))
+        return loss_sum(self._model(_floats(images), training=False), labels)
 
 
 def _floats(images: Any) -> Any:
     return tf.cast(images, tf.float32) / 255.0
-
-
-def _losses(logits: Any, labels: Any) -> Any:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from farm.trainers.contracts import Evaluation, Examples
 from farm.trainers.hyperparameters import EVALUATION_BATCH_SIZE
+from farm.trainers.tensorflow_loss import loss_sum
 
 
 class Evaluator:
@@ -40,14 +41,14 @@ class Evaluator:
     def run(self, on_batch: Callable[[], None]) -> Evaluation:
         """Evaluate all of it; `on_batch` is called after each part."""
         count = len(self._test.labels)
-        loss_sum, correct_count = 0.0, 0
+        total, correct_count = 0.0, 0
         for first in range(0, count, EVALUATION_BATCH_SIZE):
             part = slice(first, first + EVALUATION_BATCH_SIZE)
             loss, correct = self.function(self._test.images[part], self._test.labels[part])
-            loss_sum += float(loss)
+            total += float(loss)
             correct_count += int(correct)
             on_batch()
-        return Evaluation(val_loss=loss_sum / count, val_accuracy_ratio=correct_count / count)
+        return Evaluation(val_loss=total / count, val_accuracy_ratio=correct_count / count)
 
     def _evaluate(self, images: Any, labels: Any) -> tuple[Any, Any]:
         with self._scope():
@@ -55,6 +56,5 @@ class Evaluator:
 
     def _evaluate_here(self, images: Any, labels: Any) -> tuple[Any, Any]:
         logits = self._model(tf.cast(images, tf.float32) / 255.0, training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         hits = tf.equal(tf.argmax(logits, axis=1), labels)
-        return tf.reduce_sum(losses), tf.math.count_nonzero(hits)
+        return loss_sum(logits, labels), tf.math.count_nonzero(hits)

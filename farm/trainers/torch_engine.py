@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,6 +182,10 @@ class TorchEngine:
             handle.remove()
         return 1 in counts
 
+    def _penalties(self) -> Sequence[torch.Tensor]:
+        """Return the losses of the model's own, such as its regularisers', of the last call."""
+        return self._model.layers.losses if isinstance(self._model, _KerasModule) else ()
+
     def _run(self, indices: IndexArray, scale: float, *, is_training: bool = True) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
         chosen = torch.from_numpy(indices).to(self._device)
@@ -193,7 +197,7 @@ class TorchEngine:
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
-        loss_sum = _loss_sum(self._replica(images), labels)
+        loss_sum = _loss_sum(self._replica(images), labels, penalties=self._penalties())
         torch.autograd.backward(loss_sum * scale)
         self._optimizer.step()
         self._update_count += 1
@@ -225,5 +229,11 @@ def _floats(images: torch.Tensor) -> torch.Tensor:
     return images.to(torch.float32) / 255.0
 
 
-def _loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(logits, labels, reduction="sum")
+def _loss_sum(
+    logits: torch.Tensor, labels: torch.Tensor, *, penalties: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Return the sum of losses, with each penalty once an example: see `tensorflow_loss`."""
+    total = functional.cross_entropy(logits.float(), labels, reduction="sum")
+    for penalty in penalties:
+        total = total + penalty.float().sum() * len(labels)
+    return total

@@ -7,6 +7,7 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     exit:STATUS   leave with that status and without a word
     signal:N      die of that signal
     hang          go silent after the first step and do not end
+    user_code     do the wrong thing while code of the user's own runs, before the first step
     slow_ready:S  be ready only after S seconds
     never_ready   never be ready
     load          read the data set as a real trainer does, which may be missing
@@ -57,6 +58,7 @@ from farm.core.trainer_lines import (
     StepKind,
     Steps,
     TrainerResult,
+    UserCode,
     write_event,
 )
 from farm.trainers.datasets.places import data_places
@@ -193,6 +195,10 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         listening.append(socket.create_server((host, int(port))))
     if "meet" in behaviour:
         meet(go)
+    if "user_code" in behaviour:
+        say(UserCode(name=f"model {job.model}", is_running=True))
+        misbehave(behaviour)
+        say(UserCode(name=f"model {job.model}", is_running=False))
     servers = connect(go)
     watches = [threading.Thread(target=watch, args=(s,), daemon=True) for s in servers]
     for thread in watches:

@@ -167,6 +167,12 @@ def test_stopping_an_attempt_kills_whatever_its_trainers_started(farm: AgentFarm
     [
         ("fail:not_a_number", FailureKind.NOT_A_NUMBER, "told to fail"),
         ("exit:3", FailureKind.TRAINER_RAISED, "exit status 3"),
+        (
+            "user_code,exit:3",
+            FailureKind.TRAINER_RAISED,
+            "model cnn_small: expected its code to return",
+        ),
+        ("user_code,signal:11", FailureKind.TRAINER_RAISED, "crashed with SIGSEGV"),
         ("signal:9", FailureKind.KILLED, "SIGKILL"),
         ("hang", FailureKind.STALLED, "said nothing for 1 s"),
     ],
@@ -195,6 +201,16 @@ def test_a_trainer_that_is_never_ready_misses_the_barrier(farm: AgentFarm) -> No
     assert ended.failure is not None
     assert ended.failure.kind is FailureKind.RENDEZVOUS
     assert agent.trainers() == []
+
+
+def test_a_model_that_is_never_built_is_its_own_failure(farm: AgentFarm) -> None:
+    agent = farm.agent("user_code,hang")
+    gang = farm.gang(1, agent)
+    gang.lead_to_go(start_timeout_s=1.0)
+    [ended] = gang.wait_for(RankEnded)
+    assert ended.failure is not None
+    assert ended.failure.kind is FailureKind.TRAINER_RAISED
+    assert "model cnn_small: expected its build to return, but first step" in ended.failure.message
 
 
 def test_a_profile_that_no_emulator_serves_is_a_network_failure(farm: AgentFarm) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,17 @@ import pytest
 from farm import registry
 from farm.core.catalogue import ModelFacts
 from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Assignment, Failure, FailureKind, Ready, Started, TrainerResult
+from farm.core.trainer_lines import (
+    Assignment,
+    Failure,
+    FailureKind,
+    GoLine,
+    Ready,
+    Started,
+    TrainerResult,
+    UserCode,
+)
+from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.models.model_file import ModelFile
 from farm.trainers.process import EXIT_FAILED
@@ -72,6 +84,43 @@ def test_an_agent_that_does_not_have_it_says_so_at_once(tmp_path: Path) -> None:
         assert trainer.exit_code() == EXIT_FAILED
 
 
+ARGUMENTS = (
+    """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--units", type=int, required=True)
+args = parser.parse_args()
+"""
+    + SOURCE
+)
+
+
+@pytest.mark.tensorflow
+def test_a_file_that_ends_the_process_is_its_own_failure_and_not_its_peers(tmp_path: Path) -> None:
+    """In order: at its import, and by os._exit, which its agent has to tell."""
+    leaving = 'import os\nprint("{", flush=True)\nos.write(1, b"[[")\nos._exit(7)\n'
+    for number, source in enumerate((ARGUMENTS, leaving)):
+        file = written(tmp_path, source)
+        with TrainerProcess(tmp_path / f"log{number}", is_forked=True) as trainer:
+            cpus = (min(os.sched_getaffinity(0)),)
+            trainer.write(Assignment(job=JOB, rank=0, cpus=cpus, model_file=str(file)))
+            trainer.wait_for(Ready)
+            go([trainer])
+            running = trainer.wait_for(UserCode)
+            assert running == UserCode(name="model file:mine.py", is_running=True)
+            if source is leaving:
+                assert trainer.exit_code() == 7
+                assert trainer.arrived() == []
+                assert "{[[" in trainer.log.read_text().replace("\n", "")
+                continue
+            failure = trainer.wait_for(Failure)
+            assert trainer.exit_code() == EXIT_FAILED
+            assert failure.kind is FailureKind.TRAINER_RAISED
+            assert "raised SystemExit: 2" in failure.message
+            assert "required: --units" in failure.message
+            assert "parser.parse_args()" in trainer.log.read_text()  # the traceback's line
+
+
 @pytest.fixture(scope="module")
 def _tensorflow() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -83,68 +132,199 @@ def _tensorflow() -> Iterator[None]:
     keras.backend.clear_session()
 
 
+HEAD = """
+import sys
+import keras
+import tensorflow as tf
+from keras import layers, ops
+"""
+# What a model's class gets: `flatten`, `dense` and its own `call`.
+CLASS = """
+class Own(keras.Model):
+    def __init__(self, class_count):
+        super().__init__()
+        self.flatten, self.dense = layers.Flatten(), layers.Dense(class_count)
+
+    def call(self, images{more}):
+        y = self.dense(self.flatten(images))
+        return {value}
+
+def build(s, c): return Own(c)
+"""
+
+
+def of_layers(*written: str) -> str:
+    """A file of a Sequential model: flattened images, then these layers. c: class count."""
+    layers = ", ".join(("layers.Input(s)", "layers.Flatten()", *written))
+    return f"{HEAD}\ndef build(s, c): return keras.Sequential([{layers}])\n"
+
+
+def of_class(value: str, more: str = "") -> str:
+    return HEAD + CLASS.format(value=value, more=more)
+
+
+def built(source: str) -> Any:
+    facts = ModelFacts(name="file:mine.py", summary="")
+    return ModelFile(facts=facts, source=source.encode()).build((8, 8, 1), 10)
+
+
+def refusal(source: str) -> str:
+    with pytest.raises(RankFailed) as failed:
+        built(source)
+    assert failed.value.kind is FailureKind.TRAINER_RAISED
+    message = str(failed.value)
+    assert message.startswith("model file:mine.py: ")
+    assert message.isprintable()
+    return message
+
+
+DENSE = "layers.Dense(c)"
+FUNCTIONAL = (
+    HEAD
+    + "def build(s, c):\n    i = layers.Input(s)\n    y = layers.Dense(c)(layers.Flatten()(i))\n"
+)
+SOFTMAX = "expected logits, got a softmax as its last layer"
+SIGMOID = "expected logits, got a sigmoid as its last layer"
+TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
+
+
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("_tensorflow")
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("", "expected a function build(example_shape, class_count), got none"),
-        ("build = 3", "expected a function build(example_shape, class_count), got none"),
-        ("def build(:", "raised SyntaxError: invalid syntax"),
         ("import nowhere_at_all", "raised ModuleNotFoundError: No module named 'nowhere_at_all'"),
-        ("def build(s, c): raise ValueError('two\\nlines')", "raised ValueError: two lines"),
-        ("def build(s): ...", "raised TypeError: build() takes 1 positional argument"),
         ("def build(s, c): return None", "expected a Keras model of build, got NoneType"),
+        (TORCH, "got torch.nn.modules.linear.Linear: write it with keras.layers"),
+        (f"{HEAD}def build(s, c): return layers.Dense(c)", "put it into a keras.Sequential"),
         (
-            SOURCE.replace("class_count)]", "class_count + 1)]"),
-            "expected an output of nx10, one logit a class, got nx11",
+            f"{HEAD}def build(s, c): return keras.Model",
+            "the class Model: return one of its objects",
         ),
+        # The output's shape.
+        (of_layers("layers.Dense(c + 1)"), "an output of nx10, one logit a class, got nx11"),
         (SOURCE.replace("layers.Flatten(), ", ""), "got nx8x8x10"),
-        (
-            SOURCE.replace("class_count)]", "class_count, activation='softmax')]"),
-            "expected logits, got a softmax as its last layer",
-        ),
+        (of_class("ops.sum(y)"), "one logit a class, got one number"),
+        (of_class("{'a': y, 'b': y}"), "got a dict of a, b: return the logits alone"),
+        (of_class("(y, y)"), "got a tuple of 2: return the logits alone"),
+        (FUNCTIONAL + "    return keras.Model(i, [y])", "got a list of 1: return the logits alone"),
+        # Images of another shape.
         (
             SOURCE.replace("layers.Flatten()", "layers.Conv1D(1, 99)"),
-            "does not take images of 8x8x1: ValueError",
+            "does not take images of 8x8x1: raised ValueError",
         ),
+        (
+            f"{HEAD}def build(s, c): return keras.Sequential([layers.Input((9, 9, 3)), {DENSE}])",
+            "expected shape=(None, 9, 9, 3), found shape=(None, 8, 8",
+        ),
+        (
+            FUNCTIONAL + "    return keras.Model([i, layers.Input(s)], y)",
+            "does not take images of 8x8x1: raised ValueError",
+        ),
+        (
+            of_layers("layers.Reshape((8, 8))", "layers.LSTM(4, stateful=True)", DENSE),
+            "the batch size must be static",
+        ),
+        # Probabilities, wherever they come from.
+        (of_layers("layers.Dense(c, activation='softmax')"), SOFTMAX),
+        (of_layers(f"keras.Sequential([{DENSE}, layers.Softmax()])"), SOFTMAX),
+        (of_layers(DENSE, "layers.Activation('softmax')", "layers.Dropout(0.5)"), SOFTMAX),
+        (of_layers(DENSE, "layers.Lambda(lambda x: tf.nn.softmax(3 * x))"), SOFTMAX),
+        (of_layers(DENSE, "layers.Softmax()", "layers.Rescaling(100.0)"), SOFTMAX),
+        (FUNCTIONAL + "    return keras.Model(i, keras.Model(i, ops.softmax(y))(i))", SOFTMAX),
+        (of_class("ops.softmax(y)"), SOFTMAX),
+        (of_class("y if training else ops.softmax(y)", ", training=False"), SOFTMAX),
+        (of_layers("layers.Dense(c, activation='softmax', dtype='mixed_bfloat16')"), SOFTMAX),
+        (of_layers("layers.Dense(c, activation='sigmoid')"), SIGMOID),
+        # Numbers that are not of float32, or no numbers.
+        (of_layers("layers.Dense(c, dtype='float16')"), "weights of float32, got float16"),
+        (of_layers("layers.Dense(c, dtype='float64')"), "weights of float32, got float64"),
+        (of_layers("layers.Dense(c, dtype='mixed_float16')"), "bfloat16, got float16"),
+        (
+            of_layers("layers.Dense(4, dtype='mixed_float16')", DENSE),
+            "whose gradients vanish without a scaled loss",
+        ),
+        (of_class("ops.cast(y, 'int32')"), "expected logits of a floating type, got int32"),
+        (
+            of_layers(
+                "layers.Dense(c, bias_initializer=keras.initializers.Constant(float('nan')))"
+            ),
+            "expected finite weights before the training, got nan or inf",
+        ),
+        (of_class("ops.log(-ops.abs(y))"), "expected finite logits before the training"),
+        # Nothing to train, in all or in part.
+        (of_layers("layers.Lambda(lambda x: x[:, :c])"), "expected weights to train, got none"),
+        (
+            FUNCTIONAL + "    m = keras.Model(i, y)\n    m.trainable = False\n    return m",
+            "expected weights to train, got 2 frozen ones (trainable = False)",
+        ),
+        (
+            of_layers("layers.Dense(5)", "layers.Lambda(tf.stop_gradient)", DENSE),
+            "expected a gradient for every weight, got none for",
+        ),
+        # The model's own code ends the process, or raises, when it is called.
+        (of_class("sys.exit(3)"), "raised SystemExit: 3 (line 14)"),
+        (of_class("y if not training else int('x')", ", training=False"), "raised ValueError: "),
     ],
 )
 def test_what_a_file_gets_wrong_is_one_line(source: str, message: str) -> None:
-    facts = ModelFacts(name="file:mine.py", summary="")
-    with pytest.raises(RankFailed) as failed:
-        ModelFile(facts=facts, source=source.encode()).build((8, 8, 1), 10)
-    assert failed.value.kind is FailureKind.TRAINER_RAISED
-    assert str(failed.value).startswith("model file:mine.py: ")
-    assert message in str(failed.value)
-    assert "\n" not in str(failed.value)
-
-
-SUBCLASS = """
-import keras
-
-class Own(keras.Model):
-    def __init__(self, class_count):
-        super().__init__()
-        self.flatten, self.dense = keras.layers.Flatten(), keras.layers.Dense(class_count)
-
-    def call(self, images, training=False):
-        return self.dense(self.flatten(images))
-
-def build(example_shape, class_count):
-    return Own(class_count)
-"""
+    assert message in refusal(source)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("_tensorflow")
-def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
-    from farm.trainers.sessions.training_graph import TrainingGraph
+@pytest.mark.parametrize(
+    "source",
+    [
+        of_layers(DENSE, "layers.Activation('log_softmax')"),  # which a softmax leaves as it is
+        of_layers("layers.Dense(c, kernel_initializer='zeros')"),
+        of_layers("layers.Dense(c, 'relu', kernel_initializer='zeros')"),
+        of_layers("layers.Dense(c, kernel_initializer='zeros', bias_initializer='ones')"),
+        of_layers("layers.BatchNormalization()", "layers.Dropout(0.3)", DENSE),
+        of_layers("layers.Dense(c, 'tanh', dtype='mixed_bfloat16', kernel_regularizer='l2')"),
+        of_layers("layers.Reshape((8, 8))", "layers.LSTM(4)", DENSE),
+        of_class("y"),
+        f"{FUNCTIONAL}    return keras.Model(i, y)",
+    ],
+)
+def test_what_gives_logits_is_taken_and_not_changed_by_the_look_at_it(source: str) -> None:
+    import keras
 
+    keras.utils.set_random_seed(3)
+    model = built(source)
+    state = [np.asarray(v) for v in model.variables]
+    keras.utils.set_random_seed(3)
     facts = ModelFacts(name="file:mine.py", summary="")
-    model = ModelFile(facts=facts, source=SUBCLASS.encode()).build((8, 8, 1), 10)
-    device = "/job:worker/task:0/device:CPU:0"
-    plan = Plan(
+    fresh = ModelFile(facts=facts, source=source.encode()).call_build((8, 8, 1), 10)
+    fresh(keras.Input((8, 8, 1)))
+    for mine, theirs in zip(state, fresh.variables, strict=True):
+        assert np.array_equal(mine, np.asarray(theirs))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("_tensorflow")
+@pytest.mark.parametrize(
+    ("world_size", "kind"), [(1, FailureKind.TRAINER_RAISED), (2, FailureKind.PEER_LOST)]
+)
+def test_a_peer_that_is_lost_while_a_model_is_built_is_no_failure_of_its_file(
+    world_size: int, kind: FailureKind
+) -> None:
+    source = f"{HEAD}def build(s, c): raise tf.errors.UnavailableError(None, None, 'no peer')"
+    facts = ModelFacts(name="file:mine.py", summary="")
+    model = ModelFile(facts=facts, source=source.encode(), world_size=world_size)
+    with pytest.raises(RankFailed) as failed:
+        model.build((8, 8, 1), 10)
+    assert failed.value.kind is kind
+    own = "class UnavailableError(Exception): ...\ndef build(s, c): raise UnavailableError"
+    with pytest.raises(RankFailed) as failed:
+        dataclasses.replace(model, source=own.encode()).build((8, 8, 1), 10)
+    assert failed.value.kind is FailureKind.TRAINER_RAISED
+
+
+def plan_alone() -> Plan:
+    device = "/device:CPU:0"
+    return Plan(
         scheme=Scheme.CENTRAL_REDUCE,
         rank=0,
         world_size=1,
@@ -153,6 +333,85 @@ def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
         homes=(0, 0),
         is_forward=False,
     )
-    weights = [np.asarray(v) for v in model.trainable_variables]
-    graph = TrainingGraph(plan, model, example_shape=(8, 8, 1), weights=weights, others=[])
-    assert tuple(graph.images.shape) == (None, 8, 8, 1)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("_tensorflow")
+def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
+    from farm.trainers.sessions.training_graph import TrainingGraph
+
+    for more in ("", ", training=False"):
+        model = built(of_class("y", more))
+        weights = [np.asarray(v) for v in model.trainable_variables]
+        graph = TrainingGraph(
+            plan_alone(), model, example_shape=(8, 8, 1), weights=weights, others=[]
+        )
+        assert tuple(graph.images.shape) == (None, 8, 8, 1)
+
+
+WITH_PENALTIES = of_layers(
+    "layers.Dense(c, use_bias=False, kernel_regularizer=keras.regularizers.L2(0.25))"
+)
+
+
+def expected_step(weights: Any, images: Any, labels: Any, *, batch: int) -> tuple[Any, float]:
+    """The weights after a first step at 0.02 on softmax(xW) with 0.25 |W|^2, and the loss sum."""
+    x = images.reshape(len(images), -1) / 255.0
+    logits = x @ weights
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    errors = chances - np.eye(10)[labels]
+    gradient = x.T @ errors / batch + 0.5 * weights * len(x) / batch
+    losses = -np.log(chances[np.arange(len(x)), labels])
+    return weights - 0.02 * gradient, losses.sum() + 0.25 * (weights**2).sum() * len(x)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("_tensorflow")
+def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -> None:
+    facts = ModelFacts(name="file:mine.py", summary="")
+    model = ModelFile(facts=facts, source=WITH_PENALTIES.encode())
+    dataset = registry.dataset("digits")
+    data = dataset.load(())
+    seat = Seat(
+        job=JOB,
+        rank=0,
+        role="worker",
+        go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+        model=model,
+        dataset=dataset.facts,
+        data=data,
+        peer_timeout_s=5.0,
+    )
+    engine: Any = registry.strategy("single").build(seat)
+    [before] = engine._trained_weights()
+    indices = np.arange(6, dtype=np.int32)
+    images, labels = data.train.images[:6], data.train.labels[:6]
+    # As a rank with 6 examples of 9.
+    expected, loss = expected_step(before, images, labels, batch=9)
+    assert engine.step(indices, examples_count=9) == pytest.approx(loss, rel=1e-4)
+    [after] = engine._trained_weights()
+    assert after == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+    # A rank of a gang whose gradients go to keepers does the same.
+    import tensorflow as tf
+
+    from farm.trainers.sessions.training_graph import TrainingGraph
+
+    graph = TrainingGraph(
+        dataclasses.replace(plan_alone(), homes=(0,), scheme=Scheme.PS_ASYNC),
+        model.build((8, 8, 1), 10),
+        example_shape=(8, 8, 1),
+        weights=[before],
+        others=[],
+    )
+    with tf.compat.v1.Session(graph=graph.graph) as session:
+        graph.shared.load(session, graph.initial([before], [])[0])
+        graph.local.load(session, graph.initial([before], [])[1])
+        told, _, _ = session.run(
+            [graph.outputs.loss_sum, graph.outputs.updates_after, graph.done],
+            {graph.images: images, graph.labels: labels, graph.scale: 1 / 9},
+        )
+        [after] = graph.weights.read(session)
+    assert told == pytest.approx(loss, rel=1e-4)
+    assert after == pytest.approx(expected, rel=1e-4, abs=1e-6)

@@ -309,6 +309,95 @@ def test_a_users_own_model_of_keras_layers_is_trained_on_torch() -> None:
     assert accuracy > 0.4
 
 
+# A file of a user's own, whose first layer is frozen and whose last one has a regulariser.
+OWN_FILE = """
+    import json
+    import keras, numpy as np
+    from farm import registry
+    from farm.core.catalogue import ModelFacts
+    from farm.core.spec import JobSpec
+    from farm.core.trainer_lines import GoLine
+    from farm.trainers.contracts import Seat
+    from farm.trainers.failures import RankFailed
+    from farm.trainers.models.model_file import ModelFile
+
+    HEAD = '''
+    import keras, torch
+    from keras import layers, ops
+
+    def build(s, c): return keras.Sequential([layers.Input(s), layers.Flatten(), %s])
+    '''
+    TRAINED = '''layers.Dense(16, trainable=False),
+        layers.Dense(c, use_bias=False, kernel_regularizer=keras.regularizers.L2(0.25))'''
+    REFUSED = {
+        "softmax": "keras.Sequential([layers.Dense(c), layers.Softmax()])",
+        "torch softmax": "layers.Dense(c), layers.Lambda(lambda x: torch.softmax(x, 1))",
+        "frozen": "layers.Dense(c, trainable=False)",
+        "unreached": "layers.Dense(4), layers.Lambda(lambda x: x.detach()), layers.Dense(c)",
+        "half": "layers.Dense(c, dtype='float16')",
+    }
+    TAKEN = ["layers.Dense(c, dtype='mixed_bfloat16')",
+             "layers.Dense(8), layers.BatchNormalization(), layers.Dense(c)"]
+
+    def model(layers):
+        source = (HEAD % layers).encode()
+        return ModelFile(facts=ModelFacts(name="file:mine.py", summary=""), source=source)
+
+    told = {}
+    for name, layers in REFUSED.items():
+        try:
+            told[name] = str(model(layers).build((8, 8, 1), 10))
+        except RankFailed as failed:
+            told[name] = str(failed)
+
+    job = JobSpec(model="file:mine.py", dataset="digits", strategy="torch_ddp", world_size=1,
+                  global_batch_size=64, steps=5)
+    dataset = registry.dataset("digits")
+    data = dataset.load(())
+    def engine_of(layers):
+        return registry.strategy("torch_ddp").build(Seat(
+            job=job, rank=0, role="worker", go=GoLine(cluster={"worker": ("h:1",)}, task_index=0),
+            model=model(layers), dataset=dataset.facts, data=data, peer_timeout_s=5.0,
+        ))
+    batch = np.arange(6, dtype=np.int32)
+    losses = []
+    for layers in TAKEN:
+        engine = engine_of(layers)
+        losses.append([engine.step(batch, examples_count=9) for _ in range(60)][::59])
+    engine = engine_of(TRAINED)
+    hidden, bias, before = (v.value.detach().numpy().copy() for v in engine._model.layers.variables)
+    loss = engine.step(batch, examples_count=9)
+    same_hidden, _, after = (v.value.detach().numpy() for v in engine._model.layers.variables)
+    assert np.array_equal(hidden, same_hidden)
+    x = data.train.images[:6].reshape(6, -1) / 255.0 @ hidden + bias
+    chances = np.exp(x @ before)
+    chances /= chances.sum(axis=1, keepdims=True)
+    errors = chances - np.eye(10)[data.train.labels[:6]]
+    expected = before - 0.02 * (x.T @ errors / 9 + 0.5 * before * 6 / 9)
+    own = -np.log(chances[np.arange(6), data.train.labels[:6]]).sum() + 6 * 0.25 * (before**2).sum()
+    assert np.allclose(after, expected, rtol=1e-4, atol=1e-6), abs(after - expected).max()
+    assert np.isclose(loss, own, rtol=1e-4), (loss, own)
+    print(json.dumps([told, losses, engine.parameter_count]))
+"""
+
+
+def test_a_users_own_file_is_checked_and_trained_on_torch_as_on_tensorflow() -> None:
+    told, losses, parameter_count = run_with_keras(OWN_FILE)
+    assert {name: message for name, message in told.items() if EXPECTED[name] not in message} == {}
+    assert parameter_count == 16 * 10
+    for first, last in losses:
+        assert last < first / 2
+
+
+EXPECTED = {
+    "softmax": "expected logits, got a softmax as its last layer",
+    "torch softmax": "expected logits, got a softmax as its last layer",
+    "frozen": "expected weights to train, got 2 frozen ones",
+    "unreached": "expected a gradient for every weight, got none for",
+    "half": "expected weights of float32, got float16",
+}
+
+
 def run_with_keras(script: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],

@@ -94,3 +94,25 @@ def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, s
     assert explain_exit(-number, memory=NOTHING, log_tail="before").kind is FailureKind.KILLED
     killed = explain_exit(-signal.SIGTERM, memory=NOTHING, log_tail=said)
     assert killed.kind is FailureKind.KILLED
+
+
+@pytest.mark.parametrize("is_connecting", [False, True])
+@pytest.mark.parametrize(
+    ("return_code", "words"),
+    [(0, "with status 0"), (3, "with status 3"), (-signal.SIGSEGV, "crashed with SIGSEGV")],
+)
+def test_an_end_within_the_users_own_code_is_a_failure_of_that_code(
+    return_code: int, words: str, is_connecting: bool
+) -> None:
+    failure = explain_exit(
+        return_code, memory=NOTHING, is_connecting=is_connecting, user_code="model file:mine.py"
+    )
+    assert failure.kind is FailureKind.TRAINER_RAISED
+    assert failure.message.startswith("model file:mine.py: expected its code to return")
+    assert words in failure.message
+
+
+def test_a_kill_within_the_users_own_code_is_still_the_machines_or_memorys() -> None:
+    for memory, kind in [(NOTHING, FailureKind.KILLED), (NAMED, FailureKind.OUT_OF_MEMORY)]:
+        failure = explain_exit(-signal.SIGKILL, memory=memory, user_code="model file:mine.py")
+        assert failure.kind is kind

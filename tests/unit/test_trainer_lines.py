@@ -17,6 +17,7 @@ from farm.core.trainer_lines import (
     StepKind,
     Steps,
     TrainerResult,
+    UserCode,
     read_event,
     write_event,
 )
@@ -35,6 +36,7 @@ EVENTS: list[Event] = [
             test_examples_count=360,
         ),
     ),
+    UserCode(name="model file:mine.py", is_running=True),
     Started(parameter_count=10, gradient_bytes=40, connect_s=0.1, first_step_s=0.9),
     Progress(step_count=7),
     Steps(kind=StepKind.WARMUP, first_step=0, begun_monotonic_s=5.5, times_s=(0.5, 0.25)),

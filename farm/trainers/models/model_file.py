@@ -1,34 +1,64 @@
 """A user's own model: a Python file on the agent's disk, which defines how to build it.
 
 The file has a function `build(example_shape, class_count)` that returns a Keras model: images in
-[0, 1] of that (height, width, channels) in, one logit for each class out. Of a file on the disk
-nothing is known before it is built, so nothing is described.
+[0, 1] of that (height, width, channels) in, one logit for each class out. The size of such a model
+is not known before it is built, so `describe` returns None.
+
+The file is imported as a module: it has a name in `sys.modules`, a loader and `__file__`, so that
+dataclasses, typing, pickle, inspect and tracebacks work in it as in any other module.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.machinery
+import importlib.util
+import linecache
+import logging
 import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from farm.core.catalogue import ModelFacts
 from farm.core.model_files import PREFIX, trouble_of
 from farm.core.model_size import ModelSize
 from farm.core.trainer_lines import FailureKind
-from farm.trainers.failures import RankFailed
+from farm.trainers.failures import RankFailed, failure_of, text_of
+
+logger = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES = 1_000_000
 _BUILD = "build"
+_EXPECTED = f"a function {_BUILD}(example_shape, class_count)"
+# Before the file's name, so that a file called json.py or keras.py replaces no module.
+_MODULE_PREFIX = "model_file_"
+_SHOWN_CHARACTERS = 400
+_NO_EXIT = (
+    "a model's file must not end the process; it gets no arguments, so give each one a default"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """A model whose layers are in `source`, as it was read; the file may change meanwhile."""
+    """A model whose layers are in `source`, as it was read; the file may change meanwhile.
+
+    `path`: where it was read. `announce` is called with True before the file's code runs and with
+    False afterwards, so that the agent knows whose code has ended a process that just vanishes.
+    `world_size`: of the gang, whose collectives a distributed framework runs to build variables.
+    """
 
     facts: ModelFacts
     source: bytes = field(repr=False)
+    path: Path | None = None
+    world_size: int = 1
+    announce: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
 
     @property
     def sha256(self) -> str:
@@ -41,56 +71,174 @@ class ModelFile:
         return None
 
     def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
-        """Run the file and its `build`, and return the model.
+        """Import the file, call its `build`, and return the model.
 
         Raises:
             RankFailed: TRAINER_RAISED, in one line: it defines no `build`, raises, or returns
-                anything but a Keras model that gives one logit for each class.
+                anything but a Keras model that gives one logit for each class. OUT_OF_MEMORY.
+                PEER_LOST: a collective of the framework's has failed meanwhile.
         """
-        import keras
-
-        namespace: dict[str, Any] = {"__name__": "model_file", "__file__": self.facts.name}
-        try:
-            exec(compile(self.source, self.facts.name, "exec"), namespace)  # noqa: S102 (its operator's own)
-            build = namespace.get(_BUILD)
-            built = build(example_shape, class_count) if callable(build) else None
-        except Exception as error:
-            raise self._failed(f"raised {type(error).__name__}: {error}") from error
-        if not callable(build):
-            raise self._failed(
-                f"expected a function {_BUILD}(example_shape, class_count), got none"
-            )
-        if not isinstance(built, keras.Model):
-            raise self._failed(f"expected a Keras model of {_BUILD}, got {type(built).__name__}")
-        self._check_output(built, example_shape, class_count)
+        self.announce(True)
+        built = self.call_build(example_shape, class_count)
+        self._check(built, example_shape, class_count)
+        self.announce(False)
         return built
 
-    def _check_output(
-        self, built: Any, example_shape: tuple[int, int, int], class_count: int
-    ) -> None:
+    def call_build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+        """Import the file and return what its `build` returns, unchecked.
+
+        Raises:
+            RankFailed: as `build`.
+        """
+        with self._own_failures(), _as_a_program(self._origin):
+            build = getattr(self._import(), _BUILD, None)
+            if callable(build):
+                return build(example_shape, class_count)
+        got = "none" if build is None else type(build).__name__
+        raise self._failed(f"expected {_EXPECTED}, got {got}")
+
+    @property
+    def _origin(self) -> str:
+        """The file's name in tracebacks, and its `__file__`."""
+        return self.facts.name if self.path is None else str(self.path)
+
+    def _import(self) -> ModuleType:
+        """Run the file as a module of its own, anew at each call."""
+        stem = self.facts.name.removeprefix(PREFIX).removesuffix(".py").replace("-", "_")
+        loader = _SourceLoader(_MODULE_PREFIX + stem, self._origin, source=self.source)
+        spec = importlib.util.spec_from_file_location(loader.name, self._origin, loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(spec.name, None)
+            raise
+        return module
+
+    @contextlib.contextmanager
+    def _own_failures(self, *, before: str = "") -> Iterator[None]:
+        """Turn whatever the file's code raises into its failure, in one line.
+
+        SystemExit and KeyboardInterrupt, too: let through, they would end the process as if its
+        agent or its peers had done so.
+        """
+        try:
+            yield
+        except BaseException as error:
+            logger.exception("model %s failed", self.facts.name)
+            raise self._raised(error, before=before) from error
+
+    def _raised(self, error: BaseException, *, before: str) -> RankFailed:
+        text = f"{before}{_said(error)}{_place(error, self._origin)}"
+        if isinstance(error, SystemExit):
+            text += f"{_argparse_message(error)}: {_NO_EXIT}"
+        kind = failure_of(error, world_size=self.world_size).kind
+        is_of_framework = type(error).__module__.partition(".")[0] in ("tensorflow", "torch")
+        if kind is FailureKind.OUT_OF_MEMORY or (kind is FailureKind.PEER_LOST and is_of_framework):
+            return self._failed(text, kind=kind)
+        return self._failed(text)
+
+    def _check(self, built: Any, example_shape: tuple[int, int, int], class_count: int) -> None:
+        """Refuse what cannot be trained as every other model; runs the model's own code."""
         import keras
 
-        try:
-            # Of symbols: it computes nothing, and gives a model its variables that has none yet.
-            shape = tuple(built(keras.Input(example_shape)).shape)
-        except Exception as error:
-            images = "x".join(map(str, example_shape))
-            text = f"does not take images of {images}: {type(error).__name__}: {error}"
-            raise self._failed(text) from error
-        if shape != (None, class_count):
-            got = "x".join("n" if length is None else str(length) for length in shape)
-            raise self._failed(
-                f"expected an output of nx{class_count}, one logit a class, got {got}"
-            )
-        last = built.layers[-1] if built.layers else None
-        if getattr(last, "activation", None) is keras.activations.softmax or isinstance(
-            last, keras.layers.Softmax
-        ):
-            raise self._failed("expected logits, got a softmax as its last layer")
+        from farm.trainers.models import model_check
 
-    def _failed(self, text: str) -> RankFailed:
-        line = " ".join(f"model {self.facts.name}: {text}".split())
-        return RankFailed(FailureKind.TRAINER_RAISED, line)
+        if not isinstance(built, keras.Model):
+            raise self._failed(f"expected a Keras model of {_BUILD}, got {_kind_of(built)}")
+        images = "x".join(map(str, example_shape))
+        with self._own_failures(before=f"does not take images of {images}: "):
+            trouble = (
+                model_check.shape_trouble(built, example_shape, class_count)
+                or model_check.weight_trouble(built)
+                or model_check.output_trouble(built, example_shape, class_count)
+            )
+        if trouble is None:
+            with self._own_failures(before=f"does not train on images of {images}: "):
+                trouble = model_check.gradient_trouble(built, example_shape)
+        if trouble is not None:
+            raise self._failed(trouble)
+
+    def _failed(self, text: str, *, kind: FailureKind = FailureKind.TRAINER_RAISED) -> RankFailed:
+        return RankFailed(kind, " ".join(f"model {self.facts.name}: {text}".split()))
+
+
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Loads the source that was read and hashed, and neither reads nor writes the file again."""
+
+    def __init__(self, name: str, path: str, *, source: bytes) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_data(self, path: str) -> bytes:
+        return self._source if path == self.path else super().get_data(path)
+
+    def get_code(self, fullname: str) -> Any:
+        code = self.source_to_code(self._source, self.path)
+        # For tracebacks and inspect: the lines that run, whatever the file has by then.
+        with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # as in a comment
+            lines = importlib.util.decode_source(self._source).splitlines(keepends=True)
+            linecache.cache[self.path] = (len(self._source), None, lines, self.path)
+        return code
+
+
+@contextlib.contextmanager
+def _as_a_program(origin: str) -> Iterator[None]:
+    """Let the file see a command line of its own without arguments; undo a change of folder."""
+    arguments, sys.argv = sys.argv, [origin]
+    folder = None
+    with contextlib.suppress(OSError):
+        folder = os.getcwd()  # noqa: PTH109 (may raise, as below)
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
+
+
+def _kind_of(built: object) -> str:
+    """Say what there is instead of a Keras model, and what to do about the usual mistakes."""
+    if isinstance(built, type):
+        return f"the class {built.__qualname__}: return one of its objects"
+    kind = type(built)
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    bases = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "keras" in bases:
+        return f"{name}: put it into a keras.Sequential or keras.Model"
+    if "torch" in bases:
+        return f"{name}: write it with keras.layers, which run on PyTorch, too"
+    return name
+
+
+def _said(error: BaseException) -> str:
+    """Return `raised ValueError: text`, shortened."""
+    # Keras prints parts in bold, and ends with all arguments of the call.
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text_of(error)).partition("\nArguments received by ")[0]
+    text = " ".join(text.split())
+    text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
+    name = type(error).__name__
+    return f"raised {name}: {text}" if text else f"raised {name}"
+
+
+def _place(error: BaseException, origin: str) -> str:
+    """Return ` (line 12)`, the innermost line of the file itself."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == origin]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _argparse_message(error: SystemExit) -> str:
+    """Return what argparse has written to standard error before it left, if it has."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "argparse" and frame.f_code.co_name == "error":
+            return f", {frame.f_locals.get('message')}"
+    return ""
 
 
 def read_model_file(name: str, path: Path | None) -> ModelFile:
@@ -115,7 +263,8 @@ def read_model_file(name: str, path: Path | None) -> ModelFile:
         raise _missing(name, f"{path}: {error.strerror or error}") from None
     if len(source) > _MAX_FILE_BYTES:
         raise _missing(name, f"{path} is longer than {_MAX_FILE_BYTES} bytes")
-    return ModelFile(facts=ModelFacts(name=PREFIX + name, summary="a file"), source=source)
+    facts = ModelFacts(name=PREFIX + name, summary="a file")
+    return ModelFile(facts=facts, source=source, path=path)
 
 
 def _missing(name: str, why: str) -> RankFailed:

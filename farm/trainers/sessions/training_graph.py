@@ -20,8 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
+from farm.trainers.models.model_check import call_with
 from farm.trainers.sessions.graph_variable import GraphVariable, Store
 from farm.trainers.sessions.scheme import Plan, Scheme
+from farm.trainers.tensorflow_loss import loss_sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,10 +115,10 @@ class TrainingGraph:
         computing_begun = self._stamp(received)
         with tf.device(plan.own_device), tf.control_dependencies([computing_begun]):
             weights = [tf.identity(value) for value in received]
-        loss_sum, gradients = self._compute(weights)
-        computing_ended = self._stamp([loss_sum, *gradients])
+        summed, gradients = self._compute(weights)
+        computing_ended = self._stamp([summed, *gradients])
         outputs = {
-            "loss_sum": loss_sum,
+            "loss_sum": summed,
             "computing_begun": computing_begun,
             "computing_ended": computing_ended,
         }
@@ -169,20 +171,20 @@ class TrainingGraph:
         """Return the sum of the losses and, unless only the forward pass is run, the gradients."""
         is_forward = self._plan.is_forward
         with tf.device(self._plan.own_device):
-            logits, others = self._model.stateless_call(
-                weights,
-                [variable.read() for variable in self._others],
+            others = [variable.read() for variable in self._others]
+            variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+            logits, others, penalties = call_with(
+                self._model,
+                list(zip(variables, [*weights, *others], strict=True)),
                 tf.cast(self.images, tf.float32) / 255.0,
                 training=not is_forward,
             )
-            loss_sum = tf.reduce_sum(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=self.labels, logits=logits)
-            )
             if is_forward:
-                return loss_sum, []
+                return loss_sum(logits, self.labels), []
+            summed = loss_sum(logits, self.labels, penalties=penalties)
             for variable, value in zip(self._others, others, strict=True):
                 self._done.append(variable.assign(value))
-            return loss_sum, v1.gradients(loss_sum * self.scale, weights)
+            return summed, v1.gradients(summed * self.scale, weights)
 
     def _apply(self, weight: int, gradient: Any) -> Any:
         """Take Keras's SGD step: m <- 0.9 m - lr g; w <- w + m. Where the weight is."""

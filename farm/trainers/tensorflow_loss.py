@@ -1,0 +1,26 @@
+"""The loss that TensorFlow minimises, for every strategy alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def loss_sum(logits: Any, labels: Any, *, penalties: Sequence[Any] = ()) -> Any:
+    """Return the sum over the examples of cross-entropy and penalties, in float32.
+
+    `penalties`: a model's own losses, such as those of regularisers. The mean over a global batch
+    has each of them once: a rank adds them for each of its examples, and the gradients of all
+    ranks are divided by the size of the global batch. A model that computes in a smaller type
+    gives logits of that type; the loss is computed in float32 nonetheless.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+    total = tf.reduce_sum(losses)
+    if not penalties:
+        return total
+    once = tf.add_n([tf.reduce_sum(tf.cast(penalty, tf.float32)) for penalty in penalties])
+    return total + once * tf.cast(tf.shape(labels)[0], tf.float32)
