@@ -143,6 +143,7 @@ def _json(read: Reading, source: Source, done: Imported, *, is_dry_run: bool) ->
         "removed_count": done.removed_count,
         "failed": failed_counts(read),
         "untimed_count": len(untimed(read)),
+        "converted": list(read.conversions),
         "flagged": [
             {"row": m.row_number, "kind": flag.kind, "message": flag.message}
             for m in read.measurements
@@ -164,6 +165,8 @@ def _print(read: Reading, source: Source, done: Imported, how: _How) -> None:
     if read.repeated_count:
         count = len(read.measurements)
         click.echo(f"{read.row_count} rows print {count} measurements, some of them twice")
+    for conversion in read.conversions:
+        click.echo(f"converted: {conversion}")
     for status, count in failed_counts(read).items():
         click.echo(f"{count} failed: {status}")
     if without_step := untimed(read):

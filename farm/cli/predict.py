@@ -16,10 +16,10 @@ from farm.cli.advice import memory_of
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.cli.whole_file import write_whole
-from farm.core.fields import did_you_mean
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
-from farm.importers.sheet import MAX_BYTES, read_sheet
+from farm.importers.headers import column_of, hint_of
+from farm.importers.sheet import MAX_BYTES, read_sheet, separator_of
 from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
 from farm.store.engine import reading
@@ -89,11 +89,14 @@ def _read(path: Path) -> _Queries:
         expected = f"a readable file ({error.strerror or error})"
         raise InvalidSpec("QUERIES.csv", str(path), expected) from None
     header = _header(content)
-    others = [name for name in header if name.strip().lower() not in _COLUMNS]
+    others = [name for name in header if not column_of(name, _COLUMNS)]
     sheet = read_sheet(content, known=tuple(_COLUMNS), required=_REQUIRED, ignored=others)
+    for conversion in sheet.conversions:
+        click.echo(f"farm: converted: {conversion}", err=True)
     asked = []
-    for row in sheet:
+    for row in sheet.rows:
         values, refused = read_cells(row.cells, _COLUMNS, where=row.where)
+        refused = [*row.refused, *refused]
         for column in _REQUIRED:
             if not row.cells[column]:
                 refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
@@ -111,13 +114,17 @@ def _read(path: Path) -> _Queries:
 
 def _unused(header: Sequence[str]) -> list[str]:
     """Return the columns that ask nothing, with what may have been meant by them."""
-    names = [name.strip().lower() for name in header]
     return [
-        (name.strip() or f"column {i + 1}")
-        + ("" if names[i] in _RESULTS else did_you_mean(names[i], _COLUMNS))
-        for i, name in enumerate(header)
-        if names[i] not in _COLUMNS
+        (name.strip() or f"column {i}") + _hint(name)
+        for i, name in enumerate(header, start=1)
+        if not column_of(name, _COLUMNS)
     ]
+
+
+def _hint(name: str) -> str:
+    """Return ` (what to do)` for a column that may be meant to ask something, else nothing."""
+    hint = None if name.strip().lower() in _RESULTS else hint_of(name, tuple(_COLUMNS))
+    return f" ({hint})" if hint and not any(result in hint for result in RESULT) else ""
 
 
 def _header(content: bytes) -> list[str]:
@@ -129,8 +136,9 @@ def _header(content: bytes) -> list[str]:
 
 def _lines(content: bytes) -> Any:
     """Yield the rows that are not empty, as they came."""
-    text = io.StringIO(content.decode("utf-8-sig"), newline="")
-    return (row for row in csv.reader(text, strict=True) if any(cell.strip() for cell in row))
+    text = content.decode("utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator_of(text))
+    return (row for row in reader if any(cell.strip() for cell in row))
 
 
 def _results(prediction: Prediction) -> list[float | str | None]:

@@ -10,6 +10,7 @@ import enum
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from farm.core import fields
@@ -65,8 +66,29 @@ def status(text: str, where: str) -> str:
 def number(text: str, where: str) -> float:
     """Read a finite number; without a range, which belongs to its meaning."""
     if not _NUMBER.fullmatch(text) or float(text) in (float("inf"), float("-inf")):
-        raise InvalidSpec(where, text, "a number such as 0.25 or 1e-3, or nothing")
+        raise InvalidSpec(
+            where, text, f"a number such as 0.25 or 1e-3, or nothing{_advice_on(text)}"
+        )
     return float(text)
+
+
+def decimal(text: str, where: str) -> Decimal:
+    """Read a finite number exactly as it is written."""
+    number(text, where)
+    return Decimal(text)
+
+
+def _advice_on(text: str) -> str:
+    """Say what to do about what spreadsheets make of a number."""
+    if re.fullmatch(r"[+-]?[0-9]{1,3}([., '\u00a0\u202f][0-9]{3})+", text):
+        return " (without separators of thousands, and with a decimal point)"
+    if re.fullmatch(r"[+-]?[0-9]*,[0-9]+", text):
+        return " (with a decimal point)"
+    if text.endswith("%"):
+        return " (without the sign %: the unit is the column's)"
+    if re.match(r"[+-]?[0-9.]+\s*[A-Za-z\u00b5\u03bc]", text):
+        return " (without a unit, which is the column's)"
+    return ""
 
 
 def whole(low: int, high: int) -> Callable[[str, str], int]:

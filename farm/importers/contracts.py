@@ -35,10 +35,14 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A source read whole. `row_count` is of its rows; repeated ones are measured once."""
+    """A source read whole. `row_count` is of its rows; repeated ones are measured once.
+
+    `conversions`: columns of other units, in a line each: what was made of them.
+    """
 
     measurements: tuple[ImportedMeasurement, ...]
     row_count: int
+    conversions: tuple[str, ...] = ()
 
     @property
     def repeated_count(self) -> int:

@@ -1,6 +1,7 @@
 """A table of comma-separated values as people's programs write it: cells by column, row by row.
 
-Takes a byte order mark, either line ending, quotes, empty lines, and columns in any order and case.
+Takes a byte order mark, either line ending, quotes, empty lines, and columns in any order and case,
+with commas, semicolons or tabs between them. A column in another unit is converted, see `headers`.
 Does not guess: what is not such a table is refused, with the row as a spreadsheet numbers it.
 """
 
@@ -9,10 +10,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 
-from farm.core.fields import did_you_mean
 from farm.errors import InvalidSpec
+from farm.importers.columns import decimal
+from farm.importers.headers import (
+    CONVERTED,
+    Conversion,
+    Derivation,
+    column_of,
+    hint_of,
+    wide_columns,
+)
 
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
@@ -21,14 +31,30 @@ _ARCHIVE = b"PK\x03\x04"  # as .xlsx and .ods begin
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """`number`: the line on which the row ends, the header's being 1; `cells`: texts by column."""
+    """`number`: the line on which the row ends, the header's being 1; `cells`: texts by column.
+
+    `headers`: of columns that were converted, what the file calls them. `refused`: cells that
+    could not be.
+    """
 
     number: int
     cells: dict[str, str]
+    headers: dict[str, str] = field(default_factory=dict)
+    refused: list[InvalidSpec] = field(default_factory=list)
 
     def where(self, column: str) -> str:
         """Name a cell as errors do."""
-        return f"row {self.number}, column {column}"
+        header = self.headers.get(column)
+        name = column if header is None else f"{header} ({column})"
+        return f"row {self.number}, column {name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """The rows of a table, and in a line each which columns were converted, and how."""
+
+    rows: list[SheetRow]
+    conversions: tuple[str, ...]
 
 
 def read_sheet(
@@ -37,36 +63,91 @@ def read_sheet(
     known: Sequence[str],
     required: Collection[str] = (),
     ignored: Collection[str] = (),
-) -> list[SheetRow]:
+) -> Sheet:
     """Return the rows with their `known` columns, those that are missing left out.
 
-    `ignored`: columns that are not known, and may be there all the same.
+    A column that gives a known one in another unit is converted into it. `ignored`: columns that
+    are not known, and may be there all the same.
 
     A column without a name may be there as long as it is empty: spreadsheets write such.
 
     Raises:
-        InvalidSpec: not such a table, or too large, a required column is missing, a column is not
-            known, or a row has more or fewer cells than the header.
+        InvalidSpec: not such a table, or too large, a required column is missing, columns are not
+            known, two give the same, or a row has more or fewer cells than the header.
     """
-    lines = _lines(_decode(content))
+    text = _decode(content)
+    lines = _lines(text, separator=separator_of(text))
     header_number, header = next(lines, (1, []))
     columns = _columns(header, known=known, required=required, ignored=ignored)
     rows: list[SheetRow] = []
     for number, cells in lines:
         if len(cells) != len(header):
             expected = f"{len(header)} cells as in row {header_number}"
+            if len(cells) > len(header):
+                expected += " (numbers with a decimal point and without separators)"
             raise InvalidSpec(f"row {number}", len(cells), expected)
         if len(rows) == MAX_ROWS:
             raise InvalidSpec(f"row {number}", "more", f"at most {MAX_ROWS} rows in one file")
         row = SheetRow(number, {})
-        for index, (name, text) in enumerate(zip(columns, cells, strict=True), start=1):
-            if name:
-                row.cells[name] = text.strip()
-            elif name is not None and text.strip():
+        derived: list[tuple[Conversion, str, str]] = []
+        for index, (column, cell) in enumerate(zip(columns, cells, strict=True), start=1):
+            if isinstance(column, Conversion):
+                derived.append((column, header[index - 1].strip(), cell.strip()))
+            elif column:
+                row.cells[column] = cell.strip()
+            elif column is not None and cell.strip():
                 expected = "nothing, since the column has no name"
-                raise InvalidSpec(row.where(str(index)), text, expected)
+                raise InvalidSpec(row.where(str(index)), cell, expected)
+        # A batch first: a throughput is divided by it.
+        for conversion, name, cell in sorted(derived, key=lambda d: _ORDER.index(d[0].derivation)):
+            _convert(row, conversion, name, cell)
         rows.append(row)
-    return rows
+    pairs = zip(columns, header, strict=True)
+    told = tuple(c.statement(h.strip()) for c, h in pairs if isinstance(c, Conversion))
+    return Sheet(rows=rows, conversions=told)
+
+
+_ORDER = (Derivation.UNIT, Derivation.BATCH, Derivation.EXAMPLE_RATE, Derivation.STEP_RATE)
+
+
+def _convert(row: SheetRow, conversion: Conversion, header: str, cell: str) -> None:
+    """Write into the row's cells what a cell of a converted column comes to."""
+    target = conversion.target
+    row.headers[target] = header
+    row.cells[target] = ""
+    if not cell:
+        return
+    where = f"row {row.number}, column {header}"
+    try:
+        value = decimal(cell, where) * conversion.factor
+        if conversion.derivation is not Derivation.UNIT:
+            value = _derived(row, conversion.derivation, value, where=where)
+        row.cells[target] = f"{value.normalize():e}" if value else "0"
+    except InvalidSpec as error:
+        row.refused.append(error)
+
+
+def _derived(row: SheetRow, derivation: Derivation, value: Decimal, *, where: str) -> Decimal:
+    if value <= 0:
+        raise InvalidSpec(where, str(value), "a number above 0")
+    if derivation is Derivation.STEP_RATE:
+        return 1 / value
+    if derivation is Derivation.EXAMPLE_RATE:
+        return _other(row, "global_batch_size", where=where) / value
+    if value != value.to_integral_value():
+        raise InvalidSpec(where, str(value), "a whole number")
+    replicas = _other(row, "replicas_per_rank", where=where, default=Decimal(1))
+    return value * _other(row, "world_size", where=where) * replicas
+
+
+def _other(row: SheetRow, column: str, *, where: str, default: Decimal | None = None) -> Decimal:
+    """Return the value of another column of the row that a conversion needs."""
+    cell = row.cells.get(column, "")
+    if not cell and default is not None:
+        return default
+    if not cell:
+        raise InvalidSpec(where, None, f"a value of {column} in the same row, to convert by")
+    return decimal(cell, row.where(column))
 
 
 def _decode(content: bytes) -> str:
@@ -82,9 +163,16 @@ def _decode(content: bytes) -> str:
         raise InvalidSpec(f"row {row}", found, "text in UTF-8") from None
 
 
-def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+def separator_of(text: str) -> str:
+    """Return what is between the columns: a comma, or what alone a header without commas has."""
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    found = [separator for separator in (";", "\t") if separator in header]
+    return found[0] if len(found) == 1 and "," not in header else ","
+
+
+def _lines(text: str, *, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield rows that are not empty, with the number of the line they end on."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     while True:
         try:
             cells = next(reader, None)
@@ -104,29 +192,68 @@ def _columns(
     known: Sequence[str],
     required: Collection[str],
     ignored: Collection[str],
-) -> list[str | None]:
+) -> list[str | Conversion | None]:
     """Return the column of each cell: None for what is ignored, "" for one without a name."""
-    names = [name.strip().lower() for name in header]
-    _refuse_other_separators(names)
+    if len(header) == 1 and "|" in header[0]:
+        raise InvalidSpec("row 1", "'|'", "commas, semicolons or tabs between the columns")
     left_out = {name.strip().lower() for name in ignored}
     for name in sorted(left_out.intersection(known)):
         raise InvalidSpec(f"column {name}", name, "a column that has no meaning here, to ignore it")
-    for i, name in enumerate(names):
-        if name in left_out or not name:
+    columns: list[str | Conversion | None] = []
+    unknown: list[str] = []
+    by_target: dict[str, list[str]] = {}
+    for name in header:
+        column = None if name.strip().lower() in left_out else column_of(name, known)
+        columns.append(column)
+        if column:
+            target = column.target if isinstance(column, Conversion) else column
+            by_target.setdefault(target, []).append(name.strip())
+        elif column is None and name.strip().lower() not in left_out:
+            unknown.append(name.strip())
+    for i, column in enumerate(columns):
+        # An export passes its throughput along; alone it says how long a step takes.
+        conversion = CONVERTED.get(column) if isinstance(column, str) else None
+        if conversion and conversion.target in known and conversion.target not in by_target:
+            columns[i] = conversion
+    missing = [name for name in required if name not in by_target]
+    if unknown:
+        raise _refuse_unknown(unknown, known=known, missing=missing)
+    for target, names in by_target.items():
+        if len(names) == 1:
             continue
-        if name not in known:
-            hint = did_you_mean(name, known)
-            expected = f"one of {', '.join(known)}{hint}; or `--ignore` it"
-            raise InvalidSpec(f"column {name}", header[i], expected)
-        if name in names[:i]:
-            raise InvalidSpec(f"column {name}", "it twice", "each column once")
-    for name in required:
-        if name not in names:
-            raise InvalidSpec(f"column {name}", None, "this column: it is required")
-    return [None if name in left_out else name for name in names]
+        if all(name.lower() == target for name in names):
+            raise InvalidSpec(f"column {target}", "it twice", "each column once")
+        expected = f"one column that gives {target}; `--ignore` the others"
+        raise InvalidSpec(f"columns {', '.join(names)}", "several", expected)
+    for name in missing:
+        raise InvalidSpec(f"column {name}", None, "this column: it is required")
+    return columns
 
 
-def _refuse_other_separators(names: Sequence[str]) -> None:
-    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and separator in names[0]:
-            raise InvalidSpec("row 1", word, "commas between the columns")
+def _refuse_unknown(
+    unknown: Sequence[str], *, known: Sequence[str], missing: Sequence[str]
+) -> InvalidSpec:
+    """Name all columns that are not known at once, each with a hint where there is one."""
+    shown_names, more = unknown[:_MOST_NAMED], len(unknown) - _MOST_NAMED
+    wide = wide_columns(unknown)
+    hints = [] if not wide else [f"{', '.join(wide[:_SHOWN])}: {_WIDE}"]
+    found = [(name, hint_of(name, known)) for name in shown_names if name not in wide]
+    hints += [f"{name}: {hint}" for name, hint in found if hint]
+    if nameless := [name for name, hint in found if hint is None]:
+        hints.append(f"{', '.join(nameless[:_SHOWN])}: none of {', '.join(known)}")
+    if more > 0:
+        hints.append(f"and {more} more")
+    if missing:
+        hints.append(f"{', '.join(missing)}: required, and not there")
+    field_name = f"column{'s' if len(unknown) > 1 else ''} {', '.join(shown_names)}"
+    shown = unknown[0] if len(unknown) == 1 else f"{len(unknown)} others"
+    expected = f"columns of the measurement table, or `--ignore` for each ({'; '.join(hints)})"
+    return InvalidSpec(field_name, shown, expected)
+
+
+_SHOWN = 8
+_MOST_NAMED = 20
+_WIDE = (
+    "a wide table; write one row for each of these columns, with their number in a column such as "
+    "world_size and their values in one such as step_time_s"
+)

@@ -14,7 +14,7 @@ from farm.core.measurement import OK
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.contracts import Reading
-from farm.importers.sheet import SheetRow, read_sheet
+from farm.importers.sheet import Sheet, SheetRow, read_sheet
 
 COLUMNS = {**CONFIGURATION, **RESULT}
 UNREAD = tuple(PASSED_ALONG)
@@ -59,22 +59,22 @@ def check_table(content: bytes, *, ignored: Collection[str] = ()) -> CheckedTabl
     Raises:
         InvalidSpec: it is no such table at all, see `read_sheet`.
     """
-    rows = read_sheet(content, known=(*COLUMNS, *UNREAD), required=REQUIRED, ignored=ignored)
+    sheet = read_sheet(content, known=(*COLUMNS, *UNREAD), required=REQUIRED, ignored=ignored)
     parsed, refused = [], []
-    for row in rows:
+    for row in sheet.rows:
         values, wrong = _values(row)
         parsed.append(values)
         refused += wrong
     if refused:
         return CheckedTable(reading=None, refused=tuple(refused))
-    return CheckedTable(reading=_reading(rows, parsed), refused=())
+    return CheckedTable(reading=_reading(sheet, parsed), refused=())
 
 
-def _reading(rows: Sequence[SheetRow], parsed: Sequence[Mapping[str, Any]]) -> Reading:
+def _reading(sheet: Sheet, parsed: Sequence[Mapping[str, Any]]) -> Reading:
     numbers: Counter[Hashable] = Counter()
     copies: Counter[str] = Counter()
     measurements = []
-    for row, values in zip(rows, parsed, strict=True):
+    for row, values in zip(sheet.rows, parsed, strict=True):
         cell = tuple(values.get(field, _DEFAULTS[field]) for field in _CELL)
         content_key = _content_key(values)
         measurements.append(
@@ -86,7 +86,11 @@ def _reading(rows: Sequence[SheetRow], parsed: Sequence[Mapping[str, Any]]) -> R
         )
         numbers[cell] += 1
         copies[content_key] += 1
-    return Reading(measurements=tuple(measurements), row_count=len(rows))
+    return Reading(
+        measurements=tuple(measurements),
+        row_count=len(sheet.rows),
+        conversions=sheet.conversions,
+    )
 
 
 def _content_key(values: Mapping[str, Any]) -> str:
@@ -108,6 +112,10 @@ def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     """Return the row's values by field, and its refused cells."""
     values, refused = read_cells(row.cells, COLUMNS, where=row.where)
     refused += read_cells(row.cells, PASSED_ALONG, where=row.where)[1]
+    known = {error.field for error in row.refused}
+    refused = [*row.refused, *(error for error in refused if error.field not in known)]
+    if row.refused:
+        return values, refused
     for column in REQUIRED:
         if not row.cells[column]:
             refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))

@@ -123,8 +123,18 @@ def test_the_origin_farm_cannot_be_imported_or_removed(farm: FarmCommand, table:
 def test_an_unknown_column_can_be_ignored(farm: FarmCommand, table: Path) -> None:
     table.write_text(f"{HEADER},notes\n2,64,0.5,x\n")
     arguments = ("import", "table", str(table), "--origin", "mine")
-    assert "column notes: expected one of" in farm.refusal(*arguments, status=2)
+    assert "column notes: expected columns of" in farm.refusal(*arguments, status=2)
     assert farm.json(*arguments, "--ignore", "notes")["added_count"] == 1
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
+def test_what_is_converted_is_told(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
+    table.write_text("world_size,Images/sec,global_batch_size\n2,128,64\n")
+    arguments = ("import", "table", str(table), "--origin", "mine")
+    how = "step_time_s = global_batch_size / Images/sec"
+    assert farm.json(*arguments, "--dry-run")["converted"] == [how]
+    assert f"converted: {how}" in farm.text(*arguments)
+    assert [row.step_time_s for row in stored(engine, "mine")] == [0.5]
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)

@@ -188,13 +188,24 @@ e,1,6400,100,no network
 
 
 @pytest.mark.usefixtures("home")
-def test_a_column_that_was_probably_meant_is_named() -> None:
-    queries = "world_size,global_batch_size,one_way_delay_s,step_time_s\n2,64000,0.02,1\n"
-    result = CliRunner().invoke(main, ["predict", "-", "--origin", "anwar2021"], input=queries)
-    assert result.exit_code == 0
-    assert result.stderr == (
-        "farm: kept and not looked at: one_way_delay_s (did you mean 'one_way_delay_ms'?), "
-        "step_time_s\n"
+def test_a_column_in_another_unit_asks_the_same_and_others_are_named() -> None:
+    def answer(columns: str, cells: str) -> Result:
+        queries = f"{columns}\n{cells}\n"
+        result = CliRunner().invoke(main, ["predict", "-", "--origin", "anwar2021"], input=queries)
+        assert result.exit_code == 0
+        return result
+
+    plain = answer("world_size,global_batch_size,one_way_delay_ms,step_time_s", "2,64000,20,1")
+    told = answer("world_size;per_replica_batch_size;delay (s);step_time_s", "2;32000;0.02;1")
+    assert told.stderr == (
+        "farm: converted: global_batch_size = per_replica_batch_size x world_size x "
+        "replicas_per_rank\n"
+        "farm: kept and not looked at: delay (s) (a delay: name it one_way_delay_ms or "
+        "one_way_delay_s, if it is of one way (half of a round trip)), step_time_s\n"
+    )
+    told = answer("world_size;per_replica_batch_size;one-way delay [s];x", "2;32000;0.02;1")
+    assert (
+        told.stdout.splitlines()[1].split(",")[4:] == (plain.stdout.splitlines()[1].split(",")[4:])
     )
 
 

@@ -140,6 +140,16 @@ def test_a_table_is_looked_at_before_anything_is_stored(
     assert "2" in _text(again).split("are there already", 1)[1][:10]
 
 
+def test_what_is_converted_is_said_before_it_is_stored(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    preview = _look(client, b"world_size,global_batch_size,step_time_ms\n2,64,250\n")
+    assert preview.status_code == 200
+    assert "Converted: step_time_s = step_time_ms / 1000." in _text(preview)
+    _confirm(client, preview)
+    assert [row.step_time_s for row in _stored(engine, "mine")] == [0.25]
+
+
 def test_every_bad_cell_is_named_and_nothing_is_stored(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
@@ -162,7 +172,7 @@ def test_every_bad_cell_is_named_and_nothing_is_stored(
     ("content", "said"),
     [
         (b"", "this column: it is required"),
-        (b"world_size;global_batch_size\n1;64\n", "commas between the columns"),
+        (b"world_size|global_batch_size\n1|64\n", "commas, semicolons or tabs between the columns"),
         (b"\xff\xfe\x00", "text in UTF-8"),
         (b"world_size,global_batch_size,speed\n1,64,3\n", "column speed"),
         (GOOD.replace(b"0.5", b"0.5,0.5"), "3 cells as in row 1"),

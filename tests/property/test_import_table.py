@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.imported import ImportedMeasurement
 from farm.errors import InvalidSpec
+from farm.importers.headers import CONVERTED, Conversion, column_of, hint_of, normal_form
 from farm.importers.table import COLUMNS, read_table
 from farm.importing import import_reading, of_table
 from farm.store.base import Table
@@ -188,3 +189,44 @@ def test_of_any_table_all_is_in_the_store_or_nothing(engine: sa.Engine, content:
         rows = session.scalars(sa.select(MeasurementRow.source_key)).all()
         assert len(rows) == len(there)
         assert set(rows) == there
+
+
+@given(
+    name=st.sampled_from(sorted(CONVERTED)),
+    write=st.sampled_from(
+        [str.upper, str.title, lambda n: n.replace("_", " "), lambda n: f' "{n}"\t', str]
+    ),
+)
+def test_a_converted_column_is_known_however_it_is_written(name: str, write: Any) -> None:
+    conversion = CONVERTED[name]
+    if name in COLUMNS:
+        assert conversion.target == name
+        assert conversion.factor == 1
+    assert column_of(write(name), COLUMNS) == (name if name in COLUMNS else conversion)
+    assert conversion.target in COLUMNS
+
+
+@given(st.text(max_size=30) | st.sampled_from(sorted({*CONVERTED, *COLUMNS})).map(lambda n: n[1:]))
+def test_any_header_is_a_column_or_gets_a_hint_of_one_line_or_none(header: str) -> None:
+    found = column_of(header, COLUMNS)
+    if isinstance(found, Conversion):
+        assert "\n" not in found.statement("x")
+    hint = hint_of(header, tuple(COLUMNS))
+    assert hint is None or hint.isprintable()
+    assert normal_form(normal_form(header)) == normal_form(header)
+
+
+@given(
+    seconds=st.integers(1, 10**9).map(lambda n: n / 1000),
+    batch=st.integers(2, 10**5),
+)
+def test_a_time_and_its_throughput_are_one_measurement(seconds: float, batch: int) -> None:
+    def read_one(column: str, value: object) -> ImportedMeasurement:
+        text = f"world_size,global_batch_size,{column}\n2,{batch},{value}\n"
+        [measurement] = read_table(text.encode()).measurements
+        return measurement
+
+    plain = read_one("step_time_s", repr(seconds))
+    assert read_one("step_time_ms", f"{seconds:.3f}".replace(".", "").lstrip("0")) == plain
+    rate = read_one("images_per_s", repr(batch / seconds)).step_time_s
+    assert rate == pytest.approx(seconds, rel=1e-12)

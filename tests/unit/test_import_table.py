@@ -268,8 +268,9 @@ def test_the_first_refusal_says_how_many_there_are() -> None:
 
 def test_a_column_that_is_not_known_is_named_with_the_one_that_was_meant() -> None:
     message = refusal("world_size,global_batch_size,step_time_s,one_way_delay", "2,64,1,20")
-    assert message.startswith("column one_way_delay: expected one of model, dataset")
-    assert "(did you mean 'one_way_delay_ms'?)" in message
+    assert message.startswith("column one_way_delay: expected columns of the measurement table")
+    assert "name it one_way_delay_ms or one_way_delay_s" in message
+    assert "did you mean 'strategy'?" in refusal(f"{HEADER},strategi", "2,64,1,x")
 
 
 @pytest.mark.parametrize(
@@ -278,10 +279,8 @@ def test_a_column_that_is_not_known_is_named_with_the_one_that_was_meant() -> No
         ([""], "column world_size: expected this column: it is required"),
         (["world_size,step_time_s", "2,1"], "column global_batch_size: expected this column"),
         ([f"{HEADER},step_time_s", "2,64,1,1"], "column step_time_s: expected each column once"),
-        ([HEADER.replace(",", ";"), "2;64;1"], "row 1: expected commas between the columns"),
-        ([HEADER.replace(",", "\t"), "2\t64\t1"], "row 1: expected commas between the columns"),
         ([HEADER, "2,64"], "row 2: expected 3 cells as in row 1, got 2"),
-        ([HEADER, "2,64,0,5"], "row 2: expected 3 cells as in row 1, got 4"),
+        ([HEADER, "2,64,0,5"], "row 2: expected 3 cells as in row 1 (numbers with a decimal point"),
         ([HEADER, '2,64,"1'], "row 2: expected comma-separated values, quoted correctly"),
         ([HEADER, '2,64,"1"0'], "row 2: expected comma-separated values, quoted correctly"),
     ],
@@ -317,3 +316,190 @@ def test_all_that_has_to_be_mended_is_told_at_once() -> None:
     assert fine.refused == ()
     assert fine.reading is not None
     assert len(fine.reading.measurements) == 1
+
+
+# --- other units, and other names -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_semicolons_and_tabs_may_be_between_the_columns(separator: str) -> None:
+    assert keys(HEADER.replace(",", separator), f"2{separator}64{separator}0.5") == keys(
+        HEADER, "2,64,0.5"
+    )
+    message = refusal(HEADER.replace(",", ";"), "2;64;0,5")
+    assert "or nothing (with a decimal point), got '0,5'" in message
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "known", "value"),
+    [
+        ("step_time_ms", "250", "step_time_s", "0.25"),
+        ("Step Time [ms]", "250", "step_time_s", "0.25"),
+        ('"step time, ms"', "250", "step_time_s", "0.25"),
+        ("stepTimeMs", "250", "step_time_s", "0.25"),
+        ("step time (\u00b5s)", "250", "step_time_s", "0.00025"),
+        ("step time (s)", "0.25", "step_time_s", "0.25"),
+        ("ms_per_step", "250", "step_time_s", "0.25"),
+        ("time_per_epoch_ms", "250", "time_per_epoch_s", "0.25"),
+        ("epoch time [min]", "2", "time_per_epoch_s", "120"),
+        ("examples_per_s", "640", "step_time_s", "0.1"),
+        ("throughput_examples_per_s", "640", "step_time_s", "0.1"),
+        ("images_per_s", "640", "step_time_s", "0.1"),
+        ("Images/sec", "640", "step_time_s", "0.1"),
+        ("samples_per_second", "640", "step_time_s", "0.1"),
+        ("images_per_min", "38400", "step_time_s", "0.1"),
+        ("steps_per_s", "4", "step_time_s", "0.25"),
+    ],
+)
+def test_a_time_or_throughput_with_its_unit_is_converted(
+    column: str, cell: str, known: str, value: str
+) -> None:
+    others = "world_size,global_batch_size"
+    assert keys(f"{others},{column}", f"2,64,{cell}") == keys(f"{others},{known}", f"2,64,{value}")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "known", "value"),
+    [
+        ("one_way_delay_s", "0.02", "one_way_delay_ms", "20"),
+        ("jitter_us", "300", "jitter_ms", "0.3"),
+        ("bandwidth_gbit_per_s", "1", "bandwidth_mbit_per_s", "1000"),
+        ("bandwidth [Gbit/s]", "1", "bandwidth_mbit_per_s", "1000"),
+        ("bandwidth_mbyte_per_s", "10", "bandwidth_mbit_per_s", "80"),
+        ("packet_loss_ratio", "0.01", "packet_loss_percent", "1"),
+        ("Packet loss [%]", "1", "packet_loss_percent", "1"),
+        ("accuracy [%]", "95", "accuracy", "0.95"),
+    ],
+)
+def test_a_network_or_ratio_with_its_unit_is_converted(
+    column: str, cell: str, known: str, value: str
+) -> None:
+    assert keys(f"{HEADER},{column}", f"2,64,1,{cell}") == keys(
+        f"{HEADER},{known}", f"2,64,1,{value}"
+    )
+    assert keys(f"{HEADER},{column}", "2,64,1,") == keys(HEADER, "2,64,1")
+
+
+def test_a_batch_of_one_replica_is_multiplied_by_their_number() -> None:
+    header = "world_size,per_replica_batch_size,step_time_s"
+    assert keys(header, "4,16,1") == keys(HEADER, "4,64,1")
+    header = "images_per_s,replicas_per_rank,per_replica_batch_size,world_size"
+    assert keys(header, "64,2,16,4") == keys(f"{HEADER},replicas_per_rank", "4,128,2,2")
+    message = refusal(header, "1,2,16,")
+    assert message.startswith("row 2, column per_replica_batch_size")
+    assert "expected a value of world_size in the same row" in message
+
+
+def test_a_throughput_beside_a_step_time_is_passed_along() -> None:
+    told = f"{HEADER},throughput_examples_per_s"
+    assert keys(told, "2,64,0.5,128") == keys(HEADER, "2,64,0.5")
+    assert read_table(f"{told}\n2,64,0.5,128\n".encode()).conversions == ()
+
+
+def test_what_was_converted_is_said() -> None:
+    table = read_table(b"world_size,per_replica_batch_size,step time (ms)\n2,32,250\n")
+    assert table.conversions == (
+        "global_batch_size = per_replica_batch_size x world_size x replicas_per_rank",
+        "step_time_s = step time (ms) / 1000",
+    )
+    assert read_table(f"{HEADER}\n2,64,1\n".encode()).conversions == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "expected"),
+    [
+        ("step_time_ms", "0", "row 2, column step_time_ms (step_time_s): expected a number of s"),
+        ("step_time_ms", "2,5", "row 2, column step_time_ms: expected a number such as"),
+        ("images_per_s", "0", "row 2, column images_per_s: expected a number above 0, got '0'"),
+        ("images_per_s", "1e-30", "row 2, column images_per_s (step_time_s): expected a number of"),
+        ("images_per_s", "-5", "row 2, column images_per_s: expected a number above 0"),
+        ("images_per_s", "", "row 2, column images_per_s (step_time_s): expected a time here"),
+    ],
+)
+def test_what_is_converted_is_checked_as_any_other(header: str, cells: str, expected: str) -> None:
+    message = refusal(f"world_size,global_batch_size,{header}", f'2,64,"{cells}"')
+    assert message.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("step_time_s", "step_time_ms"),
+        ("step_time_ms", "Step time [ms]"),
+        ("step_time_s", "images_per_s"),
+        ("global_batch_size", "per_replica_batch_size"),
+    ],
+)
+def test_two_columns_that_give_the_same_are_refused_and_one_can_be_ignored(
+    one: str, other: str
+) -> None:
+    left = HEADER if one in HEADER else HEADER.replace("step_time_s", one)
+    message = refusal(f"{left},{other}", "2,64,1,1")
+    assert message.startswith(f"columns {one}, {other}: expected one column that gives ")
+    assert len(read(f"{left},{other}", "2,64,1,1", ignored=(other,))) == 1
+
+
+def test_all_columns_that_are_not_known_are_named_at_once_with_what_they_may_mean() -> None:
+    message = refusal("gpus,batch_size,delay,throughput,weather", "2,64,20,100,fine")
+    assert message.startswith("columns gpus, batch_size, delay, throughput, weather: expected")
+    for part in (
+        "gpus: devices: name it world_size",
+        "batch_size: a batch of whom",
+        "delay: a del",
+    ):
+        assert part in message
+    assert "throughput: a throughput: name it examples_per_s" in message
+    assert "weather: none of model, dataset" in message
+    assert "world_size, global_batch_size: required, and not there" in message
+
+
+@pytest.mark.parametrize(
+    ("column", "meant", "not_meant"),
+    [
+        ("time_ms", "step_time_ms", "step_time_s"),
+        ("epoch_time", "time_per_epoch_s", "step_time"),
+        ("step_time", "step_time_ms", "time_per_epoch"),
+        ("step_time_min", "step_time_s", "time_per_epoch"),
+        ("throughput", "examples_per_s", "time_per_epoch"),
+        ("images_per_s_per_gpu", "global_batch_size / (it x their number)", "time_per_epoch"),
+        ("per_gpu_batch_size", "per_replica_batch_size", "'global_batch_size'"),
+        ("micro_batch_size", "per_replica_batch_size", "'global_batch_size'"),
+        ("local_bsz", "per_replica_batch_size", "batch_split"),
+        ("batch_size", "per_replica_batch_size", "batch_split"),
+        ("gpus", "world_size", "push_s"),
+        ("num_gpus", "world_size", "push_s"),
+        ("nodes", "world_size", "model"),
+        ("num_nodes", "world_size", "model"),
+        ("workers", "world_size", "model"),
+        ("delay", "one_way_delay_s", "model"),
+        ("rtt_ms", "half", "jitter"),
+        ("bandwidth (MB/s)", "bandwidth_mbyte_per_s", "jitter"),
+        ("dataset_size", "steps_per_epoch = size / global_batch_size", "dataset,"),
+        ("n_samples", "steps_per_epoch = size / global_batch_size", "examples_per_s"),
+        ("Unnamed: 0", "a number that a program gave", "world_size"),
+    ],
+)
+def test_a_hint_goes_by_meaning_and_unit(column: str, meant: str, not_meant: str) -> None:
+    message = refusal(f"{HEADER},{column}", "2,64,1,1").partition(": expected")[2]
+    assert meant in message
+    assert not_meant not in message
+
+
+@pytest.mark.parametrize("column", ["learning_rate", "price_usd", "gpu_memory_mb", "notes"])
+def test_no_hint_is_better_than_a_wrong_one(column: str) -> None:
+    assert f"({column}: none of model, " in refusal(f"{HEADER},{column}", "2,64,1,1")
+
+
+@pytest.mark.parametrize("header", ["batch_size,1,2,4", "batch_size,n=1,n=2,n=4"])
+def test_a_wide_table_is_refused_with_how_to_write_it(header: str) -> None:
+    message = refusal(header, "64,1,2,3")
+    assert f"({header.removeprefix('batch_size,').replace(',', ', ')}: a wide table; " in message
+    assert "one row for each of these columns" in message
+
+
+def test_a_table_of_very_many_or_very_long_columns_is_refused_in_a_short_line() -> None:
+    many = ",".join(f"weather {'x' * (i + 1)}" for i in range(500))
+    message = refusal(many, "1")
+    assert "and 480 more" in message
+    assert len(message) < 3000
+    assert len(refusal(f"{HEADER},{'in ' * 100_000}", "2,64,1,1")) < 3000
