@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import farm.cli
 from farm.core.lifecycle import AttemptState
 from farm.core.spec import NetworkProfile
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
 from farm.store.tables import Job
+from farm.submission import plan, read_sweep_file
 from tests import factories
 from tests.e2e.browser import (
     NEEDS_CHROMIUM,
@@ -87,7 +92,7 @@ def test_a_sweep_is_mapped_drawn_and_looked_at_another_way(page: Page, address: 
     # 64 examples: 103 ms on one machine, in the map's own numbers.
     assert page.locator(".plot.map .canvas text", has_text="101 ms").count() >= 1
     check(page)
-    picture(page, "sweep", is_whole=True)
+    picture(page, "cells", is_whole=True)
     check_in_the_dark(page)
     page.get_by_label("Map of").select_option("Scaling efficiency")
     page.get_by_label("across").select_option("Delay")
@@ -101,6 +106,37 @@ def test_a_sweep_is_mapped_drawn_and_looked_at_another_way(page: Page, address: 
     page.get_by_role("link", name="of which something failed").click()
     page.get_by_text("out of memory: the kernel killed rank 0").first.wait_for()
     check(page)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[str]:
+    """A server with the demo's sweep: of the demo that BENCHFARM_DEMO names, or with made up times.
+
+    The picture in the README is of a demo on a quiet machine:
+    BENCHFARM_DEMO=FOLDER BENCHFARM_PICTURES=docs/images pytest tests/e2e/test_browser_sweep.py
+    """
+    given = os.environ.get("BENCHFARM_DEMO")
+    url = f"sqlite:///{given or tmp_path}/farm.db"
+    if not given:
+        engine = make_engine(url)
+        upgrade(engine)
+        sweep = plan(read_sweep_file(Path(farm.cli.__file__).with_name("demo.toml")))
+        add_measured(engine, *sweep.expansion.jobs, name=sweep.sweep.name)
+        engine.dispose()
+    with web_process(url, home=tmp_path) as served:
+        yield served
+
+
+def test_every_cell_of_the_demo_stands_on_its_map(chromium: Browser, demo: str) -> None:
+    with page_of(chromium, device="desktop") as page:
+        page.goto(f"{demo}/sweeps/1")
+        page.locator(".plot.is-drawn").nth(4).wait_for()
+        fields = page.locator(".plot.map .canvas .textpoint")
+        assert fields.count() == 4
+        assert all(re.match(r"[\d.]+ .?s", text) for text in fields.all_text_contents())
+        assert "not in this sweep" not in page.locator("main").inner_text()
+        check(page)
+        picture(page, "sweep", is_whole=True)
 
 
 def test_the_map_is_there_without_scripts_and_says_its_numbers(page: Page, address: str) -> None:
