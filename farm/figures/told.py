@@ -38,6 +38,7 @@ def mark_of(
 ) -> Mark:
     """Return a mark that says its name, its value and on how much it rests."""
     known = len(line.times_s)
+    disturbed = f", {line.disturbed_count} disturbed" if line.disturbed_count else ""
     interval = ""
     if told.low is not None and told.high is not None:
         interval = f" (95 %: {y.write(told.low)} to {y.write(told.high)})"
@@ -48,5 +49,5 @@ def mark_of(
         high=told.high,
         is_solid=is_solid,
         note=f"{name}: {y.write(told.value)}{interval}, "
-        f"{known} {'repetition' if known == 1 else 'repetitions'}",
+        f"{known} {'repetition' if known == 1 else 'repetitions'}{disturbed}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import re
 
@@ -182,6 +183,18 @@ def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa
     assert "not in this sweep" not in page
     cells = text_of(_part(page, 'id="cells"', 'id="results"'))
     assert "1 of 1 disturbed" in cells
+
+
+def test_a_sweep_says_why_its_jobs_wait(client: FlaskClient, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        factories.add_agent(session, heartbeat_at=dt.datetime.now(dt.UTC))
+        wide = [factories.job_spec(world_size=2, seed=seed) for seed in range(2)]
+        first, *_ = factories.add_sweep(session, *wide)
+        factories.add_sweep(session, factories.job_spec(world_size=3))
+        sweep_id = session.get_one(Job, first).sweep_id
+    said = text_of(_part(page_of(client, f"/sweeps/{sweep_id}"), 'id="progress"', "</section>"))
+    assert "2 jobs wait: needs 2 agents; the farm has 1" in said
+    assert "3 agents" not in said
 
 
 def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
@@ -390,4 +403,6 @@ def test_a_recommendation_from_disturbed_measurements_says_so_first(
     page = page_of(client, f"/sweeps/{sweep_id}")
     assert page.count('<div class="answer open">') == 2
     assert page.count("3 of 3 disturbed</span>") == 6
+    assert "3 repetitions, 3 disturbed" in page  # of the marks of charts
+    assert '<tr class="best' not in page
     assert "Only disturbed measurements, 3 of 3, by other programs (3). 4 machines" in text_of(page)

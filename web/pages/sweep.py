@@ -11,21 +11,22 @@ from sqlalchemy.orm import Session
 
 from farm.core.api_tokens import Scope
 from farm.core.codec import from_json
-from farm.core.lifecycle import SweepState
+from farm.core.lifecycle import JobState, SweepState
 from farm.core.spec import JobSpec
 from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
 from farm.figures.sweep_table import CellLine
-from farm.store.agents import live_agent_count
+from farm.store.agents import live_agent_count, live_agents
 from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps import find_sweep, set_paused, sweep_summary
+from farm.store.waiting_reasons import ReasonGroup, grouped
 from web import params
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.drawing.plotly import page_with_charts
-from web.farm.progress import sweep_remaining_s
+from web.farm.progress import sweep_remaining_s, waiting_reasons
 from web.live.shared_looks import shared
 from web.sweep.exports import forms
 from web.sweep.lines import cell_lines, columns_of, job_lines
@@ -37,6 +38,7 @@ _CELLS_SHOWN = 50
 _JOBS_SHOWN = 50
 _JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
 _MOST_PAGES = 1_000_000
+_REASONS_SHOWN = 3
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -70,6 +72,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         lines = lines[first : first + _CELLS_SHOWN]
         firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
         failed = failed_jobs(session, firsts)
+        waits = _waits(session, number) if summary.counts[JobState.WAITING] else []
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(
@@ -78,6 +81,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         summary=summary,
         counts={state.value: count for state, count in summary.counts.items()},
         remaining_s=left_s,
+        waits=waits[:_REASONS_SHOWN],
         is_busy=is_busy,
         advice=advice,
         table=table,
@@ -159,6 +163,14 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
         said = change(session, number)
     flash(said)
     return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
+
+
+def _waits(session: Session, sweep_id: int) -> list[ReasonGroup]:
+    """Return why the sweep's jobs wait, the first in the queue first."""
+    settings, instant = backend().settings, now()
+    agents = live_agents(session, now=instant, live_within_s=settings.lease_s)
+    reasons = waiting_reasons(session, settings, agents, now=instant)
+    return grouped({job_id: one for job_id, one in reasons.items() if one.sweep_id == sweep_id})
 
 
 def _jobs(count: int) -> str:

@@ -73,7 +73,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShown:
-    """What the line of a job shows. `is_advised`: a recommendation rests on it.
+    """What the line of a job shows. `is_advised`: a firm recommendation rests on it.
 
     `why` it failed or waits; `measured` None: nothing that counts.
     """
@@ -130,7 +130,7 @@ def job_lines(
     advised = {
         measurement_id
         for item in advice
-        if item.answer.recommended is not None
+        if item.answer.recommended is not None and item.answer.is_firm
         for measurement_id in item.answer.recommended.measurement_ids
     }
     return [_job_line(_job_shown(item, advised, single), columns) for item in jobs]
