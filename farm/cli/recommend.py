@@ -277,6 +277,8 @@ def _option_cells(option: Option, *, on_front: bool) -> list[str]:
 
 def _remarks(option: Option) -> list[str]:
     said = [option.excluded_because] if option.excluded_because else []
+    if not option.is_synchronous:
+        said.append("other updates")
     if option.speculative_because:
         said.append("a guess")
     if option.disturbed_ids:

@@ -141,7 +141,8 @@ class Option:
     of them that something disturbed, see `farm.core.noise`. `set_aside_ids`: disturbed measurements
     of the same configuration that do not count, since undisturbed ones do. `disturbed_by`: the
     kinds of what disturbed either. `speculative_because`: why the time is a guess, see
-    `farm.recommend.prediction.Prediction`; None: it is none.
+    `farm.recommend.prediction.Prediction`; None: it is none. `is_synchronous` False: it computes
+    other updates than synchronous training, so that equal epochs need not give equal accuracy.
     """
 
     strategy: str | None
@@ -181,6 +182,7 @@ class Option:
     set_aside_ids: tuple[int, ...] = ()
     disturbed_by: tuple[str, ...] = ()
     speculative_because: str | None = None
+    is_synchronous: bool = True
 
     @property
     def machine_count(self) -> int:

@@ -37,14 +37,19 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     return sorted(scored, key=_precedence)
 
 
-def choose(ranked: Sequence[Option]) -> Option | None:
+def choose(ranked: Sequence[Option], *, is_accuracy_compared: bool = False) -> Option | None:
     """Return the option to recommend, of options in order; None where all are excluded.
 
     It is the one with the least expected score, and so the least expected regret, of those that
     were measured or interpolated. An extrapolated one is chosen only where its whole 90 % interval
     is better. A speculative one is chosen only where all are.
+
+    Training that computes other updates than synchronous training is chosen only where all options
+    do, or where `is_accuracy_compared`: equal epochs need not give equal accuracy.
     """
     feasible = [option for option in ranked if option.excluded_because is None]
+    if not is_accuracy_compared:
+        feasible = [option for option in feasible if option.is_synchronous] or feasible
     firm = [option for option in feasible if option.speculative_because is None]
     known = [option for option in firm if option.basis != Basis.EXTRAPOLATED.value]
     if not firm:

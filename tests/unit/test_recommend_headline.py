@@ -135,3 +135,27 @@ def test_servers_and_placement_tell_options_apart() -> None:
     columns, rows = option_table(answer.options)
     assert "servers" in [column.title for column in columns]
     assert rows[0][:4] != rows[1][:4]
+
+
+def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> None:
+    ring = known(1.0, strategy="mwms_ring", world_size=2)
+    averaging = known(0.5, strategy="local_sgd", world_size=2, is_synchronous=False)
+    answer = answered(ring, averaging)
+    assert answer.recommended is not None
+    assert answer.recommended.strategy == "mwms_ring"
+    [warning] = [w for w in answer.warnings if "--target-accuracy" in w]
+    assert warning.startswith("local_sgd: the updates are not those of synchronous training")
+    alone = answered(averaging)
+    assert alone.cautions == ("local_sgd computes other updates than synchronous training",)
+
+
+def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:
+    ring = known(1.0, strategy="mwms_ring", world_size=2)
+    averaging = known(0.5, strategy="local_sgd", world_size=2, is_synchronous=False)
+    question = Question(global_batch_size=64, target_accuracy_ratio=0.9)
+    found = Options(options=(ring, averaging), warnings=())
+    answer = answer_from(found, question, Objective(), [evidence(1)])
+    assert answer.recommended is not None
+    assert answer.recommended.strategy == "local_sgd"
+    assert answer.is_firm
+    assert not any("--target-accuracy" in warning for warning in answer.warnings)

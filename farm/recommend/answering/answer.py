@@ -30,10 +30,15 @@ def answer_from(
         return nothing(question, nothing_as_asked(question, evidence), found.warnings)
     known = {e.measurement_id: e for e in evidence}
     ranked = rank([_with_disturbances(option, known) for option in found.options], objective)
-    best = choose(ranked)
+    is_accuracy_compared = (
+        question.target_accuracy_ratio is not None or objective.min_accuracy_ratio is not None
+    )
+    best = choose(ranked, is_accuracy_compared=is_accuracy_compared)
     if best is not None:
         ranked = [best, *(option for option in ranked if option is not best)]
     warnings = [*_disturbed(ranked, known), *found.warnings, *_doubts(ranked, objective)]
+    if not is_accuracy_compared:
+        warnings += _unequal(ranked)
     if all(option.machine_count == 1 for option in ranked):
         warnings.append(_no_gang(question, evidence))
     return Recommendation(
@@ -49,7 +54,9 @@ def answer_from(
         measurement_count=len(evidence),
         rests_on_count=len(_rests_on(ranked)),
         disturbed_count=len(_disturbed_ids(ranked)),
-        cautions=tuple(_cautions(ranked, known)) if best else (),
+        cautions=tuple(_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared))
+        if best
+        else (),
         best_probability=best_probability(ranked, best) if best else None,
         worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
         predictor=predictor,
@@ -127,7 +134,9 @@ def _disturbed(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Itera
     )
 
 
-def _cautions(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Iterable[str]:
+def _cautions(
+    ranked: Sequence[Option], known: Mapping[int, Evidence], *, is_accuracy_compared: bool
+) -> Iterable[str]:
     """Say why the first option, which is recommended, may not be relied on."""
     best, *others = [option for option in ranked if option.excluded_because is None]
     if best.disturbed_ids:
@@ -141,6 +150,8 @@ def _cautions(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Iterab
         yield f"only a guess, since {best.speculative_because}"
     elif best.basis == Basis.EXTRAPOLATED.value:
         yield "extrapolated beyond the measured conditions"
+    if not best.is_synchronous and not is_accuracy_compared:
+        yield f"{best.strategy} computes other updates than synchronous training"
     if best.is_wide and not best.speculative_because:
         yield "its 90 % interval is wider than a factor of two"
     rivals = [option for option in others if option.basis == Basis.MEASURED.value]
@@ -149,6 +160,17 @@ def _cautions(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Iterab
         yield (
             f"{len(disturbed)} of the {len(rivals)} measured options it is compared with have only "
             "disturbed measurements"
+        )
+
+
+def _unequal(ranked: Sequence[Option]) -> Iterable[str]:
+    """Say which strategies compute other updates, where some do not."""
+    other = dict.fromkeys(o.strategy or "" for o in ranked if not o.is_synchronous)
+    if other:
+        yield (
+            f"{', '.join(other)}: the updates are not those of synchronous training, so equal "
+            "epochs need not give equal accuracy; synchronous options are recommended first. Give "
+            "a target accuracy (--target-accuracy) to compare all by the time to that accuracy"
         )
 
 

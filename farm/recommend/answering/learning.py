@@ -1,7 +1,8 @@
 """How accurate a training gets, and after how many epochs: only what was measured.
 
 Synchronous replicas compute one and the same gradient, so with the same global batch size neither
-the number of machines nor the network changes what is learned in an epoch. Where a configuration
+the number of machines nor the network changes what is learned in an epoch. Batch normalisation is
+an exception: each replica normalises by its own share of the batch. Where a configuration
 itself was not trained, others with its batch size therefore answer. Of a batch size that nobody
 trained with nothing is said.
 """

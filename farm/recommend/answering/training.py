@@ -138,7 +138,9 @@ def _option(
     low, high, low80, high80 = ends or (None, None, None, None)
     price = terms.prices_usd_per_hour.get(configuration.instance_type or "")
     usd_per_s = None if price is None else configuration.machine_count * price / 3600
+    facts = terms.strategies.get(configuration.strategy or "")
     return Option(
+        is_synchronous=facts is None or facts.is_synchronous or configuration.world_size == 1,
         strategy=configuration.strategy,
         world_size=configuration.world_size,
         server_count=configuration.server_count,
