@@ -15,6 +15,9 @@ RETRY_SHARE = 0.4
 # for it in the broker stays small.
 SILENT_AFTER_S = 60.0
 SLOW_INTERVAL_S = 30.0
+# How long a server has to answer the beats that the broker takes, before its silence is logged.
+TOLD_AFTER_S = 20.0
+TOLD_EVERY_S = 600.0
 _REMEMBERED_BEATS = 64
 _AT_ONCE = float("-inf")
 
@@ -32,6 +35,8 @@ class Pulse:
         self._confirmed_counter = 0
         self._alive_at = now  # when the newest confirmed beat was made, or this life began
         self._heard: tuple[float, float] | None = None  # server's time, and when it arrived
+        self._unheeded_since: float | None = None  # the first unconfirmed beat that the broker took
+        self._told_at: float | None = None
 
     def next(self, *, now: float) -> int:
         """Return the counter of a beat made now, and plan the one after it."""
@@ -40,6 +45,24 @@ class Pulse:
         self._sent_at.pop(self._counter - _REMEMBERED_BEATS, None)
         self._due_at = now + self._pause_s(now)
         return self._counter
+
+    def taken(self, *, now: float) -> None:
+        """Note that the broker has taken a beat."""
+        if self._unheeded_since is None:
+            self._unheeded_since = now
+
+    def silence_s(self, *, now: float) -> float | None:
+        """Return for how long the server has not answered beats that the broker took.
+
+        None where that need not be logged now: it is not long yet, or was logged lately.
+        """
+        since = self._unheeded_since
+        if since is None or now - since < TOLD_AFTER_S:
+            return None
+        if self._told_at is not None and now - self._told_at < TOLD_EVERY_S:
+            return None
+        self._told_at = now
+        return now - since
 
     def hasten(self) -> None:
         """Make the next beat due at once: something changed that the server should know."""
@@ -56,6 +79,7 @@ class Pulse:
         if not self._confirmed_counter < confirmation.counter <= self._counter:
             return False
         self._confirmed_counter = confirmation.counter
+        self._unheeded_since = self._told_at = None
         # The lease was renewed when the beat reached the server, so not before it was made.
         self._alive_at = self._sent_at.get(confirmation.counter, self._alive_at)
         is_first = self._heard is None

@@ -61,6 +61,16 @@ class Keeper:
         """Whether the courier is ready and has carried out the last order of this sort."""
         return self._is_ready and what not in self._under_way
 
+    def has_published(self, what: str, event: CourierEvent) -> bool:
+        """Whether the event says that the broker took what was published last."""
+        return (
+            isinstance(event, OrderDone)
+            and self._courier is not None
+            and event.courier == self._courier.number
+            and event.error is None
+            and self._under_way.get(what) == event.order
+        )
+
     def publish(self, what: str, envelope: dict[str, object]) -> None:
         assert self._courier is not None
         self._under_way[what] = self._courier.publish(what, envelope)

@@ -62,6 +62,15 @@ from worker_agent.warmth import Warmth
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
+_UNANSWERED = (
+    "the server has not answered this agent's heartbeats for %.0f s, although the broker takes "
+    "them: its collector does not run, or it refuses this agent, %s; `farm doctor` on the server "
+    "says which"
+)
+_KEYED = "whose key (AGENT_KEY or AGENT_KEY_FILE) is not the one from `farm agent add` or `rotate`"
+_UNKEYED = (
+    "which has no key (AGENT_KEY or AGENT_KEY_FILE): `farm agent add` on the server prints one"
+)
 
 
 class Supervisor:
@@ -135,6 +144,8 @@ class Supervisor:
         if isinstance(event, StopAsked):
             self._leave(event.signal_name, now=now)
         elif isinstance(event, CourierReady | OrderDone | CourierGone):
+            if self._keeper.has_published("heartbeats", event):
+                self._pulse.taken(now=now)
             if self._keeper.handle(event, now=now) and isinstance(event, CourierReady):
                 self._delivery.start_over()
                 self._pulse.hasten()
@@ -162,6 +173,8 @@ class Supervisor:
         if shown != self._shown:
             self._shown = shown
             self._pulse.hasten()
+        if (silence_s := self._pulse.silence_s(now=now)) is not None:
+            logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
         if self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
             self._keeper.publish("heartbeats", seal(self._beat(now)))
         if self._keeper.can_publish("reports"):

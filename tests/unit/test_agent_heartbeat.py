@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
+from farm.core.agent_keys import KEY_BYTES, AgentKey
 from farm.core.agents import BeatEcho
 from farm.core.commands import BeatConfirmed
-from worker_agent.heartbeat import SLOW_INTERVAL_S, Pulse
+from tests.protocol.farm import ProtocolFarm
+from tests.protocol.ledger_server import LedgerServer
+from worker_agent.heartbeat import SLOW_INTERVAL_S, TOLD_EVERY_S, Pulse
 
 
 def make_pulse(*, now: float = 100.0) -> Pulse:
@@ -100,3 +106,57 @@ def test_beats_become_rare_while_the_server_is_silent_for_long() -> None:
     assert not pulse.is_server_silent(now=162.0)
     pulse.next(now=170.0)
     assert pulse.due_in_s(now=170.0) < 5.0
+
+
+def test_a_server_that_does_not_answer_what_the_broker_takes_is_told_of_now_and_then() -> None:
+    pulse = make_pulse()
+    pulse.next(now=100.0)
+    pulse.taken(now=100.5)
+    pulse.next(now=105.0)
+    pulse.taken(now=105.5)
+    assert pulse.silence_s(now=119.0) is None
+    assert pulse.silence_s(now=121.5) == pytest.approx(21.0)
+    assert pulse.silence_s(now=122.0) is None
+    assert pulse.silence_s(now=121.5 + TOLD_EVERY_S) == pytest.approx(21.0 + TOLD_EVERY_S)
+
+
+def test_a_broker_that_takes_nothing_is_not_the_servers_silence() -> None:
+    pulse = make_pulse()
+    pulse.next(now=100.0)
+    assert pulse.silence_s(now=1000.0) is None
+
+
+def test_an_answer_ends_the_silence() -> None:
+    pulse = make_pulse()
+    pulse.next(now=100.0)
+    pulse.taken(now=100.5)
+    assert pulse.silence_s(now=130.0) is not None
+    assert pulse.confirm(confirmation(1), now=131.0)
+    assert pulse.silence_s(now=200.0) is None
+    pulse.next(now=201.0)
+    pulse.taken(now=201.0)
+    assert pulse.silence_s(now=222.0) == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_an_agent_that_nobody_answers_says_so_in_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_keyed: bool
+) -> None:
+    farm = ProtocolFarm(LedgerServer(), tmp_path, agent_count=1)
+    [agent] = farm.agents
+    key = AgentKey(number=1, secret=bytes(KEY_BYTES)) if is_keyed else None
+    agent._config = dataclasses.replace(agent._config, key=key)
+
+    def told() -> list[str]:
+        return [r.getMessage() for r in caplog.records if "has not answered" in r.getMessage()]
+
+    with farm.running():
+        for _ in range(15):
+            farm.clock.now_s += 1.0
+            agent.turn()
+        assert told() == []
+        for _ in range(15):
+            farm.clock.now_s += 1.0
+            agent.turn()
+    [line] = told()
+    assert ("is not the one" if is_keyed else "which has no key") in line
