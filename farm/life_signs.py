@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farm import __version__
-from farm.broker_errors import broker_errors
+from farm.broker_errors import broker_errors, reported
 from farm.core.codec import canonical_json, from_json
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.storable import storable
-from farm.errors import InvalidSpec
+from farm.errors import InvalidSpec, Unreachable
 from farm.wire import open_client
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class SignOfLife:
         self._trouble: str | None = None
         self._strangers: dict[str, _Met] = {}
         self._lock = threading.Lock()
+        self._is_away = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
 
@@ -132,12 +133,19 @@ class SignOfLife:
         while True:
             is_seen = False
             try:
-                self._show()
+                with reported(self._url):
+                    self._show()
                 is_seen = True
-            except broker_errors():
-                pass  # everybody else will say so
+            except Unreachable as error:
+                # The first to notice: clients that wait for the broker try for half a minute.
+                if not self._is_away:
+                    logger.warning("%s; the %s goes on trying", error, self._process)
+                self._is_away = True
             except Exception:
                 logger.exception("sign of life was not shown")
+            if is_seen and self._is_away:
+                logger.info("the broker answers again")
+                self._is_away = False
             self._shown(is_seen)
             if self._stopping.wait(EVERY_S):
                 break
