@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farm.cli.measured import measured_cells
+from farm.cli.output import command_hint
 from farm.cli.own_farm import engine_of, finish
 from farm.cli.results import print_cells
 from farm.cli.sweep_answers import print_answers
@@ -54,6 +55,8 @@ def demonstrate(
                 succeeded = _measure(farm, signals, sweep=sweep)
                 if not and_exit:
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
+                    if (hint := command_hint()) is not None:
+                        click.echo(hint)
                     stay_up(farm, signals)
         except Stopped:
             # Once the sweep is over, Ctrl-C is how it is meant to end.

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -51,6 +52,17 @@ def print_table(
         click.echo(title)
     for line in plain_table(columns, rows):
         click.echo(line)
+
+
+def command_hint() -> str | None:
+    """Say where the command `farm` is, where the shell would not find it; else None."""
+    program = Path(sys.argv[0]).absolute()
+    if program.name != "farm" or shutil.which("farm") is not None:
+        return None
+    return (
+        f"`farm` is not on your PATH: in another terminal, `source {program.parent}/activate` "
+        f"first, or write {program}"
+    )
 
 
 def table_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import click
 
+from farm.cli.output import command_hint
 from farm.cli.session import settings
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
@@ -43,6 +44,8 @@ def up(agents: int) -> None:
                 is_up = True
                 click.echo(f"Home: {farm.settings.home}")
                 click.echo(f"Dashboard: {farm.dashboard_url} (Ctrl-C stops)")
+                if (hint := command_hint()) is not None:
+                    click.echo(hint)
                 stay_up(farm, signals)
         except Stopped:
             # Once it was up, Ctrl-C is how it is meant to end.

@@ -6,11 +6,12 @@ import datetime as dt
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from farm.cli import cells
-from farm.cli.output import Column, plain_table, print_json, print_table
+from farm.cli.output import Column, command_hint, plain_table, print_json, print_table
 
 _COLUMNS = (Column("name"), Column("count", is_right=True))
 
@@ -125,3 +126,20 @@ def test_an_interval_is_in_percent_of_its_median() -> None:
 
 def test_an_estimate_pretends_no_precision() -> None:
     assert [cells.estimate(s) for s in (0.2, 29.6, 61.4)] == ["1 s", "30 s", "1 min 1 s"]
+
+
+def test_where_the_command_is_is_said_if_the_shell_does_not_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "farm"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hint = command_hint()
+    assert hint is not None
+    assert f"source {program.parent}/activate" in hint
+    assert str(program) in hint
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert command_hint() is None
