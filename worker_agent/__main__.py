@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from farm.core.agents import AgentFacts
 from farm.core.codec import to_json
+from farm.core.spec import TENSORFLOW, TORCH
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
 from farm.service_manager import ServiceManager
@@ -44,6 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
         configure(config.log_level, json=config.log_as_json)
         facts = read_facts(config)
+        _warn_of_frameworks(facts)
         if options.check:
             print(json.dumps(to_json(facts), indent=2))
             return 0
@@ -65,6 +68,17 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"farm-agent: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _warn_of_frameworks(facts: AgentFacts) -> None:
+    """Say which jobs this agent does not get, since it could not run them."""
+    if TENSORFLOW not in facts.capabilities:
+        logger.warning(
+            "TensorFlow is not installed for %s, so this agent is given %s: "
+            "pip install 'benchfarm[agent]' there, and start it again",
+            sys.executable,
+            "jobs of PyTorch alone" if TORCH in facts.capabilities else "no jobs",
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

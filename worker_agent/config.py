@@ -29,6 +29,7 @@ from worker_agent.nft import NoAnswer, find_obstacle
 from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
 
 _NVIDIA = Path("/dev/nvidiactl")
+OWN_TRAINER = (sys.executable, "-P", "-m", "farm.trainers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         labels=cast(dict[str, str] | None, values["AGENT_LABELS"]) or {},
         cloud=_cloud(cast(str, values["AGENT_CLOUD"])),
         state_dir=_state_dir(values),
-        trainer=trainer or (sys.executable, "-P", "-m", "farm.trainers"),
+        trainer=trainer or OWN_TRAINER,
         trainer_user=user,
         trainer_limits=_trainer_limits(values, is_alone=user is not None),
         trainer_variables=cast(frozenset[str] | None, values["AGENT_TRAINER_ENVIRONMENT"])

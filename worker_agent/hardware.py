@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 from collections.abc import Callable, Collection
@@ -14,9 +15,9 @@ from farm import __version__
 from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.core.model_files import MODEL_CAPABILITY
-from farm.core.spec import NETWORK_CAPABILITY, TORCH, TORCH_VERSION
+from farm.core.spec import NETWORK_CAPABILITY, TENSORFLOW, TORCH, TORCH_VERSION
 from worker_agent.cloud import cloud_labels
-from worker_agent.config import AgentConfig
+from worker_agent.config import OWN_TRAINER, AgentConfig
 from worker_agent.control_group import PROC, cpu_quota_cores, memory_limit_bytes
 from worker_agent.emulators import capabilities
 from worker_agent.metrics.gpu import devices, open_nvml
@@ -51,6 +52,7 @@ def read_facts(
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.shares_cores else ()),
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.networks),
+            *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
             *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
         ),
@@ -118,15 +120,30 @@ def read_accelerators() -> tuple[str, ...]:
     return tuple(names)
 
 
+def offers_tensorflow(config: AgentConfig) -> bool:
+    """Whether trainers of this agent have TensorFlow. A trainer of one's own is taken to have."""
+    return config.trainer != OWN_TRAINER or _is_importable("tensorflow")
+
+
 def read_tensorflow_version() -> str | None:
     """Return the installed version without importing it: that takes seconds and 300 MB."""
+    if not _is_importable("tensorflow"):
+        return None
     return next(filter(None, map(_installed_version, _TENSORFLOW_PACKAGES)), None)
 
 
 def _torch_capabilities() -> tuple[str, ...]:
     """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
-    version = _installed_version("torch")
+    version = _installed_version("torch") if _is_importable("torch") else None
     return (TORCH, f"{TORCH_VERSION}{version}") if version else ()
+
+
+def _is_importable(module: str) -> bool:
+    """Whether Python finds the module, which is not imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _installed_version(package: str) -> str | None:

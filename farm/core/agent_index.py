@@ -21,7 +21,7 @@ from farm.core.views import LiveAgent, WaitingJob
 Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
 # What a job asks of its agents, and of how many.
 Kind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
-_Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None]
+_Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None, bool]
 
 # The capability of agents whose cores the ranks of one gang may share, as hosts of a lab do.
 # Attempts never share cores, whatever their agents say.
@@ -43,6 +43,7 @@ def suits(agent: LiveAgent, wish: Wish) -> bool:
     capabilities, labels, versions = wish
     return (
         capabilities <= agent.capabilities
+        and (agent.has_tensorflow or TORCH in capabilities)
         and labels <= agent.labels
         and (not versions or agent.framework_version in versions)
     )
@@ -63,7 +64,12 @@ class AgentIndex:
         self._serving: dict[_Class, list[LiveAgent]] = {}
         for agent in self.agents:
             if agent.is_idle or agent.is_occupying:
-                kind = (agent.capabilities, agent.labels, agent.framework_version)
+                kind = (
+                    agent.capabilities,
+                    agent.labels,
+                    agent.framework_version,
+                    agent.has_tensorflow,
+                )
                 self._serving.setdefault(kind, []).append(agent)
         # The newest first, as far as their texts tell.
         self._versions = sorted(

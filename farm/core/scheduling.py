@@ -222,7 +222,7 @@ def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -
     needed = f"needs {_agents(job.rank_count)}{_with(job)}"
     capacity = pool.index.capacity(wish_of(job))
     if capacity < job.rank_count:
-        return f"{needed}; the farm has {_shortage(able, capacity)}"
+        return f"{needed}; the farm has {_shortage(able, capacity)}{_lacking(job, pool)}"
     counts = [(pool.index.capacity(wish), wish) for wish in pool.index.wishes(job)]
     parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
     framework = "PyTorch" if TORCH in job.requires else "TensorFlow"
@@ -244,10 +244,28 @@ def _nobody_suits(job: WaitingJob, agents: Collection[LiveAgent]) -> str:
     for capability in sorted(job.requires):
         if not any(capability in agent.capabilities for agent in agents):
             return f"no agent has capability '{capability}'"
+    if TORCH not in job.requires and not any(agent.has_tensorflow for agent in agents):
+        return "no agent has TensorFlow"
     for name, value in sorted(job.labels):
         if not any((name, value) in agent.labels for agent in agents):
             return f"labels {name}={value}: no agent"
+    if TORCH not in job.requires and not all(agent.has_tensorflow for agent in agents):
+        return f"no single agent comes with {' and '.join(['TensorFlow', *_wished(job)])}"
     return f"no single agent comes{_with(job)}"
+
+
+def _lacking(job: WaitingJob, pool: AgentPool) -> str:
+    """Say how many agents would serve the job if they had its framework."""
+    if TORCH in job.requires:
+        return ""
+    count = sum(
+        1
+        for agent in pool.index.agents
+        if not agent.has_tensorflow
+        and job.requires <= agent.capabilities
+        and job.labels <= agent.labels
+    )
+    return f", and {count} more without TensorFlow" if count else ""
 
 
 def _shortage(able: Collection[LiveAgent], capacity: int) -> str:
@@ -259,8 +277,12 @@ def _shortage(able: Collection[LiveAgent], capacity: int) -> str:
     return f"{capacity}"
 
 
+def _wished(job: WaitingJob) -> list[str]:
+    return sorted(job.requires) + [f"{name}={value}" for name, value in sorted(job.labels)]
+
+
 def _with(job: WaitingJob) -> str:
-    wished = sorted(job.requires) + [f"{name}={value}" for name, value in sorted(job.labels)]
+    wished = _wished(job)
     return f" with {' and '.join(wished)}" if wished else ""
 
 

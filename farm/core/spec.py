@@ -27,6 +27,8 @@ NETWORK_CAPABILITY = "network:"
 NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # The capability of agents that have PyTorch, which strategies whose names begin with PYTORCH_NAMES
 # need, and what precedes its version in one more, such as "torch:2.13.0".
+# What an agent says that has the framework. Strategies of PyTorch ask for theirs by name.
+TENSORFLOW = "tensorflow"
 TORCH = "torch"
 TORCH_VERSION = "torch:"
 PYTORCH_NAMES = "torch_"

@@ -71,6 +71,7 @@ class LiveAgent:
     fingerprint: str = ""  # of its hardware
     memory_bytes: int | None = None  # where its models lie; None: not known, as of GPUs
     framework_version: str | None = None  # TensorFlow's; the ranks of a gang have the same one
+    has_tensorflow: bool = True
     is_idle: bool
     is_occupying: bool  # leased or not yet clean: its cores are taken
 

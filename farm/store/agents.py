@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Row, Text, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.agents import AgentState
+from farm.core.spec import TENSORFLOW
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.tables import Agent
@@ -40,6 +41,7 @@ class _Abilities:
     labels: frozenset[tuple[str, str]]
     memory_bytes: int | None
     framework_version: str | None
+    has_tensorflow: bool
 
 
 def list_agents(
@@ -134,6 +136,7 @@ def _live(agent: Agent | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
         fingerprint=agent.fingerprint,
         memory_bytes=able.memory_bytes,
         framework_version=able.framework_version,
+        has_tensorflow=able.has_tensorflow,
         is_idle=takes_ranks and not is_occupying,
         is_occupying=is_occupying,
     )
@@ -147,7 +150,14 @@ def _abilities(facts: Mapping[str, Any]) -> _Abilities:
         labels=frozenset(facts["labels"].items()),
         memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),
         framework_version=hardware["tensorflow_version"],
+        has_tensorflow=has_tensorflow(facts),
     )
+
+
+def has_tensorflow(facts: Mapping[str, Any]) -> bool:
+    """Whether an agent with these facts has TensorFlow; older ones tell its version alone."""
+    is_offered = TENSORFLOW in facts["capabilities"]
+    return is_offered or facts["hardware"]["tensorflow_version"] is not None
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from farm.core.agents import AgentState
+from farm.core.spec import TENSORFLOW
 from farm.core.views import LiveAgent
 from farm.errors import NotFound
 from farm.store.agents import (
@@ -49,6 +51,19 @@ def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> 
         is_idle=True,
         is_occupying=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities", "expected"),
+    [("2.21.0", (), True), (None, (), False), (None, (TENSORFLOW,), True)],
+)
+def test_an_agent_has_tensorflow_if_it_says_so_or_tells_its_version(
+    engine: sa.Engine, version: str | None, capabilities: tuple[str, ...], expected: bool
+) -> None:
+    hardware = dataclasses.replace(agent_facts().hardware, tensorflow_version=version)
+    facts = agent_facts(hardware=hardware, capabilities=capabilities)
+    [agent] = _live(engine, facts=facts)
+    assert agent.has_tensorflow is expected
 
 
 @pytest.mark.parametrize(

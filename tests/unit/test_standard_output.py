@@ -58,7 +58,8 @@ def test_a_reader_that_has_gone_away_is_no_error_to_speak_of(
 ) -> None:
     done = _run(arguments, tmp_path, stdout=broken_pipe)
     os.close(broken_pipe)
-    assert done.stderr == ""
+    assert "Broken" not in done.stderr
+    assert "Traceback" not in done.stderr
     assert done.returncode == 1
 
 
@@ -75,7 +76,7 @@ def test_a_program_runs_with_its_standard_output_closed(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = _run(arguments, tmp_path, before=lambda: os.close(1))
-    assert done.stderr == ""
+    assert "Traceback" not in done.stderr
     assert done.returncode == 0
 
 

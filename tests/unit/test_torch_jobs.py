@@ -70,6 +70,27 @@ def test_an_agent_without_pytorch_gets_no_job_of_it() -> None:
     assert gang(job(2), [agent("a"), with_torch("b", "2.13.0")]) == set()
 
 
+def test_an_agent_without_tensorflow_gets_jobs_of_pytorch_alone() -> None:
+    without = replace(with_torch("a", "2.13.0"), has_tensorflow=False)
+    assert gang(job(1), [without]) == {"a"}
+    assert gang(job(1, requires=()), [without, agent("b")]) == {"b"}
+    assert gang(job(2, requires=()), [without, agent("b")]) == set()
+
+
+def test_a_job_says_that_it_waits_for_tensorflow() -> None:
+    without = replace(with_torch("a", "2.13.0"), has_tensorflow=False)
+    wants = job(2, requires=())
+
+    def reason(*agents: LiveAgent) -> str:
+        return explain([wants], agents, reserve_after_s=RESERVE_AFTER_S)[1]
+
+    assert reason(without) == "no agent has TensorFlow"
+    assert (
+        reason(without, agent("b"))
+        == "needs 2 agents; the farm has 1, and 1 more without TensorFlow"
+    )
+
+
 def test_a_gang_has_one_version_of_pytorch_whatever_its_tensorflow() -> None:
     agents = [
         with_torch("a", "2.13.0"),
