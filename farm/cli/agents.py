@@ -10,8 +10,10 @@ import click
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
-from farm.cli.session import ring, settings, store
-from farm.store.agents import list_agents, set_drained
+from farm.cli.session import ring, settings, stopped_farm, store
+from farm.core.agents import AgentState
+from farm.core.spec import TORCH_VERSION
+from farm.store.agents import has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
 
@@ -24,6 +26,7 @@ _COLUMNS = (
     Column("address"),
     Column("cores", is_right=True),
     Column("memory", is_right=True),
+    Column("frameworks"),
     Column("template", is_right=True),
     Column("labels"),
     Column("CPU model"),
@@ -42,23 +45,32 @@ def agents(*, as_json: bool) -> None:
     with store(loaded) as engine, reading(engine) as session:
         found = list_agents(session, limit=_MAX_AGENTS)
     now = dt.datetime.now(dt.UTC)
-    alive = {agent.id: _is_alive(agent, now=now, within_s=loaded.lease_s) for agent in found}
+    within_s = 0.0 if stopped_farm(loaded) else loaded.lease_s
+    alive = {agent.id: is_alive(agent, now=now, within_s=within_s) for agent in found}
     if as_json:
         print_json([{**row_json(agent), "is_alive": alive[agent.id]} for agent in found])
         return
     rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
     print_table(_COLUMNS, rows)
-    for line in troubles(found, now=now, within_s=loaded.lease_s):
+    for line in troubles(found, now=now, within_s=within_s):
         click.echo(line)
 
 
 def troubles(found: Sequence[Agent], *, now: dt.datetime, within_s: float) -> list[str]:
-    """Say of each live agent that takes no rank until something is mended what that is."""
-    return [
+    """Say of each live agent that takes no rank, or not all, what has to be mended there."""
+    live = [agent for agent in found if is_alive(agent, now=now, within_s=within_s)]
+    stuck = [
         f"{agent.id} takes no rank: {trouble}"
-        for agent in found
-        if (trouble := agent.facts.get("trouble")) and _is_alive(agent, now=now, within_s=within_s)
+        for agent in live
+        if (trouble := agent.facts.get("trouble"))
     ]
+    lacking = [
+        f"{agent.id} has no TensorFlow, and is given "
+        + ("jobs of PyTorch alone" if _frameworks(agent) else "no jobs")
+        for agent in live
+        if not has_tensorflow(agent.facts)
+    ]
+    return stuck + lacking
 
 
 @click.command()
@@ -73,15 +85,28 @@ def drain(agent: str, *, resume: bool) -> None:
     click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
 
 
-def _is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
-    return agent.heartbeat_at is not None and (now - agent.heartbeat_at) <= dt.timedelta(
-        seconds=within_s
-    )
+def is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
+    """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
+    if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
+        return False
+    return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
+
+
+def _frameworks(agent: Agent) -> str:
+    version = agent.facts["hardware"]["tensorflow_version"]
+    found = [f"TensorFlow {version or ''}".strip()] if has_tensorflow(agent.facts) else []
+    torch = [
+        name.removeprefix(TORCH_VERSION)
+        for name in agent.facts["capabilities"]
+        if name.startswith(TORCH_VERSION)
+    ]
+    return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
 
 
 def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]:
     hardware = agent.facts["hardware"]
-    state = agent.state.value if is_alive else "silent"
+    is_leaving = agent.state is AgentState.LEAVING
+    state = agent.state.value if is_alive else "stopped" if is_leaving else "silent"
     if agent.is_removed:
         state = "removed"
     labels = ",".join(f"{key}={value}" for key, value in sorted(agent.facts["labels"].items()))
@@ -93,6 +118,7 @@ def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]
         agent.facts["address"],
         str(len(agent.facts["cpus"])),
         cells.size(hardware["memory_bytes"]),
+        _frameworks(agent) or "none",
         cells.size(agent.template_bytes if is_alive else None),
         labels or "-",
         hardware["cpu_model"],

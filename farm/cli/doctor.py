@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,12 @@ def examine(
     """Carry out all examinations at once; what has not ended after `limit_s` is left behind."""
     found: dict[str, list[Finding]] = {}
 
+    context = click.get_current_context(silent=True)
+
     def look(one: Examination) -> None:
-        found[one.name] = _findings(one, loaded)
+        # Which settings were given is asked of the command's context, which each thread has anew.
+        with nullcontext() if context is None else context.scope(cleanup=False):
+            found[one.name] = _findings(one, loaded)
 
     threads = [
         threading.Thread(target=look, args=(one,), name=one.name, daemon=True)

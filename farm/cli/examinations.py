@@ -21,8 +21,9 @@ from farm.broker_errors import broker_errors
 from farm.broker_state import asked, queue_lengths, read_state
 from farm.broker_url import stays_here
 from farm.cli.certificates import look_at_certificates
-from farm.cli.session import store
+from farm.cli.session import stopped_farm, store
 from farm.config import Settings
+from farm.core.agents import AgentState
 from farm.core.messages import WIRE_VERSION
 from farm.core.trainer_lines import FailureKind
 from farm.diagnosis import agents as of_agents
@@ -83,7 +84,8 @@ def _agents(settings: Settings) -> Iterator[tuple[Session, list[AgentCondition]]
     with store(settings) as engine, reading(engine) as session:
         now = dt.datetime.now(dt.UTC)
         rows = list_agents(session, limit=_MAX_AGENTS)
-        yield session, [_condition(row, now=now, lease_s=settings.lease_s) for row in rows]
+        lease_s = 0.0 if stopped_farm(settings) else settings.lease_s
+        yield session, [_condition(row, now=now, lease_s=lease_s) for row in rows]
 
 
 def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentCondition:
@@ -92,7 +94,7 @@ def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentConditio
     hardware = row.facts["hardware"]
     return AgentCondition(
         agent_id=row.id,
-        is_live=silent_s is not None and silent_s <= lease_s,
+        is_live=silent_s is not None and silent_s < lease_s and row.state is not AgentState.LEAVING,
         silent_s=silent_s,
         state=row.state,
         trouble=row.facts.get("trouble"),
@@ -274,7 +276,8 @@ def _own_folder(settings: Settings) -> Path:
 def _look_at_queue(settings: Settings) -> list[Finding]:
     with store(settings) as engine, reading(engine) as session:
         now = dt.datetime.now(dt.UTC)
-        live = live_agents(session, now=now, live_within_s=settings.lease_s)
+        is_stopped = stopped_farm(settings) is not None
+        live = () if is_stopped else live_agents(session, now=now, live_within_s=settings.lease_s)
         reasons = queue_reasons(
             session, now=now, agents=live, reserve_after_s=settings.reserve_after_s
         )

@@ -30,16 +30,36 @@ def settings() -> Settings:
     Raises:
         InvalidSpec: a setting does not fit.
     """
-    file: Path | None = click.get_current_context().find_root().params["config"]
+    file = _settings_file()
     loaded = load_settings(os.environ, file=file)
-    name = "FARM_BROKER_URL"
-    if not os.environ.get(name) and not (file and read_file(file).get(name)):
+    if not _is_broker_named(file):
         endpoints = read_endpoints(loaded.home)
         if endpoints is not None and is_held(loaded.home):
             return dataclasses.replace(loaded, broker_url=endpoints.broker_url)
     # Before anything is written, since the scheduler is called only afterwards.
     require_redis(loaded.broker_url)
     return loaded
+
+
+def stopped_farm(loaded: Settings) -> Path | None:
+    """Return the folder of this machine's own farm, if the settings mean it and it does not run.
+
+    What its store says of its agents is then what they said last.
+    """
+    is_meant = not _is_broker_named(_settings_file()) and str(loaded.home) in loaded.database_url
+    if is_meant and read_endpoints(loaded.home) is not None and not is_held(loaded.home):
+        return loaded.home
+    return None
+
+
+def _settings_file() -> Path | None:
+    file: Path | None = click.get_current_context().find_root().params["config"]
+    return file
+
+
+def _is_broker_named(file: Path | None) -> bool:
+    name = "FARM_BROKER_URL"
+    return bool(os.environ.get(name) or (file and read_file(file).get(name)))
 
 
 @contextmanager

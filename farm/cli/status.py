@@ -12,14 +12,14 @@ from sqlalchemy.orm import Session
 
 from farm.cli import cells
 from farm.cli.accuracy import accurate_cells, print_accurate_cells
-from farm.cli.agents import troubles
+from farm.cli.agents import is_alive, troubles
 from farm.cli.measured import measured_cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.ranges import Real
 from farm.cli.results import print_cells
 from farm.cli.rows import sweep_json
-from farm.cli.session import settings, store
+from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
@@ -142,7 +142,10 @@ def _machine_time(found: SweepCells) -> str:
 def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     sweeps = list_sweeps(session, limit=_SWEEPS_SHOWN)
     now = dt.datetime.now(dt.UTC)
-    alive_count = len(live_agents(session, now=now, live_within_s=loaded.lease_s))
+    agents = list_agents(session, limit=_MAX_AGENTS)
+    stopped = stopped_farm(loaded)
+    within_s = 0.0 if stopped else loaded.lease_s
+    alive_count = sum(is_alive(agent, now=now, within_s=within_s) for agent in agents)
     reasons = _waiting(session, loaded)
     if as_json:
         print_json(
@@ -173,8 +176,9 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     ]
     print_table(columns, rows)
     click.echo(f"{alive_count} agents alive")
-    agents = list_agents(session, limit=_MAX_AGENTS)
-    for line in troubles(agents, now=now, within_s=loaded.lease_s):
+    if stopped:
+        click.echo(f"the farm of {stopped} does not run: start it with `farm up`")
+    for line in troubles(agents, now=now, within_s=within_s):
         click.echo(line)
     _print_reasons(reasons)
 
@@ -187,7 +191,8 @@ def _waiting(
     All of them count, as they do for the scheduler; `sweep_id` narrows only the answer.
     """
     now = dt.datetime.now(dt.UTC)
-    agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+    is_stopped = stopped_farm(loaded) is not None
+    agents = () if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s)
     reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
     return {
         job_id: waits

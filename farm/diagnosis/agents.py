@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.agents import AgentState
-from farm.core.spec import EXACT_EMULATION, TCP_PROXY, TORCH
+from farm.core.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
 from farm.diagnosis.finding import Finding, counted, doubt, named, well, wrong
 from farm.figures.display import byte_count, duration
 
@@ -84,7 +84,9 @@ def judge_heartbeats(agents: Sequence[AgentCondition]) -> list[Finding]:
 
 def _silent(agents: Sequence[AgentCondition]) -> list[Finding]:
     found = []
-    known = [(a.agent_id, a.silent_s) for a in agents if not a.is_live]
+    if left := [a.agent_id for a in agents if not a.is_live and a.state is AgentState.LEAVING]:
+        found.append(well(f"told to stop: {named(left)}"))
+    known = [(a.agent_id, a.silent_s) for a in agents if not a.is_live and a.agent_id not in left]
     if lately := [
         f"{name} for {duration(s)}" for name, s in known if s is not None and s < _GONE_S
     ]:
@@ -186,7 +188,15 @@ def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
                 '(docs/networks.md), or ask for emulator = "tcp_proxy"',
             )
         ]
-    if idle := [a.agent_id for a in live if a.tensorflow_version is None and not _has_torch(a)]:
+    without = [a for a in live if a.tensorflow_version is None and TENSORFLOW not in a.capabilities]
+    if only_torch := [a.agent_id for a in without if _has_torch(a)]:
+        found.append(
+            doubt(
+                f"without TensorFlow: {named(only_torch)}",
+                "jobs of PyTorch alone run there; install benchfarm with [agent] for the others",
+            )
+        )
+    if idle := [a.agent_id for a in without if not _has_torch(a)]:
         found.append(
             doubt(
                 f"without TensorFlow and PyTorch: {named(idle)}",

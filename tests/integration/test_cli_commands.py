@@ -17,12 +17,14 @@ from sqlalchemy import select
 
 from farm.cli.main import main
 from farm.cli.session import settings
+from farm.core.agents import AgentState
 from farm.core.lifecycle import AttemptState, JobState
 from farm.embedded.home import Endpoints, locked, write_endpoints
 from farm.store import waiting as waiting_module
 from farm.store import waiting_reasons
-from farm.store.engine import reading, writing
+from farm.store.engine import make_engine, reading, writing
 from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.schema import upgrade
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Job
 from farm.store.waiting import waiting_jobs
@@ -66,6 +68,41 @@ def test_status_of_a_sweep_says_why_its_own_jobs_wait(farm: FarmCommand, engine:
         (job_id,) = add_sweep(session, job_spec(), name="behind")
     assert [entry["job_id"] for entry in farm.json("status", "behind")["waiting"]] == [job_id]
     assert "job 1:" not in farm.text("status", "behind")
+
+
+def test_agents_that_were_stopped_are_not_alive(farm: FarmCommand, engine: sa.Engine) -> None:
+    now = dt.datetime.now(dt.UTC)
+    with writing(engine) as session:
+        add_agent(session, "up", heartbeat_at=now)
+        add_agent(session, "down", heartbeat_at=now, state=AgentState.LEAVING)
+    assert farm.json("status")["alive_agent_count"] == 1
+    assert [agent["is_alive"] for agent in farm.json("agents")] == [False, True]
+    assert "told to stop: down" in farm.run("doctor", "--json").stdout
+
+
+def test_the_agents_of_a_farm_that_does_not_run_are_not_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they said last, and however lately."""
+    monkeypatch.setenv("FARM_HOME", str(tmp_path))
+    for name in ("FARM_BROKER_URL", "FARM_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
+    upgrade(engine)
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        add_sweep(session, job_spec())
+    engine.dispose()
+    url = "redis://127.0.0.1:1/0"
+    write_endpoints(tmp_path, Endpoints(broker_url=url, broker_port=1, dashboard_url="http://x"))
+    with locked(tmp_path):
+        assert "1 agents alive" in CliRunner().invoke(main, ["status"]).stdout
+    shown = CliRunner().invoke(main, ["status"]).stdout
+    assert "0 agents alive" in shown
+    assert f"the farm of {tmp_path} does not run: start it with `farm up`" in shown
+    assert "job 1: no agent is alive" in shown
+    listed = json.loads(CliRunner().invoke(main, ["agents", "--json"]).stdout)
+    assert [agent["is_alive"] for agent in listed] == [False]
 
 
 @pytest.fixture

@@ -360,6 +360,17 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
     assert found[1].what == "nobody can serve job 4: no agent has capability 'gpu'"
 
 
+def test_agents_without_tensorflow_are_named() -> None:
+    torch = agent("t", tensorflow_version=None, capabilities=("torch", "torch:2.13.0"))
+    own = agent("o", tensorflow_version=None, capabilities=("tensorflow",))
+    nothing = agent("n", tensorflow_version=None, capabilities=())
+    found = of_agents.judge_capabilities([torch, own, nothing])
+    assert [finding.what for finding in found[1:]] == [
+        "without TensorFlow: t",
+        "without TensorFlow and PyTorch: n",
+    ]
+
+
 def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
     [turns] = judge_queue(waiting_count=3, held_count=2, hopeless={})
     assert turns.what == "1 job waits, each for its turn, and 2 more jobs for the end of a pause"
