@@ -1,6 +1,6 @@
 """How often intervals cover the truth, by simulation: `python -m tests.interval_coverage`.
 
-It prints the two tables of docs/measuring.md, which tests/property hold to it. Neighbours in time
+It prints the tables of docs/measuring.md, which tests/property hold to it. Neighbours in time
 depend on each other as in a first-order autoregressive process.
 """
 
@@ -17,11 +17,11 @@ from farm.core.precision import (
     Outcome,
     Precision,
     Repetition,
+    Run,
     Target,
     Timeline,
     cell_statistics,
     next_repetitions,
-    timeline_of,
 )
 
 SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")
@@ -32,6 +32,7 @@ STEP_COUNTS = (30, 100, 300)
 NOISES = (0.005, 0.01, 0.02, 0.04)
 CELLS = 240  # simulated for each row and column of the first table
 SERIES = 200  # of the second
+INDEPENDENT = 1000  # the `spacing` from which on neighbours count as independent
 _SLOW_RATIO, _SLOW_BY, _OF_A_MODE = 0.3, 1.5, 0.3  # of bimodal noise
 _FREEDOM, _SKEW = 3, 0.8  # Student's degrees of freedom; of ln(1 + noise)
 
@@ -86,31 +87,40 @@ def run_sweep(
     draw_log: Callable[[], float],
     order: random.Random,
     *,
-    is_timed: bool = True,
+    spacing: int = 1,
 ) -> list[Ended]:
     """Simulate a sweep until precision on one machine. `draw_log`: ln(time) of the next run.
 
     Each round has the cells in an order of its own, and what is added comes after what waits.
-    `is_timed` False: as if nobody knew when the runs were.
+    `spacing`: how far apart neighbours are said to be; where it is large they count as independent.
     """
     waiting = [
         cell
         for _ in range(precision.min_repetitions)
         for cell in order.sample(range(cell_count), cell_count)
     ]
-    runs: list[tuple[int, str, str | None, float]] = []
+    runs: list[tuple[int, str, float]] = []
     cells: list[list[Repetition]] = [[] for _ in range(cell_count)]
     asked = [precision.min_repetitions] * cell_count
     timelines: list[Timeline | None] = [None] * cell_count
     while waiting:
         cell = waiting.pop(0)
         job_id, time_s = len(runs), math.exp(draw_log())
-        runs.append((job_id, str(cell), "x", time_s))
+        runs.append((job_id, str(cell), time_s))
         cells[cell].append(
             Repetition(job_id=job_id, outcome=Outcome.MEASURED, step_time_s=time_s, fingerprint="x")
         )
         if len(cells[cell]) == asked[cell]:
-            timelines[cell] = timeline_of(runs) if is_timed else None
+            timelines[cell] = Timeline(
+                Run(
+                    job_id=job_id,
+                    place=spacing * job_id,
+                    cell_hash=cell_hash,
+                    fingerprint="x",
+                    step_time_s=time_s,
+                )
+                for job_id, cell_hash, time_s in runs
+            )
             more = next_repetitions(cells[cell], precision, timelines[cell])
             asked[cell] += more
             waiting = _by_round([*waiting, *[cell] * more], cells)
@@ -134,7 +144,7 @@ def _by_round(waiting: list[int], cells: list[list[Repetition]]) -> list[int]:
     return [cell for _, _, cell in sorted(rounds)]
 
 
-def sweeps(shape: str, correlation: float, cell_count: int) -> list[Ended]:
+def sweeps(shape: str, correlation: float, cell_count: int, *, spacing: int = 1) -> list[Ended]:
     """Simulate about `CELLS` cells, in sweeps of `cell_count`."""
     draw = random.Random(f"{shape} {correlation} {cell_count}")
     ended: list[Ended] = []
@@ -145,7 +155,7 @@ def sweeps(shape: str, correlation: float, cell_count: int) -> list[Ended]:
         def draw_log(values: Iterator[float] = values, size: float = size) -> float:
             return size * next(values)
 
-        ended += run_sweep(cell_count, Precision(), draw_log, draw)
+        ended += run_sweep(cell_count, Precision(), draw_log, draw, spacing=spacing)
     return ended
 
 
@@ -166,9 +176,9 @@ def series_coverage(shape: str, correlation: float, step_count: int) -> float:
     return covered / claimed
 
 
-def cells_row(shape: str, correlation: float) -> tuple[str, list[float]]:
+def cells_row(shape: str, correlation: float, *, spacing: int = 1) -> tuple[str, list[float]]:
     """Return a line of the table of cells, and the coverages in it."""
-    found = [sweeps(shape, correlation, cell_count) for cell_count in CELL_COUNTS]
+    found = [sweeps(shape, correlation, count, spacing=spacing) for count in CELL_COUNTS]
     coverages = [sum(one.is_covered for one in ended) / len(ended) for ended in found]
     counts = [statistics.fmean(one.count for one in ended) for ended in found]
     return _row(shape, correlation, [*map(_percent, coverages), *map("{:.1f}".format, counts)]), (
@@ -196,3 +206,5 @@ if __name__ == "__main__":
             for each in CORRELATIONS:
                 print(row(one, each)[0], flush=True)
         print()
+    for each in CORRELATIONS:
+        print(cells_row("log-normal", each, spacing=INDEPENDENT)[0])

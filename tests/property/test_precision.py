@@ -24,14 +24,13 @@ from farm.core.precision import (
     next_repetitions,
     time_interval,
     timeline_of,
-    variance_inflation,
 )
 from tests.interval_coverage import (
     CORRELATIONS,
+    INDEPENDENT,
     SHAPES,
     autoregressive,
     cells_row,
-    noise,
     steps_row,
     sweeps,
 )
@@ -89,18 +88,9 @@ def test_a_sweep_of_one_cell_never_says_that_its_target_was_reached() -> None:
 
 
 def test_taking_neighbours_for_independent_would_cover_far_less() -> None:
-    draw = random.Random(1)
-    covered = dict.fromkeys((1.0, variance_inflation((1,) * 9, 0.5)), 0)
-    for _ in range(400):
-        values = noise("log-normal", 0.5, draw)
-        times_s = [math.exp(0.01 * next(values)) for _ in range(10)]
-        for inflation in covered:
-            interval = time_interval(times_s, is_sequential=False, inflation=inflation)
-            assert interval is not None
-            covered[inflation] += interval.low_s <= 1 <= interval.high_s
-    plain, wider = (count / 400 for count in covered.values())
-    assert plain < 0.8
-    assert wider >= 0.92
+    line, coverages = cells_row("log-normal", 0.6, spacing=INDEPENDENT)
+    assert coverages[0] < 0.82 < coverages[1] < 0.92
+    assert line in MEASURING.read_text()
 
 
 @pytest.mark.parametrize(("correlation", "noises"), [(0.0, 2), (0.6, 2), (0.6, 9)])
