@@ -183,7 +183,7 @@ def whole(args: MultiDict[str, str], name: str, *, high: int, low: int = 1) -> i
     text = args.get(name)
     if text is None:
         return None
-    value = _natural(text, low=low)
+    value = _natural(_without_point(text), low=low)
     if value is None or value > high:
         raise InvalidSpec(name, text, f"a whole number from {low} to {high}")
     return value
@@ -204,11 +204,17 @@ def wholes(args: MultiDict[str, str], name: str, *, high: int) -> tuple[int, ...
     """Read a list of whole numbers from 1 with commas between them; empty where it is absent."""
     values = []
     for item in texts(args, name):
-        value = _natural(item)
+        value = _natural(_without_point(item))
         if value is None or value > high:
             raise InvalidSpec(name, item, f"whole numbers from 1 to {high} with commas between")
         values.append(value)
     return tuple(values)
+
+
+def _without_point(text: str) -> str:
+    """Return 64 for 64.0, which JSON Schema counts as a whole number."""
+    number, point, rest = text.partition(".")
+    return number if point and rest and not rest.strip("0") else text
 
 
 def _natural(text: str, *, low: int = 1) -> int | None:

@@ -100,8 +100,17 @@ def read_flag(value: object, where: str) -> bool:
     return value
 
 
+def canonical(value: float) -> float:
+    """Return the number with 12 significant digits, so that 0.1 * 3 and 0.3 are one value."""
+    return float(f"{value:.12g}")
+
+
 def whole(low: int, high: int) -> Read[int]:
+    """Read a whole number; 64.0 is one, as JSON Schema has it."""
+
     def read(value: object, where: str) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         # bool is an int in Python, but 'true' is no count.
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise InvalidSpec(where, value, f"a whole number from {low} to {high}")
@@ -121,7 +130,7 @@ def read_delay_s(value: object, where: str) -> float:
     # Written so that NaN, which is neither below nor above anything, does not pass.
     if number is None or not 0 <= number <= high:
         raise InvalidSpec(where, value, f"a number of milliseconds from 0 to {high:g}")
-    return number / 1000
+    return canonical(number / 1000)
 
 
 def read_emulator(value: object, where: str) -> str:
@@ -135,7 +144,8 @@ def read_loss_ratio(value: object, where: str) -> float:
     number = _number(value)
     if number is None or not 0 <= number < 100:
         raise InvalidSpec(where, value, "a percentage from 0 to below 100")
-    return number / 100
+    # What is just below everything stays below it.
+    return min(canonical(number / 100), number / 100) if number > 99 else canonical(number / 100)
 
 
 def read_precision_ratio(value: object, where: str) -> float:
@@ -150,7 +160,7 @@ def read_bandwidth_bytes_per_s(value: object, where: str) -> float | None:
     if number is None or not 0 < number <= MAX_BANDWIDTH_MBIT_PER_S:
         expected = f"a number of Mbit/s above 0 and up to {MAX_BANDWIDTH_MBIT_PER_S}"
         raise InvalidSpec(where, value, expected)
-    return float(number * _BYTES_PER_S_IN_ONE_MBIT_PER_S)
+    return canonical(number * _BYTES_PER_S_IN_ONE_MBIT_PER_S)
 
 
 def choice(kind: type[_E]) -> Read[_E]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farm.core.codec import to_json
+from farm.core.fields import canonical
 from farm.core.noise import UNDISTURBED, Disturbance
 from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
@@ -49,6 +50,9 @@ class Question:
         return frozenset(map(network_of, self.networks))
 
     def __post_init__(self) -> None:
+        for name in ("one_way_delay_s", "packet_loss_ratio", "jitter_s", "bandwidth_bytes_per_s"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, canonical(value))
         if self.global_batch_size < 1:
             raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
         if not self.one_way_delay_s >= 0:

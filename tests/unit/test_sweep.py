@@ -223,8 +223,8 @@ MALFORMED: dict[str, tuple[object, str]] = {
         "case[0].world_size[1]: expected a whole number from 1 to 4096, got '2'",
     ),
     "a fraction for a count": (
-        sweep({"global_batch_size": 64.0}),
-        "case[0].global_batch_size: expected a whole number from 1 to 100000000, got 64.0",
+        sweep({"global_batch_size": 64.5}),
+        "case[0].global_batch_size: expected a whole number from 1 to 100000000, got 64.5",
     ),
     "a list in a list": (
         sweep({"world_size": [[1]]}),
