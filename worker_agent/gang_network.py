@@ -213,11 +213,7 @@ class GangNetwork:
             now = time.monotonic()
             if is_right or now + (now - begun) / count > probing_until:
                 break
-        shaped = Shaped(
-            emulator=self.emulator_name,
-            rtts=rtts,
-            loaded_rtt_unknown="the profile limits no bandwidth, so nothing has to queue",
-        )
+        shaped = Shaped(emulator=self.emulator_name, rtts=rtts)
         if profile.bandwidth_bytes_per_s is None or not self._peers:
             return shaped
         trial = Trial(

@@ -105,7 +105,7 @@ def measurement_of(
         values |= _measured(attempt, evidence, findings)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(attempt, evidence)
-        if reasons := _unmeasured(findings):
+        if reasons := _unmeasured(attempt, findings):
             values["details"]["unmeasured"] = reasons
     elif failure is not None:
         values["details"]["failure"] = failure.message
@@ -236,11 +236,14 @@ def _measured(attempt: AttemptView, evidence: Evidence, findings: Findings) -> d
     }
 
 
-def _unmeasured(findings: Findings) -> dict[str, str]:
+def _unmeasured(attempt: AttemptView, findings: Findings) -> dict[str, str]:
     """Return why columns that every measurement could have are None, by column."""
     shaped = [from_json(Shaped, m.rank.shaped) for m in findings.members if m.rank.shaped]
     if len(shaped) < 2 or any(one.loaded_rtts for one in shaped):
         return {}
+    network = attempt.spec.network or NetworkProfile()
+    if network.bandwidth_bytes_per_s is None:
+        return {"loaded_rtt_s": "the job limits no bandwidth, so nothing has to queue"}
     reasons = (one.loaded_rtt_unknown for one in shaped)
     return {"loaded_rtt_s": next(filter(None, reasons), "the agents did not measure it")}
 

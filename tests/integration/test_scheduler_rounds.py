@@ -212,7 +212,9 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
         row = session.scalars(select(MeasurementRow)).one()
     assert row.status == "ok"
     assert row.loaded_rtt_s is None
-    assert row.details["unmeasured"] == {"loaded_rtt_s": "the agents did not measure it"}
+    assert row.details["unmeasured"] == {
+        "loaded_rtt_s": "the job limits no bandwidth, so nothing has to queue"
+    }
     assert row.step_time_s == pytest.approx(0.2)
     assert row.accuracy == 0.75
     assert row.cpu_ratio == 0.5
