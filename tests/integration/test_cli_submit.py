@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -66,9 +65,7 @@ def test_a_sweep_for_agents_that_are_not_there_warns_and_ends_the_waiting(
 
 
 def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_file: Path) -> None:
-    begun = time.monotonic()
     assert farm.text("submit", str(sweep_file)) == "sweep 1: 4 jobs enqueued\n"
-    assert time.monotonic() - begun < 5
     with reading(engine) as session:
         states = session.scalars(select(Job.state)).all()
     assert [state.value for state in states] == ["waiting"] * 4

@@ -122,9 +122,7 @@ def test_a_day_whose_rows_are_being_stored_is_left_for_later_and_blocks_nobody_f
 ) -> None:
     with writing(engine) as collector:
         insert_samples(collector, day=TODAY, token=1, rank=0, samples=[Sample(tick=0)])
-        begun = time.monotonic()
         assert make_partitions(engine, today=TODAY) == []
-        assert time.monotonic() - begun < 5
         insert_samples(collector, day=TODAY, token=1, rank=0, samples=[Sample(tick=1)])
     assert homes(engine) == {"samples_default": 2}
     assert TODAY in make_partitions(engine, today=TODAY)
