@@ -25,7 +25,7 @@ LONGEST = ("e2e", "property")
 # they take most of the time of all tests, and change seldom.
 SLOW_FILES: dict[str, tuple[str, ...]] = {
     "e2e": (
-        *("test_browser.py", "test_browser_logs.py"),
+        *("test_browser.py", "test_browser_live.py", "test_browser_logs.py"),
         *("test_browser_pages.py", "test_browser_sweep.py"),
         *("test_documented_commands.py", "test_documented_shell.py", "test_doctor.py"),
         *("test_failures.py", "test_faults.py", "test_logs.py", "test_noise.py"),
