@@ -56,6 +56,38 @@ def test_one_value_is_left_out_everywhere() -> None:
     assert "strategy" not in {split.name for split in splits}
 
 
+def test_ends_and_corners_are_left_out_too() -> None:
+    splits = all_splits(STRONG)
+    ends = named(splits, "delay, the first or last")
+    tested = [{STRONG[i].configuration.one_way_delay_s for i in fold.tested} for fold in ends]
+    assert tested == [{DELAYS_S[0]}, {DELAYS_S[-1]}]
+    for fold in named(splits, "world size and batch"):
+        trained = [STRONG[i].configuration for i in fold.training]
+        for i in fold.tested:
+            asked = STRONG[i].configuration
+            assert asked.world_size not in {c.world_size for c in trained}
+            assert asked.global_batch_size not in {c.global_batch_size for c in trained}
+
+
+def test_one_curve_or_instance_type_is_known_on_few_machines_alone() -> None:
+    observations = measure([*grid(instance_type="small"), *grid(instance_type="large")])
+    splits = all_splits(observations)
+    for name, most in (
+        ("one curve beyond its two smallest gangs", 3),
+        ("instance type on one machine only", 1),
+        ("instance type on two machines at most", 2),
+    ):
+        folds = named(splits, name)
+        assert len(folds) == 2
+        for fold in folds:
+            tested = [observations[i].configuration for i in fold.tested]
+            [own] = {c.instance_type for c in tested}
+            assert min(c.world_size for c in tested) > most
+            trained = [observations[i].configuration for i in fold.training]
+            assert max(c.world_size for c in trained if c.instance_type == own) == most
+            assert max(c.world_size for c in trained if c.instance_type != own) == 4
+
+
 def test_a_series_of_batches_is_kept_together_where_each_replica_keeps_its_own() -> None:
     observations = measure(
         [configuration(n, b * n, strategy=s) for n in (1, 2, 4) for b in (8, 32) for s in "abc"]

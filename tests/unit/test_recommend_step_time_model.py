@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,40 @@ def test_two_measurements_are_answered_with_wide_intervals() -> None:
     [answer] = fit_step_time_model(observations, predictor=Lawful()).predict([configuration(4, 64)])
     assert answer.basis is Basis.EXTRAPOLATED
     assert width(answer) > 1
+
+
+@pytest.mark.parametrize(
+    "differing",
+    [
+        {"placement": ("spread", "packed")},
+        {"strategy": ("mwms_ring", "ps_sync")},
+        {"network": ("ethernet", "infiniband")},
+        {"framework": ("tensorflow", "torch")},
+        {"instance_type": ("large", "small")},
+    ],
+)
+def test_what_others_were_measured_on_makes_no_curve_surer_beyond_its_own(
+    differing: dict[str, tuple[str, str]],
+) -> None:
+    """One goes on to 64 machines, the other was measured on 2 and 4, and its link fills up."""
+    [(field, (going_on, ended))] = differing.items()
+    long: dict[str, Any] = {field: going_on}
+    short: dict[str, Any] = {field: ended}
+    observations = measure(
+        [
+            *grid(world_sizes=(2, 4, 8, 16, 32, 64), delays_s=(0.0,), **long),
+            *grid(world_sizes=(2, 4), delays_s=(0.0,), **short),
+        ],
+        time_s=lambda c: law(c) + (0.02 * c.world_size if getattr(c, field) == ended else 0.0),
+    )
+    model = fit_step_time_model(observations)
+    asked = [configuration(n, 128, **short) for n in (4, 8, 16, 32, 64)]
+    answers = model.predict(asked)
+    widths = [width(answer) for answer in answers]
+    assert widths == sorted(widths)
+    assert widths[-1] > math.log(4)
+    assert all(answer.speculative_because for answer in answers[1:])
+    # The other one was measured there.
+    [measured] = model.predict([configuration(64, 128, **long)])
+    assert measured.speculative_because is None
+    assert width(measured) < 0.5

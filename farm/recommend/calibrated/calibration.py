@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibrated.conformal import Conformal, Errors
+from farm.core.student import student_quantile
+from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors
 from farm.recommend.calibrated.held_out import HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, Space
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
@@ -25,6 +28,13 @@ if TYPE_CHECKING:
 _MOST_ERRORS = 300
 # Half-widths in ln(time) where not one measurement could be held out: a factor of 2 and of 3.
 NO_EVIDENCE = (math.log(2), math.log(3))
+# What an error may be for each doubling beyond a curve: between not at all and in proportion.
+_PER_DOUBLING = (0.75 * math.log(2), math.log(2))
+# With these, time may jump: a link fills up, a second rack begins.
+_MAY_JUMP = (Axis.WORLD_SIZE, Axis.SERVERS)
+# Errors grow with the distance, and do not vanish at 0: half of that of a doubling is always there.
+_LEAST_DOUBLINGS = 0.5
+_MOST_ENDS = 2  # places where curves end that are tried, for each axis and side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,7 @@ class Calibration:
     cell_of: dict[Configuration, int]
     held_out: HeldOut
     conformals: dict[Gap | None, Conformal]  # from `held_out`, as soon as they are asked for
+    experiments: dict[Gap, int]  # how many independent ones each of them rests on
 
     def half_widths(
         self,
@@ -66,15 +77,47 @@ class Calibration:
         alone: list[Gap | None] = [None]
         for gap in sorted(gaps, key=repr) or alone:
             conformal = self.conformal(gap)
+            away = self._doublings(gap, configurations)
+            widths: Array
             if conformal is None:
-                away = np.array([self._distance(gap, c) for c in configurations])
-                widths = np.array(NO_EVIDENCE)[None, :] + away[:, None]
-            elif is_constant:
-                widths = np.array(conformal.constants)[None, :]
+                further = np.maximum(away - 1, 0) * np.array(_PER_DOUBLING)
+                widths = np.array(NO_EVIDENCE) + further
             else:
-                widths = conformal.half_widths(places, scales) * self._stretch(gap, configurations)
+                widths = (
+                    np.array(conformal.constants)[None, :]
+                    if is_constant
+                    else conformal.half_widths(places, scales)
+                )
+                widths = self._widened(gap, widths, away)
             squares += widths**2
         result: Array = np.sqrt(squares)
+        return result
+
+    def _widened(self, gap: Gap | None, widths: Array, away: Array) -> Array:
+        """Return half-widths for the distance, and for how few experiments tell them.
+
+        Errors that were held out together may all be off in the same way: the quantile is that of
+        Student's distribution with a degree of freedom for each experiment. What none of these
+        few has shown may come: an assumed error counts as one more of them. Of batch sizes and the
+        network's conditions that nobody has, less is assumed: time goes with them smoothly.
+        """
+        import numpy as np
+
+        if gap is None:
+            return widths
+        count = self.experiments[gap]
+        result: Array = widths * (_LEAST_DOUBLINGS + away) if gap.is_beyond else widths
+        is_own = gap.is_beyond and not gap.is_everywhere
+        if not (is_own or gap.axis in (*_MAY_JUMP, Axis.NAMES)):
+            # As if two more had been made.
+            smooth = np.array([_stretch(aim, count + 2) for aim in AIMS])
+            return result * smooth if gap.is_beyond else result
+        result = result * np.array([_stretch(aim, max(2, count)) for aim in AIMS])
+        if gap.is_beyond:
+            prior = away * np.array(_PER_DOUBLING)
+            if count == 1 and gap.axis in _MAY_JUMP:
+                prior = prior + np.array(NO_EVIDENCE)
+            result = np.hypot(result, prior / (1 + count))
         return result
 
     def own_half_widths(self, configuration: Configuration) -> Sequence[float]:
@@ -102,48 +145,42 @@ class Calibration:
         chosen = self.held_out.alike(gap)
         if not len(chosen):
             return None
+        if gap is not None:
+            self.experiments[gap] = self.held_out.experiments(gap, chosen)
         if len(chosen) > _MOST_ERRORS:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MOST_ERRORS).round().astype(int)]
         rows = self.held_out.rows[chosen]
         cells = self.cells[rows]
+        sizes = np.abs(self.held_out.log_errors[chosen])
+        if gap is not None and gap.is_beyond:
+            sizes = sizes / (_LEAST_DOUBLINGS + self.held_out.doublings[chosen])
         self.conformals[gap] = Conformal.of(
             Errors(
                 places=self.places[rows],
                 cells=cells,
-                sizes=np.abs(self.held_out.log_errors[chosen]),
+                sizes=sizes,
                 scales=self.held_out.log_scales[chosen],
                 weights=1 / np.bincount(self.cells)[cells],
             )
         )
         return self.conformals[gap]
 
-    def _stretch(self, gap: Gap | None, configurations: Sequence[Configuration]) -> Array:
-        """Return how many times wider intervals are for lying far beyond what was measured: (k, 1).
-
-        What could be held out lay a step or so beyond. If the doubts of all steps are alike and
-        independent, their variances add up.
-        """
+    def _doublings(self, gap: Gap | None, configurations: Sequence[Configuration]) -> Array:
+        """Return how far beyond its own curve each lies on the axis of the gap: (k, 1)."""
         import numpy as np
 
-        if gap is None or gap.axis not in NUMBERS:
-            return np.ones((len(configurations), 1))
-        steps = [self.neighbourhood.steps_beyond(plain(c), gap.axis) for c in configurations]
-        stretch: Array = np.sqrt(np.maximum(steps, 1.0))[:, None]
-        return stretch
-
-    def _distance(self, gap: Gap | None, configuration: Configuration) -> float:
-        """Return |ln| of the ratio to the nearest measured batch or world size.
-
-        Where nothing says how the time goes with it, it may be anything between not at all and in
-        proportion.
-        """
-        if gap is None or gap.axis not in (Axis.BATCH, Axis.WORLD_SIZE, Axis.ALONE):
-            return 0.0
-        axis = Axis.WORLD_SIZE if gap.axis is Axis.ALONE else gap.axis
-        value = self.space.value(plain(configuration), axis)
-        known = {self.space.value(c, axis) for c in self.space.configurations}
-        assert value is not None
-        return min((abs(math.log(value / v)) for v in known if v), default=0.0)
+        found = np.zeros((len(configurations), 1))
+        if gap is None or not gap.is_beyond:
+            return found
+        for i, c in enumerate(configurations):
+            if gap.axis is Axis.ALONE:
+                sizes = [
+                    self.space.value(known, Axis.WORLD_SIZE) for known in self.space.configurations
+                ]
+                found[i] = math.log2(min(size for size in sizes if size is not None))
+                continue
+            found[i] = sum(one.doublings for one in self.space.beyond(c) if one.axis is gap.axis)
+        return found
 
 
 def calibrate(
@@ -163,12 +200,14 @@ def calibrate(
     neighbourhood = Neighbourhood.of(space)
     held_out = hold_out(observations, predictor, [None], fitted=fitted)
     axes = varied(space)
+    asked = list(asked) if asked is not None else None
     if asked is not None:
         gaps = {gap for configuration in asked for gap in space.gaps(configuration)}
         axes = [
             axis for axis in axes if any(g.axis is axis and not held_out.tells(g) for g in gaps)
         ]
-    held_out = joined(held_out, hold_out(observations, predictor, axes, fitted=fitted))
+    own = _own_gaps(space, asked)
+    held_out = joined(held_out, hold_out(observations, predictor, axes, own=own, fitted=fitted))
     configurations = [plain(o.configuration) for o in observations]
     cell_of = {c: number for number, c in enumerate(dict.fromkeys(configurations))}
     calibration = Calibration(
@@ -180,10 +219,31 @@ def calibrate(
         cell_of=cell_of,
         held_out=held_out,
         conformals={},
+        experiments={},
     )
     for gap in {gap for gaps in held_out.gaps for gap in gaps}:
         calibration.conformal(gap)
     return calibration
+
+
+def _stretch(aim_ratio: float, degrees: int) -> float:
+    """Return how many times wider Student's interval is than the normal one."""
+    ratio = (1 + aim_ratio) / 2
+    return student_quantile(ratio, degrees) / statistics.NormalDist().inv_cdf(ratio)
+
+
+def _own_gaps(space: Space, asked: Iterable[Configuration] | None) -> list[OwnGap]:
+    """Return where curves end while others go on, the most frequent ends of each axis and side.
+
+    Those that the questions `asked` lie beyond; None: those at which measured curves end.
+    """
+    ends = collections.Counter(
+        space.ends() if asked is None else (end for c in asked for end in space.own_gaps(c))
+    )
+    kept: dict[tuple[Axis, Side], list[OwnGap]] = {}
+    for end in sorted(ends, key=lambda end: (-ends[end], repr(end))):
+        kept.setdefault((end.axis, end.side), []).append(end)
+    return [end for found in kept.values() for end in found[:_MOST_ENDS]]
 
 
 def varied(space: Space) -> list[Axis]:

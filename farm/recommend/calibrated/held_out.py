@@ -7,12 +7,13 @@ size, too, was left out of the training altogether.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from farm.recommend.calibrated.novelty import Axis, Gap, Space
+from farm.recommend.calibrated.novelty import Axis, Gap, OwnGap, Side, Space
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
@@ -28,6 +29,9 @@ _LEAST_TRAINING = 3  # configurations
 # Fewer errors of exactly the question's kind tell less than more of a similar kind. Of one group
 # all may be off in the same way, so two at least have to tell.
 _LEAST_ALIKE, _LEAST_GROUPS = 10, 2
+# With more machines a law may begin that nothing in between shows.
+_STRICT = (Axis.WORLD_SIZE, Axis.SERVERS, Axis.ALONE)
+_OWN_FOLDS = 3  # for each place where curves end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +41,27 @@ class HeldOut:
     `rows`: positions among the observations; one may occur in several folds. `is_cell`: where
     configurations were held out and no values, which every measurement was once, unless nothing
     could be said. `groups`: the number of what was left out together, such as a batch size.
-    `log_errors`: ln(measured / predicted). `log_scales`: the predictor's own doubt. `gaps`: what
-    lacked in the training.
+    `curves`: the number of each one's names. `log_errors`: ln(measured / predicted). `log_scales`:
+    the predictor's own doubt. `gaps`: what lacked in the training. `doublings`: how far beyond the
+    training's curve it lay, see `novelty.Beyond`; 0: not beyond.
     """
 
     rows: NDArray[np.int64]
     is_cell: NDArray[np.bool_]
     groups: NDArray[np.int64]
+    curves: NDArray[np.int64]
     log_errors: NDArray[np.float64]
     log_scales: NDArray[np.float64]
     gaps: tuple[frozenset[Gap], ...]
+    doublings: NDArray[np.float64]
 
     def alike(self, gap: Gap | None) -> NDArray[np.int64]:
-        """Return which of the m are as hard as a question with that gap alone; None: with none.
+        """Return which of the m are at least as hard as a question with that gap alone.
 
-        Those that lacked just that; where they are too few, those that lacked it on any side of
-        the measured values; then those that lacked the axis somewhere. Possibly none.
+        None: with no gap. Those that lacked just that; where they are too few, others of the kind
+        that are harder. Of world sizes and servers, and of what a single curve lacks, nothing
+        between measured values tells of what lies beyond them, nor does one side of the other.
+        Possibly none.
         """
         import numpy as np
 
@@ -61,6 +70,15 @@ class HeldOut:
             if self._is_enough(chosen):
                 break
         return np.array(chosen, dtype=np.int64)
+
+    def experiments(self, gap: Gap, chosen: NDArray[np.int64]) -> int:
+        """Return how many of these may be off each in its own way.
+
+        Of one curve that goes on further than its own measurements other curves tell, each once;
+        of a value that nobody has, each time that values were left out.
+        """
+        numbers = self.groups if gap.is_everywhere or not gap.is_beyond else self.curves
+        return len({int(number) for number in numbers[chosen]})
 
     def tells(self, gap: Gap) -> bool:
         """Whether enough of the m lacked just that."""
@@ -75,8 +93,12 @@ class HeldOut:
             exact = [i for i, own in enumerate(self.gaps) if not own]
             return [exact, [i for i, is_cell in enumerate(self.is_cell) if is_cell]]
         alone = [i for i, own in enumerate(self.gaps) if len(own) == 1 and gap.axis in _axes(own)]
+        exact = [i for i in alone if gap in self.gaps[i]]
+        if gap.is_beyond and (gap.axis in _STRICT or not gap.is_everywhere):
+            harder = dataclasses.replace(gap, is_everywhere=True)
+            return [exact, [i for i in alone if self.gaps[i] & {gap, harder}]]
         return [
-            [i for i in alone if gap in self.gaps[i]],
+            exact,
             [i for i in alone if {g.is_everywhere for g in self.gaps[i]} == {gap.is_everywhere}],
             alone,
             [i for i, own in enumerate(self.gaps) if gap.axis in _axes(own)],
@@ -111,45 +133,57 @@ def hold_out(
     predictor: Predictor,
     axes: Iterable[Axis | None],
     *,
+    own: Iterable[OwnGap] = (),
     fitted: FittedPredictor | None = None,
 ) -> HeldOut:
     """Fit once for each fold; return the errors of what was left out and answered.
 
-    `axes`: whose values to hold out, one axis after the other; None: configurations. `fitted`: the
+    `axes`: whose values to hold out, one axis after the other; None: configurations. `own`: what
+    some curves lack and others have, so that it is left out of some of those others. `fitted`: the
     predictor fitted to all of them, if there is one; see `Refitting`.
     """
     import numpy as np
 
     refit = refit_of(fitted, predictor)
     configurations = [plain(o.configuration) for o in observations]
-    whole = Space.of(configurations)
     number_of: dict[Hashable, int] = {}
-    rows: list[tuple[int, bool, int]] = []
-    errors: list[tuple[float, float]] = []
+    curve_of = {c: number for number, c in enumerate(dict.fromkeys(map(named, configurations)))}
+    rows: list[tuple[int, bool, int, int]] = []
+    errors: list[tuple[float, float, float]] = []
     gaps: list[frozenset[Gap]] = []
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
-    for axis in axes:
-        group = _group(axis, whole)
-        for fold in folds(configurations, axis):
-            training = [observations[i] for i in fold.training]
-            space = Space.of(configurations[i] for i in fold.training)
-            estimates = refit(training).predict([configurations[i] for i in fold.tested])
-            for row, estimate in zip(fold.tested, estimates, strict=True):
-                if estimate.step_time_s is None:
-                    continue
-                key = (axis, group(configurations[row]))
-                rows.append((row, axis is None, number_of.setdefault(key, len(number_of))))
-                error = math.log(observations[row].step_time_s / estimate.step_time_s)
-                errors.append((error, estimate.log_scale))
-                own = space.gaps(configurations[row])
-                gaps.append(seen.setdefault(own, own))
+    planned = [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
+    planned += [(gap.axis, fold) for gap in own for fold in own_folds(configurations, gap)]
+    for number, (axis, fold) in enumerate(planned):
+        training = [observations[i] for i in fold.training]
+        space = Space.of(configurations[i] for i in fold.training)
+        estimates = refit(training).predict([configurations[i] for i in fold.tested])
+        for row, estimate in zip(fold.tested, estimates, strict=True):
+            if estimate.step_time_s is None:
+                continue
+            # Configurations are off each in its own way; values, as often as they are left out.
+            key: Hashable = configurations[row] if axis is None else number
+            if axis is Axis.NAMES:
+                key = named(configurations[row])
+            group = number_of.setdefault(key, len(number_of))
+            rows.append((row, axis is None, group, curve_of[named(configurations[row])]))
+            error = math.log(observations[row].step_time_s / estimate.step_time_s)
+            beyond = space.beyond(configurations[row])
+            away = max((one.doublings for one in beyond), default=0.0)
+            errors.append((error, estimate.log_scale, away))
+            lacking = space.gaps(configurations[row])
+            gaps.append(seen.setdefault(lacking, lacking))
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    values = list(zip(*errors, strict=True)) or [()] * 3
     return HeldOut(
-        rows=np.array([row for row, _, _ in rows], dtype=np.int64),
-        is_cell=np.array([is_cell for _, is_cell, _ in rows], dtype=np.bool_),
-        groups=np.array([number for _, _, number in rows], dtype=np.int64),
-        log_errors=np.array([error for error, _ in errors], dtype=np.float64),
-        log_scales=np.array([scale for _, scale in errors], dtype=np.float64),
+        rows=np.array(columns[0], dtype=np.int64),
+        is_cell=np.array(columns[1], dtype=np.bool_),
+        groups=np.array(columns[2], dtype=np.int64),
+        curves=np.array(columns[3], dtype=np.int64),
+        log_errors=np.array(values[0], dtype=np.float64),
+        log_scales=np.array(values[1], dtype=np.float64),
         gaps=tuple(gaps),
+        doublings=np.array(values[2], dtype=np.float64),
     )
 
 
@@ -162,30 +196,66 @@ def joined(first: HeldOut, second: HeldOut) -> HeldOut:
         rows=np.concatenate([first.rows, second.rows]),
         is_cell=np.concatenate([first.is_cell, second.is_cell]),
         groups=np.concatenate([first.groups, second.groups + next_group]),
+        curves=np.concatenate([first.curves, second.curves]),
         log_errors=np.concatenate([first.log_errors, second.log_errors]),
         log_scales=np.concatenate([first.log_scales, second.log_scales]),
         gaps=first.gaps + second.gaps,
+        doublings=np.concatenate([first.doublings, second.doublings]),
     )
 
 
 def folds(configurations: Sequence[Configuration], axis: Axis | None) -> list[Fold]:
-    """Return folds that leave out values of an axis, at most about eight, the same every time.
+    """Return folds that leave out values of an axis, at most about ten, the same every time.
 
-    One value each, for all strategies and networks, and the two largest and the two smallest
-    together, which is what a question far beyond them asks. None: random configurations, with
-    their repetitions; where a strategy was measured at few values, these leave some of them out
-    for it alone. Of names, whole combinations.
+    One value each, for all strategies and networks, and all but the two smallest, all but the two
+    largest and so on, which is what a question far beyond them asks. None: random configurations,
+    with their repetitions; where a strategy was measured at few values, these leave some of them
+    out for it alone. Of names, whole combinations.
     """
     group = _group(axis, Space.of(configurations))
     if axis is None or axis is Axis.NAMES:
         found = random_folds(configurations, group, count=_MOST_FOLDS)
     else:
-        found = _one_value_each([group(plain(c)) for c in configurations])
-    return [
-        fold
-        for fold in found
-        if fold.tested and len({configurations[i] for i in fold.training}) >= _LEAST_TRAINING
+        found = _values_out([group(plain(c)) for c in configurations])
+    return [fold for fold in found if _is_useful(fold, configurations)]
+
+
+def own_folds(configurations: Sequence[Configuration], gap: OwnGap) -> list[Fold]:
+    """Return folds that end some of the curves at the edge that go on beyond it.
+
+    The others stay as they are: somebody has been there.
+    """
+    space = Space.of(configurations)
+    curves: dict[Hashable, set[float]] = {}
+    for c in space.configurations:
+        value = space.value(c, gap.axis)
+        if not c.is_one_machine and value is not None:
+            curves.setdefault(named(c), set()).add(value)
+
+    def is_beyond(value: float | None) -> bool:
+        if value is None:
+            return False
+        return value > gap.edge if gap.side is Side.ABOVE else value < gap.edge
+
+    going_on = [
+        curve
+        for curve, values in sorted(curves.items(), key=lambda item: repr(item[0]))
+        if any(map(is_beyond, values)) and not all(map(is_beyond, values))
     ]
+    found = []
+    for start in range(min(_OWN_FOLDS, len(going_on))):
+        ended = set(going_on[start::_OWN_FOLDS])
+        out = [
+            not c.is_one_machine and named(c) in ended and is_beyond(space.value(c, gap.axis))
+            for c in map(plain, configurations)
+        ]
+        found.append(holding_out(out, [True]))
+    return [fold for fold in found if _is_useful(fold, configurations)]
+
+
+def _is_useful(fold: Fold, configurations: Sequence[Configuration]) -> bool:
+    trained = {configurations[i] for i in fold.training}
+    return bool(fold.tested) and len(trained) >= _LEAST_TRAINING
 
 
 def _group(axis: Axis | None, space: Space) -> Group:
@@ -196,11 +266,12 @@ def _group(axis: Axis | None, space: Space) -> Group:
     return lambda c: space.value(c, axis)
 
 
-def _one_value_each(groups: Sequence[Hashable]) -> list[Fold]:
+def _values_out(groups: Sequence[Hashable]) -> list[Fold]:
     values = sorted(v for v in set(groups) if isinstance(v, float))
     sets = [[value] for value in _spread(values, _MOST_FOLDS)]
-    if len(values) > 3:
-        sets += [values[:2], values[-2:]]
+    for count in dict.fromkeys((2, len(values) - 2)):
+        if 1 < count < len(values) - 1:
+            sets += [values[:count], values[-count:]]
     return [holding_out(groups, held_out) for held_out in sets]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Space
+from farm.recommend.calibrated.novelty import BY_RATIO, NUMBERS, Axis, Space
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import named, plain
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _NAME_DISTANCE = 1.0
 # A value beyond all that were measured lies at most this much further than the last of them.
 _BEYOND = 1.0
-# Values of these count by their ratio, of the others by their difference.
-_BY_RATIO = (Axis.BATCH, Axis.WORLD_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +63,6 @@ class Neighbourhood:
         rows = [self._row(plain(c)) for c in configurations]
         return np.array(rows, dtype=float).reshape(len(rows), dimensions)
 
-    def steps_beyond(self, configuration: Configuration, axis: Axis) -> float:
-        """Return how far beyond all measured values of an axis it lies; 1: as far as to the next.
-
-        One step is the mean distance of two measured values next to each other. Where they count
-        by their difference, as delays do, another step is twice as far: a delay of 10 s is seven
-        doublings from the delays up to 100 ms, and not five hundred times 20 ms.
-        """
-        value, known = self.space.value(configuration, axis), self.values[NUMBERS.index(axis)]
-        if value is None or len(known) < 2:
-            return 0.0
-        first, last, at = (_warped(v, axis) for v in (known[0], known[-1], value))
-        steps = max(at - last, first - at, 0.0) * (len(known) - 1) / (last - first)
-        return steps if axis in _BY_RATIO else math.log2(1 + steps)
-
     def _row(self, configuration: Configuration) -> list[float]:
         row: list[float] = []
         for axis, values in zip(NUMBERS, self.values, strict=True):
@@ -96,7 +80,7 @@ class Neighbourhood:
 
 def _warped(value: float, axis: Axis) -> float:
     """Return the number that lies between two others as one expects of it."""
-    if axis in _BY_RATIO:
+    if axis in BY_RATIO:
         return math.log(value)
     if axis is Axis.BANDWIDTH:
         return -1 / value  # no limit: 0

@@ -60,6 +60,11 @@ class Gap:
         """Whether it lies between measured values; of names none does."""
         return self.side is Side.INSIDE and self.axis is not Axis.NAMES
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it lies beyond them."""
+        return self.side is not Side.INSIDE
+
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
@@ -74,6 +79,15 @@ class Beyond:
     edge: float
     doublings: float
     own_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGap:
+    """A curve ends at `edge` on the side of `gap`, where others go on."""
+
+    axis: Axis
+    side: Side
+    edge: float
 
 
 # The values that were measured on each of NUMBERS.
@@ -151,6 +165,23 @@ class Space:
                 found.append(Beyond(axis, value, edge, doublings, len(known)))
         return tuple(found)
 
+    def own_gaps(self, configuration: Configuration) -> Iterator[OwnGap]:
+        """Yield where its own curve ends before it, while another goes on."""
+        lacking = {g.axis for g in self.gaps(configuration) if not g.is_everywhere}
+        for one in self.beyond(configuration):
+            if one.axis in lacking:
+                side = Side.ABOVE if one.value > one.edge else Side.BELOW
+                yield OwnGap(one.axis, side, one.edge)
+
+    def ends(self) -> Iterator[OwnGap]:
+        """Yield where a gang's curve ends while another goes on."""
+        for index, axis in enumerate(NUMBERS):
+            curves = [values[index] for values in self._curves[False].values() if values[index]]
+            for values in curves:
+                for side, end in ((Side.ABOVE, max), (Side.BELOW, min)):
+                    if end(v for known in curves for v in known) != end(values):
+                        yield OwnGap(axis, side, end(values))
+
     def _curves_like(self, asked: Configuration) -> dict[tuple[object, ...], _Values]:
         return self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
 
@@ -176,9 +207,9 @@ class Space:
         if not span:
             everywhere = sorted(amount_of(v, axis) for v in self._everywhere[NUMBERS.index(axis)])
             # Of a single value nothing tells how far is far: as far as others lie apart.
-            span = (everywhere[-1] - everywhere[0]) / max(1, len(everywhere) - 1) or edge
+            span = (everywhere[-1] - everywhere[0]) / max(1, len(everywhere) - 1) or edge or 1.0
         away = abs(amount_of(value, axis) - amount_of(edge, axis))
-        return math.log2(1 + away / span) if span else math.inf
+        return math.log2(1 + away / span)
 
 
 def _closest(own: tuple[object, ...], curves: dict[tuple[object, ...], _Values]) -> list[_Values]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from farm.recommend.calibrated.novelty import Axis, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
+from farm.recommend.features import named, plain
 
 FOLD_COUNT = 10  # of random splits
+_LEAST_VALUES = 3  # of which one can be left out, and two still show a trend
+_MOST_CURVES = 6  # that are ended in turn
 
 # What is held out together; None: never held out. Groups have an order by their repr.
 Group = Callable[[Configuration], Hashable]
@@ -90,8 +92,14 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
         Split("batch", tuple(by(Axis.BATCH)), is_leave_one_out=True),
         Split("delay", tuple(by(Axis.DELAY)), is_leave_one_out=True),
         Split("delay, not the first or last", tuple(by(Axis.DELAY)[1:-1])),
+        Split("delay, the first or last", tuple(by(Axis.DELAY)[:1] + by(Axis.DELAY)[1:][-1:])),
         Split("world size", tuple(by(Axis.WORLD_SIZE)), is_leave_one_out=True),
         Split("two largest world sizes", tuple(beyond)),
+        Split("world size and batch", tuple(_both(space, configurations, Axis.BATCH))),
+        Split("world size and delay", tuple(_both(space, configurations, Axis.DELAY))),
+        Split("one curve beyond its two smallest gangs", tuple(_curves_ended(configurations))),
+        Split("instance type on one machine only", tuple(_types_on(configurations, most=1))),
+        Split("instance type on two machines at most", tuple(_types_on(configurations, most=2))),
         Split(
             "strategy",
             tuple(leave_one_out(configurations, lambda c: str(c.strategy))),
@@ -100,6 +108,67 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
         Split("network", tuple(leave_one_out(configurations, network)), is_leave_one_out=True),
     ]
     return [split for split in found if split.folds]
+
+
+def _both(space: Space, configurations: Sequence[Configuration], axis: Axis) -> list[Fold]:
+    """Leave out a world size and a value of another axis, and test where both meet.
+
+    The largest and the smallest of each: what a question far from everything asks.
+    """
+    gangs = [c for c in configurations if not c.is_one_machine]
+    sizes = sorted({c.world_size for c in gangs})
+    values = sorted({v for c in gangs if (v := space.value(c, axis)) is not None})
+    if len(sizes) < _LEAST_VALUES or len(values) < _LEAST_VALUES:
+        return []
+    found = []
+    for size in (sizes[0], sizes[-1]):
+        for value in (values[0], values[-1]):
+            lacks = [
+                (not c.is_one_machine and c.world_size == size, space.value(c, axis) == value)
+                for c in configurations
+            ]
+            found.append(
+                Fold(
+                    training=tuple(i for i, own in enumerate(lacks) if not any(own)),
+                    tested=tuple(i for i, own in enumerate(lacks) if all(own)),
+                )
+            )
+    return [fold for fold in found if fold.tested]
+
+
+def _curves_ended(configurations: Sequence[Configuration]) -> list[Fold]:
+    """End one curve after its two smallest world sizes, while the others go on."""
+    sizes: dict[Hashable, set[int]] = {}
+    for c in configurations:
+        if not c.is_one_machine:
+            sizes.setdefault(named(c), set()).add(c.world_size)
+    curves = sorted((names for names in sizes if len(sizes[names]) > 2), key=repr)
+    if len(sizes) < 2:
+        return []
+    count = min(_MOST_CURVES, len(curves))
+    return [
+        holding_out(
+            [named(c) == names and c.world_size > sorted(sizes[names])[1] for c in configurations],
+            [True],
+        )
+        for names in (curves[i * len(curves) // count] for i in range(count))
+    ]
+
+
+def _types_on(configurations: Sequence[Configuration], *, most: int) -> list[Fold]:
+    """Know each instance type in turn on so many machines at most, and the others fully."""
+    types = sorted({c.instance_type for c in configurations}, key=repr)
+    known = {c.instance_type for c in configurations if c.world_size <= most}
+    if len(types) < 2:
+        return []
+    found = [
+        holding_out(
+            [c.instance_type == name and c.world_size > most for c in configurations], [True]
+        )
+        for name in types
+        if name in known
+    ]
+    return [fold for fold in found if fold.tested]
 
 
 def _itself(configuration: Configuration) -> Hashable:
