@@ -105,7 +105,7 @@ $B mkdir -p /new/dev/pts /new/dev/shm; $B mount -t devpts devpts /new/dev/pts; $
 $B mount -t tmpfs tmpfs /new/run; $B mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 $B ln -s /proc/self/fd /new/dev/fd
 $B mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=131072 out /new/guest-out
-exec $B chroot /new /bin/bash -c '
+exec $B switch_root /new /bin/bash -c '
     export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LANG=C.UTF-8
     ip link set lo up; hostname guest; mount --bind "$1" /lib/modules
     bash "$0" --inside >/guest-out/log 2>&1; echo $? >/guest-out/status
