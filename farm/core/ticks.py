@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+TICK_S = 1.0
 # A timer may fire a hair before its instant; such a reading belongs to the tick it waited for.
 _EARLY_S = 0.005
 # A reading later than this is not one of its tick: the rate over a second would be wrong by as

@@ -197,7 +197,7 @@ class StepProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a strategy has counted of one rank's exchange, over the timed steps.
+    """What a strategy has counted of one rank's exchange, over the timed steps, full ones alone.
 
     `push_s` and `pull_s` are means per step: sending, and waiting for and receiving what comes
     back; None where the strategy cannot tell. `staleness_counts[k]` is how many of this rank's
@@ -209,6 +209,19 @@ class Exchange:
     push_s: float | None = None
     pull_s: float | None = None
     staleness_counts: tuple[int, ...] | None = None
+
+
+# Among a result's details.
+TIMED_PARTS = "timed_parts"
+INTERFACE = "interface"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPart:
+    """A stretch of timed steps, in seconds after the first of all began."""
+
+    begin_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +243,26 @@ class TrainerResult:
     profile: StepProfile | None = None
     exchange: Exchange | None = None
     details: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def timed_parts(self) -> tuple[TimedPart, ...] | None:
+        """Return the stretches of a second or more, in which a sample may lie; None: not told.
+
+        By epochs there is one for each, since ranks evaluate and wait in between.
+
+        Raises:
+            InvalidSpec: what the trainer told is no such list.
+        """
+        told = self.details.get(TIMED_PARTS)
+        if told is None:
+            return None
+        parts: tuple[TimedPart, ...] = from_json(tuple[TimedPart, ...], told, where=TIMED_PARTS)
+        return parts
+
+    @property
+    def interface(self) -> object:
+        """Return the name of the interface whose bytes were counted; None: not told."""
+        return self.details.get(INTERFACE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

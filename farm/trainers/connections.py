@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from farm.trainers.byte_count import ByteCount
+from farm.core.byte_count import TCP_INFO_BYTES, ByteCount, tcp_byte_count
 
-# struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, since Linux 4.1.
-_BYTES_ACKED = 120
-_STRUCT = struct.Struct("<QQ")
 _DESCRIPTORS = Path("/proc/self/fd")
 
 Connections = Mapping[int, ByteCount]  # by the inode of the socket
@@ -28,9 +24,14 @@ def read_connections() -> Connections | None:
     try:
         descriptors = [int(entry.name) for entry in _DESCRIPTORS.iterdir()]
         found = [_read(descriptor) for descriptor in descriptors]
-    except (OSError, struct.error):
+    except OSError:
         return None
-    return dict(counted for counted in found if counted is not None)
+    connections: dict[int, ByteCount] = {}
+    for inode, count in (read for read in found if read is not None):
+        if count is None:
+            return None
+        connections[inode] = count
+    return connections
 
 
 def growth(before: Connections | None, after: Connections | None) -> ByteCount | None:
@@ -48,7 +49,7 @@ def growth(before: Connections | None, after: Connections | None) -> ByteCount |
     )
 
 
-def _read(descriptor: int) -> tuple[int, ByteCount] | None:
+def _read(descriptor: int) -> tuple[int, ByteCount | None] | None:
     """Return inode and count of a TCP socket; None for whatever else the descriptor is.
 
     A copy is asked, since the original may be closed, and its number reused, at any moment.
@@ -65,7 +66,5 @@ def _read(descriptor: int) -> tuple[int, ByteCount] | None:
     with connection:
         if connection.proto != socket.IPPROTO_TCP:
             return None
-        size = _BYTES_ACKED + _STRUCT.size
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        acked, received = _STRUCT.unpack_from(info, _BYTES_ACKED)
-        return os.fstat(copy).st_ino, ByteCount(rx_bytes=received, tx_bytes=acked)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        return os.fstat(copy).st_ino, tcp_byte_count(info)

@@ -18,8 +18,12 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from farm.core.codec import to_json
 from farm.core.spec import TrainingPass
+from farm.core.ticks import TICK_S
 from farm.core.trainer_lines import (
+    INTERFACE,
+    TIMED_PARTS,
     Assignment,
     Epoch,
     FailureKind,
@@ -69,6 +73,7 @@ class Training:
         self._examples_count = examples_count
         self._batch_weights = batch_weights
         self._runner = StepRunner(engine, line, connect_s=connect_s)
+        self._interface = assignment.interface
         self._window = TimedWindow(assignment.interface)
         self._barrier_count = 0
 
@@ -108,6 +113,8 @@ class Training:
             details={
                 **self._engine.settings,
                 "batch_weights": self._batch_weights,
+                INTERFACE: self._interface,
+                TIMED_PARTS: to_json([p for p in window.parts if p.end_s - p.begin_s >= TICK_S]),
                 "window_training_s": window.duration_s,
                 "val_loss": evaluation.val_loss if evaluation else None,
                 "weights_sum": weights.total,
@@ -122,7 +129,7 @@ class Training:
         self._settle()
         self._window.open()
         passed = self._runner.run(_until_full(stream, self._job.steps), StepKind.TIMED)
-        self._window.close()
+        self._close_window()
         self._runner.recorder.flush()
         return _Trained(
             step_count=passed.step_count,
@@ -145,8 +152,8 @@ class Training:
             steps = list(self._epoch_steps(epoch))
             self._window.open()
             passed = self._runner.run(steps, StepKind.TIMED)
-            self._window.close()
             self._runner.recorder.close_chunk()
+            self._close_window()
             trained.step_count += passed.step_count
             trained.full_step_count += passed.full_step_count
             trained.train_loss = passed.train_loss
@@ -186,6 +193,12 @@ class Training:
         gc.freeze()
         self._engine.take_exchange()  # what the warm-up has counted
         self._wait_for_peers()
+
+    def _close_window(self) -> None:
+        """Stop the clock, and read the counters once every rank has what this one sent."""
+        self._window.stop()
+        self._wait_for_peers()
+        self._window.close()
 
     def _evaluate(self) -> Evaluation | None:
         """Let rank 0 evaluate while the others wait; None elsewhere, and where nothing is trained.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
-from farm.trainers.byte_count import ByteCount
+from farm.core.byte_count import ByteCount
+from farm.core.trainer_lines import TimedPart
 from farm.trainers.connections import Connections, growth, read_connections
 
 # Of this process's own network namespace. /sys/class/net has the interfaces of the namespace in
@@ -31,9 +33,12 @@ def read_interface(interface: str, *, statistics: Path = STATISTICS) -> ByteCoun
 class TimedWindow:
     """Opened and closed around each part that counts: once by steps, once an epoch by epochs.
 
+    `stop` ends the time of a part, `close` its bytes. A rank waits for its peers in between: what
+    the framework still holds of the last step has been handed to the kernel once they have it.
+
     `interface_bytes` (everything on the interface), `payload_bytes` (this process's own TCP
-    connections) and `duration_s` are of the open parts alone, so that evaluation and waiting
-    between epochs are not in them; `span_s` is from the first begin to the last end.
+    connections), `parts` and `duration_s` are of the open parts alone, so that evaluation and
+    waiting between epochs are not in them; `span_s` is from the first begin to the last end.
     """
 
     def __init__(self, interface: str, *, statistics: Path = STATISTICS) -> None:
@@ -42,29 +47,42 @@ class TimedWindow:
         self._interface_at_open: ByteCount | None = None
         self._connections_at_open: Connections | None = None
         self._opened_at_s = 0.0
-        self._ended_s = 0.0
+        self._ended_s: float | None = None
         self.begun_s: float | None = None  # CLOCK_MONOTONIC
-        self.duration_s = 0.0
+        self.parts: list[TimedPart] = []
         self.interface_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
         self.payload_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
 
     @property
     def span_s(self) -> float:
-        assert self.begun_s is not None, "the window was never opened"
-        return self._ended_s - self.begun_s
+        assert self.parts, "the window was never closed"
+        return self.parts[-1].end_s
+
+    @property
+    def duration_s(self) -> float:
+        return math.fsum(part.end_s - part.begin_s for part in self.parts)
 
     def open(self) -> None:
         self._connections_at_open = read_connections()
         self._interface_at_open = read_interface(self._interface, statistics=self._statistics)
+        self._ended_s = None
         self._opened_at_s = time.monotonic()
         if self.begun_s is None:
             self.begun_s = self._opened_at_s
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self._ended_s = time.monotonic()
+
+    def close(self) -> None:
+        if self._ended_s is None:
+            self.stop()
+        assert self.begun_s is not None
+        assert self._ended_s is not None
+        self.parts.append(
+            TimedPart(begin_s=self._opened_at_s - self.begun_s, end_s=self._ended_s - self.begun_s)
+        )
         interface = read_interface(self._interface, statistics=self._statistics)
         connections = read_connections()
-        self.duration_s += self._ended_s - self._opened_at_s
         self.interface_bytes = _add(
             self.interface_bytes, _difference(self._interface_at_open, interface)
         )

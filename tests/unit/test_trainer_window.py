@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import struct
+import time
 from pathlib import Path
 
 import pytest
 
-from farm.trainers.byte_count import ByteCount
+from farm.core.byte_count import ByteCount, tcp_byte_count
 from farm.trainers.window import TimedWindow, read_interface
 
 
@@ -82,9 +85,81 @@ def test_own_connections_are_counted_to_the_byte_and_others_are_not() -> None:
             sender.recv(6, socket.MSG_WAITALL)
             window.close()
     # Both ends belong to this process.
-    assert window.payload_bytes is not None
-    assert window.payload_bytes.rx_bytes == 100_006
-    assert window.payload_bytes.tx_bytes >= 100_000
+    assert window.payload_bytes == ByteCount(rx_bytes=100_006, tx_bytes=100_006)
+
+
+def fill(sender: socket.socket) -> int:
+    """Send until the kernel takes no more, and return how many bytes it took."""
+    taken = 0
+    sender.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            taken += sender.send(b"x" * 65536)
+    return taken
+
+
+def test_what_no_peer_has_acknowledged_yet_was_sent_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname(), timeout=60)
+        receiver, _ = server.accept()
+        with sender, receiver:
+            window = TimedWindow("lo")
+            window.open()
+            taken = fill(sender)  # nobody reads: most of it waits in the sender's queue
+            window.close()
+            assert window.payload_bytes is not None
+            assert window.payload_bytes.tx_bytes == taken
+            assert window.payload_bytes.rx_bytes < taken
+
+
+def test_what_waited_in_the_queue_before_is_not_of_the_window() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname(), timeout=60)
+        receiver, _ = server.accept()
+        with sender, receiver:
+            taken = fill(sender)
+            window = TimedWindow("lo")
+            window.open()
+            received = 0
+            while received < taken:
+                received += len(receiver.recv(2**20))
+            window.close()
+            assert window.payload_bytes is not None
+            assert window.payload_bytes.tx_bytes == 0
+
+
+def tcp_info(*, acked: int, waiting: int, sent: int, retransmitted: int) -> bytes:
+    return struct.pack("<120xQQ8xI52xQQ", acked, 5, waiting, sent, retransmitted)
+
+
+def test_what_was_sent_again_counts_once() -> None:
+    info = tcp_info(acked=501, waiting=300, sent=1200, retransmitted=200)
+    assert tcp_byte_count(info) == ByteCount(rx_bytes=5, tx_bytes=1300)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        tcp_info(acked=501, waiting=0, sent=500, retransmitted=0)[:200],  # before Linux 4.19
+        tcp_info(acked=501, waiting=0, sent=0, retransmitted=0),  # counters that are left at 0
+    ],
+)
+def test_a_kernel_without_the_counters_gives_nothing_and_not_too_few(info: bytes) -> None:
+    assert tcp_byte_count(info) is None
+
+
+def test_the_clock_stops_before_the_bytes_are_counted(counters: Counters) -> None:
+    window = TimedWindow("eth7", statistics=counters.file)
+    for sent in (100, 300):
+        window.open()
+        window.stop()
+        stopped_s = time.monotonic()
+        counters.set(sent, sent)
+        window.close()
+        assert window.begun_s is not None
+        assert window.begun_s + window.span_s <= stopped_s
+    assert window.interface_bytes == ByteCount(rx_bytes=300, tx_bytes=300)
+    assert len(window.parts) == 2
 
 
 def test_a_connection_made_while_the_window_is_open_counts_from_its_beginning() -> None:
