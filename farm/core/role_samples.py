@@ -1,6 +1,10 @@
-"""What agents sample of the trainers' roles and of their calls: names among a sample's extras."""
+"""What agents sample of the trainers: names among the extras, and where bytes are counted."""
 
 from __future__ import annotations
+
+# This interface carries each byte of all ranks of a machine. So bytes received and sent are those
+# of the trainers' own TCP connections there, and the whole interface's anywhere else.
+LOOPBACK = "lo"
 
 # Calls that read or write, of the trainers' process tree, in a second.
 TRAINER_READS_EXTRA = "trainer_read_operations_per_s"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from worker_agent.metrics import frequency, pressure, swap, thermal, throttling
+from worker_agent.metrics import frequency, network, pressure, swap, thermal, throttling
 from worker_agent.metrics.contracts import Watched
 
 WATCHED = Watched(cpus=(0, 1), interface="lo", pids=())
@@ -129,3 +136,50 @@ def test_pressure_is_the_share_of_the_second_in_which_somebody_waited(
     assert metric.read(0) == {"cpu_pressure_ratio": None, "memory_pressure_ratio": None}
     cpu.write_text(text.format(251_000))
     assert metric.read(1) == {"cpu_pressure_ratio": 0.25, "memory_pressure_ratio": 0.0}
+
+
+def test_on_loopback_the_bytes_are_those_of_the_trainers_own_connections() -> None:
+    """The interface carries what the other end sends, too, and everybody else's bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server, pair(server) as (near, far):
+        metric = network.create(replace(WATCHED, pids=(os.getpid(),)))
+        assert metric is not None
+        assert metric.read(0) == {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}
+        near.sendall(b"x" * 3000)
+        assert len(far.recv(3000, socket.MSG_WAITALL)) == 3000
+        # Both ends belong to this process.
+        assert metric.read(1) == {"net_rx_bytes_per_s": 3000.0, "net_tx_bytes_per_s": 3000.0}
+        with pair(server) as (newer, _):
+            newer.sendall(b"y" * 50)
+            assert metric.read(2)["net_tx_bytes_per_s"] == 50.0
+        # What passed in a second that was not read is in no rate.
+        near.sendall(b"z")
+        assert metric.read(4)["net_tx_bytes_per_s"] is None
+
+
+def test_what_other_processes_exchange_over_loopback_is_not_a_ranks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, pair(server) as (near, far):
+        code = "import sys; sys.stdin.read()"
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as other:
+            metric = network.create(
+                replace(WATCHED, pids=(other.pid, os.getpid()), roles=("worker",))
+            )
+            assert metric is not None
+            metric.read(0)
+            near.sendall(b"x" * 3000)
+            far.recv(3000, socket.MSG_WAITALL)
+            assert metric.read(1) == {"net_rx_bytes_per_s": 0.0, "net_tx_bytes_per_s": 0.0}
+            other.communicate()
+        assert metric.read(2)["net_tx_bytes_per_s"] is None
+
+
+def test_elsewhere_the_bytes_are_the_interfaces() -> None:
+    metric = network.create(replace(WATCHED, interface="eth-of-nobody"))
+    assert isinstance(metric, network.NetworkMetric)
+
+
+@contextlib.contextmanager
+def pair(server: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_connection(server.getsockname(), timeout=60) as near:
+        far, _ = server.accept()
+        with far:
+            yield near, far

@@ -1,19 +1,49 @@
-"""Bytes that the kernel received and sent on the gang's interface, everyone's together."""
+"""Bytes received and sent: on the gang's interface, or over the trainers' own TCP connections.
+
+An interface counts everyone's bytes. That is what the network carries, unless it is the loopback
+interface: ranks of one machine reach each other over it, and it carries each byte of all of them.
+There the kernel is asked for the connections of the trainers' processes, whose payload is counted.
+"""
 
 from __future__ import annotations
 
-import logging
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import psutil
 
-from worker_agent.metrics.contracts import Watched
+from farm.core.byte_count import ByteCount, tcp_byte_count
+from farm.core.role_samples import LOOPBACK
+from worker_agent.metrics.contracts import Metric, Watched
+from worker_agent.metrics.processes import RESCAN_TICKS
 from worker_agent.metrics.rates import Rates
 
-logger = logging.getLogger(__name__)
+PROC = Path("/proc")
+_UNKNOWN = {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}
+
+# linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
+_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_REQUEST_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+_TCP_INFO_ATTRIBUTE = 2
+_CONNECTED_STATES = 0xFFF & ~(1 << 6 | 1 << 10)  # neither TIME_WAIT nor LISTEN
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI48x")
+_INODE = struct.Struct("=68xI")  # the last field of struct inet_diag_msg
+_ATTRIBUTE = struct.Struct("=HH")
+_ERROR_CODE = struct.Struct("=i")
 
 
-def create(watched: Watched) -> NetworkMetric | None:
-    return NetworkMetric(watched.interface)
+def create(watched: Watched) -> Metric | None:
+    if watched.interface != LOOPBACK:
+        return NetworkMetric(watched.interface)
+    # Beyond the trainers is a proxy, which passes on what they have sent.
+    trainers = watched.pids[: len(watched.roles)] if watched.roles else watched.pids
+    return ConnectionsMetric(trainers)
 
 
 class NetworkMetric:
@@ -26,7 +56,7 @@ class NetworkMetric:
         # psutil would hide a reset of the counters as if they had wrapped.
         counters = psutil.net_io_counters(pernic=True, nowrap=False).get(self._interface)
         if counters is None:
-            return {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}
+            return dict(_UNKNOWN)
         return self._rates.update(
             tick,
             {
@@ -34,3 +64,130 @@ class NetworkMetric:
                 "net_tx_bytes_per_s": counters.bytes_sent,
             },
         )
+
+
+class ConnectionsMetric:
+    """What the TCP connections of the trainers and their children have carried, payload alone."""
+
+    def __init__(self, pids: tuple[int, ...]) -> None:
+        self._roots = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        self._inodes: set[int] = set()
+        self._scanned_tick: int | None = None
+        self._previous: Mapping[int, ByteCount] = {}
+        self._previous_tick: int | None = None
+
+    def read(self, tick: int) -> dict[str, float | None]:
+        """Return the growth over the second that ends at `tick`.
+
+        A connection that is new since the last tick began at 0. One that has gone takes its last
+        bytes with it. With the last trainer gone both are None.
+        """
+        counts = tcp_connections()
+        previous, previous_tick = self._previous, self._previous_tick
+        self._previous, self._previous_tick = counts, tick
+        # Looking whose a connection is costs more than counting, and seldom is there a new one.
+        is_due = self._scanned_tick is None or tick >= self._scanned_tick + RESCAN_TICKS
+        if is_due or counts.keys() - previous.keys():
+            self._inodes, self._scanned_tick = self._own_inodes(), tick
+        if previous_tick != tick - 1 or not any(map(_is_there, self._roots)):
+            return dict(_UNKNOWN)
+        total = ByteCount(rx_bytes=0, tx_bytes=0)
+        for inode in self._inodes & counts.keys():
+            now, before = counts[inode], previous.get(inode)
+            total = total.plus(now if before is None else now.minus(before))
+        return {
+            "net_rx_bytes_per_s": float(total.rx_bytes),
+            "net_tx_bytes_per_s": float(total.tx_bytes),
+        }
+
+    def _own_inodes(self) -> set[int]:
+        found: set[int] = set()
+        for root in self._roots:
+            try:
+                tree = (root, *root.children(recursive=True))
+            except psutil.NoSuchProcess:
+                continue
+            for process in tree:
+                found |= socket_inodes(process.pid)
+        return found
+
+
+def _is_there(process: psutil.Process) -> bool:
+    """Whether its connections can be told; one that has ended, waited for or not, has none."""
+    try:
+        return any((PROC / str(process.pid) / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def socket_inodes(pid: int) -> set[int]:
+    """Return the inodes of a process's sockets; none if it has gone or may not be looked at."""
+    found: set[int] = set()
+    try:
+        descriptors = list((PROC / str(pid) / "fd").iterdir())
+    except OSError:
+        return found
+    for descriptor in descriptors:
+        try:
+            kind, _, rest = str(descriptor.readlink()).partition(":[")
+        except OSError:
+            continue  # closed since it was listed
+        if kind == "socket":
+            found.add(int(rest.removesuffix("]")))
+    return found
+
+
+def tcp_connections() -> dict[int, ByteCount]:
+    """Return what the TCP connections of this network namespace have carried, by socket inode.
+
+    It takes no privilege.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
+        asking.settimeout(1.0)
+        connections: dict[int, ByteCount] = {}
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = _REQUEST.pack(
+                family, socket.IPPROTO_TCP, 1 << (_TCP_INFO_ATTRIBUTE - 1), _CONNECTED_STATES
+            )
+            length = _HEADER.size + len(request)
+            header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
+            asking.send(header + request)
+            for message in _messages(asking):
+                (inode,) = _INODE.unpack_from(message)
+                count = tcp_byte_count(_tcp_info(message))
+                if inode and count is not None:
+                    connections[inode] = count
+        return connections
+
+
+def _messages(asking: socket.socket) -> Iterator[bytes]:
+    while True:
+        received = asking.recv(1 << 16)
+        first = 0
+        while first < len(received):
+            length, kind, *_ = _HEADER.unpack_from(received, first)
+            body = received[first + _HEADER.size : first + length]
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                (code,) = _ERROR_CODE.unpack_from(body)
+                raise OSError(-code, os.strerror(-code))
+            yield body
+            first += _aligned(length)
+
+
+def _tcp_info(message: bytes) -> bytes:
+    first = _INODE.size
+    while first + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, first)
+        if kind == _TCP_INFO_ATTRIBUTE:
+            return message[first + _ATTRIBUTE.size : first + length]
+        first += _aligned(max(length, _ATTRIBUTE.size))
+    return b""
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
