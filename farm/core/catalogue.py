@@ -40,10 +40,15 @@ class GangShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What one rank sends per step on the critical path; a mean where steps differ."""
+    """What one rank sends per step on the critical path; a mean where steps differ.
+
+    `bytes` is also the least that the strategy needs, on average over the ranks and over `period`
+    steps in a row: a count below it has missed something.
+    """
 
     messages: float
     bytes: float
+    period: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

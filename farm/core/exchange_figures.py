@@ -24,6 +24,7 @@ class ExchangeFigures:
     pull_s: float | None
     update_count: int | None
     staleness_counts: tuple[int, ...] | None
+    idle_unknown_because: str | None = None
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -60,11 +61,15 @@ def exchange_figures(
     An update of a synchronous gang is one of all its ranks; others update by themselves, so that
     theirs add up.
     """
+    untold = [rank for rank, profile in enumerate(profiles) if profile is None]
     found = [exchange for exchange in exchanges if exchange is not None]
     updates = [exchange.update_count for exchange in found]
     stale = [e.staleness_counts for e in found if e.staleness_counts is not None]
     return ExchangeFigures(
-        idle_ratio=mean(map(idle_ratio, profiles)),
+        idle_ratio=None if untold else mean(map(idle_ratio, profiles)),
+        idle_unknown_because=(
+            f"rank {untold[0]} could not tell computing from exchanging" if untold else None
+        ),
         push_s=mean(exchange.push_s for exchange in found),
         pull_s=mean(exchange.pull_s for exchange in found),
         update_count=(max(updates) if is_synchronous else sum(updates)) if updates else None,
@@ -75,7 +80,11 @@ def exchange_figures(
 
 
 def idle_ratio(profile: StepProfile | None) -> float | None:
-    """Return the share of a profiled step in which a rank computes nothing."""
+    """Return the share of a profiled step in which a rank exchanges and computes nothing.
+
+    Sending, receiving, waiting for others and agreeing with them on an exchange is exchanging.
+    All else is computing, with what feeds and starts a step. None: they could not be told apart.
+    """
     if profile is None or profile.step_time_s <= 0:
         return None
     return min(1.0, max(0.0, 1 - profile.compute_s / profile.step_time_s))

@@ -6,15 +6,30 @@ Pure arithmetic on values already checked. What was not measured is None, never 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
+from farm.core.catalogue import Traffic
 from farm.core.exchange_figures import exchange_figures
 from farm.core.means import mean
 from farm.core.reports import Sample
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Epoch, TrainerResult
+from farm.core.spec import JobSpec, TrainingPass
+from farm.core.trainer_lines import TimedPart, TrainerResult
+
+# Of one second nobody knows how far it is from the others.
+_LEAST_TICKS = 2
+_ROUNDING = 1e-9
+
+# Shown wherever step times are compared.
+STEP_TIME_NOTE = (
+    "step times leave out an input pipeline: examples are in memory; parameter servers and"
+    " central_reduce include feeding them"
+)
 
 OK = "ok"  # the status of a measurement with a time; any other names why there is none
 
@@ -43,11 +58,12 @@ class StepStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The measured columns of a measurement, named as they are stored.
+    """The measured columns of a measurement, named as they are stored, and why some are None.
 
-    Means over ranks and ticks are of the timed window and of the ranks that train only;
+    Means over ranks and ticks are of the timed steps and of the ranks that train only;
     `resident_bytes` is the largest of theirs. `sent_bytes_per_step` and `received_bytes_per_step`
-    are those of one rank for one step, on average over the ranks.
+    are those of one rank for one step, on average over the ranks. `unknown_because`: the reason, by
+    column, for what was looked at and cannot be told.
     """
 
     step_time_s: float | None
@@ -75,11 +91,18 @@ class Measured:
     update_count: int | None
     staleness_mean: float | None
     staleness_max: int | None
+    unknown_because: Mapping[str, str]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return what a measurement has columns for, by their names."""
+        names = (field.name for field in dataclasses.fields(self))
+        return {name: getattr(self, name) for name in names if name != "unknown_because"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
-    """What a rank that only serves used, on average over the seconds in which ranks trained."""
+    """What a rank that only serves used, on average over the seconds with timed steps."""
 
     rank: int
     cpu_ratio: float | None
@@ -131,57 +154,84 @@ def measure(
     ranks: Sequence[RankOutcome],
     *,
     timed_steps_s: Mapping[int, Sequence[float]],
-    epochs: Mapping[int, Sequence[Epoch]],
     train_examples_count: int,
     is_synchronous: bool = True,
+    traffic: Traffic | None = None,
 ) -> Measured:
     """Reduce a successful attempt to its measurement.
 
-    `timed_steps_s` and `epochs` are by rank. The ranks of a synchronous gang step together, so one
-    clock tells the gang's time, and a mean of clocks would only blur it: only rank 0's are looked
-    at. Otherwise each rank goes at its own pace, and those of all ranks that train are: their steps
-    are pooled, and an epoch, and what was trained in all, is over with the slowest. Partial and
+    `timed_steps_s` is by rank. The ranks of a synchronous gang step together, so one clock tells
+    the gang's time, and a mean of clocks would only blur it: only rank 0's are looked at.
+    Otherwise each rank goes at its own pace, and those of all ranks that train are: their steps are
+    pooled, and an epoch, and what was trained in all, is over with the slowest. Partial and
     profiled steps are not among them. Throughput counts whole steps over the time they took.
+
+    `traffic`: what the strategy says that a rank sends for a step, which no count may undercut.
     """
     pace = {r: times_s for r, times_s in timed_steps_s.items() if times_s}
     if is_synchronous:
         pace = {r: times_s for r, times_s in pace.items() if r == 0}
-    pooled = [
-        time_s
-        for times_s in pace.values()
-        for time_s in averaged(times_s, spec.steps_between_averages)
-    ]
-    steps = step_statistics(pooled)
-    steps_per_epoch = math.ceil(train_examples_count / spec.global_batch_size)
+    by_rank = [averaged(times_s, spec.steps_between_averages) for times_s in pace.values()]
+    steps = step_statistics(itertools.chain.from_iterable(by_rank))
+    slowest_s = max(
+        (found.median_s for t in by_rank if (found := step_statistics(t))), default=None
+    )
+    length = steps_in_epoch(train_examples_count, spec.global_batch_size)
     training = [r for r in ranks if r.rank < spec.world_size]
-    windows = [s for r in training for s in timed_samples(r)]
-    profiles = [r.result.profile for r in training if r.result.profile is not None]
+    use = mean_use(training)
+    profiles = [r.result.profile for r in training]
     exchange = exchange_figures(
         profiles, [r.result.exchange for r in training], is_synchronous=is_synchronous
     )
+    sent, received = (
+        bytes_per_step(training, direction, traffic=traffic, is_synchronous=is_synchronous)
+        for direction in (Direction.SENT, Direction.RECEIVED)
+    )
+    known = [profile for profile in profiles if profile is not None]
     chief = next(r.result for r in ranks if r.rank == 0)
+    reasons = {
+        **use.unknown_because,
+        "sent_bytes_per_step": sent.unknown_because,
+        "received_bytes_per_step": received.unknown_because,
+        "idle_ratio": (
+            "a forward pass exchanges nothing and is not profiled"
+            if spec.training_pass is TrainingPass.FORWARD
+            else exchange.idle_unknown_because
+        ),
+    }
     return Measured(
         step_time_s=steps.median_s if steps else None,
         step_time_p25_s=steps.p25_s if steps else None,
         step_time_p75_s=steps.p75_s if steps else None,
         step_time_spread_s=steps.spread_s if steps else None,
         timed_step_count=sum(map(len, pace.values())) if steps else None,
-        steps_per_epoch=steps_per_epoch,
-        time_per_epoch_s=_time_per_epoch_s(spec, pace, epochs, steps_per_epoch),
+        steps_per_epoch=math.ceil(train_examples_count / spec.global_batch_size),
+        time_per_epoch_s=None if slowest_s is None else slowest_s * length,
         epochs=spec.epochs,
         accuracy=chief.val_accuracy_ratio,
         throughput_examples_per_s=_throughput(spec, pace, is_synchronous=is_synchronous),
-        compute_s=mean(p.compute_s for p in profiles),
-        communication_s=mean(p.communication_s for p in profiles),
-        profiled_step_time_s=mean(p.step_time_s for p in profiles),
-        cpu_ratio=mean(s.cpu_ratio for s in windows),
-        resident_bytes=_largest(s.resident_bytes for s in windows),
-        net_rx_bytes_per_s=mean(s.net_rx_bytes_per_s for s in windows),
-        net_tx_bytes_per_s=mean(s.net_tx_bytes_per_s for s in windows),
-        sent_bytes_per_step=sent_bytes_per_step(training),
-        received_bytes_per_step=received_bytes_per_step(training),
+        compute_s=mean(p.compute_s for p in known),
+        communication_s=mean(p.communication_s for p in known),
+        profiled_step_time_s=mean(p.step_time_s for p in known),
+        cpu_ratio=use.cpu_ratio,
+        resident_bytes=_largest(s.resident_bytes for r in training for s in window_samples(r)),
+        net_rx_bytes_per_s=use.net_rx_bytes_per_s,
+        net_tx_bytes_per_s=use.net_tx_bytes_per_s,
+        sent_bytes_per_step=sent.value,
+        received_bytes_per_step=received.value,
         **exchange.columns,
+        unknown_because={name: why for name, why in reasons.items() if why is not None},
     )
+
+
+def steps_in_epoch(examples_count: int, global_batch_size: int) -> float:
+    """Return how many full steps an epoch's examples make: N / B, a partial step as what it is.
+
+    A time per epoch is this many step times, whether measured or predicted: the examples of an
+    epoch at the rate of the full steps. With a batch larger than the data set, which repeats
+    examples, an epoch is one full step.
+    """
+    return max(1.0, examples_count / global_batch_size)
 
 
 def servers(spec: JobSpec, ranks: Sequence[RankOutcome]) -> tuple[ServerFigures, ...]:
@@ -191,39 +241,22 @@ def servers(spec: JobSpec, ranks: Sequence[RankOutcome]) -> tuple[ServerFigures,
     receipts of *go*, which seconds are counted from, are at most a message's time apart.
     """
     chief = next(r for r in ranks if r.rank == 0)
-    return tuple(
-        ServerFigures(
-            rank=rank.rank,
-            cpu_ratio=mean(s.cpu_ratio for s in window),
-            resident_bytes=_largest(s.resident_bytes for s in window),
-            net_rx_bytes_per_s=mean(s.net_rx_bytes_per_s for s in window),
-            net_tx_bytes_per_s=mean(s.net_tx_bytes_per_s for s in window),
+    found = []
+    for rank in ranks:
+        if rank.rank < spec.world_size:
+            continue
+        as_chief = dataclasses.replace(chief, rank=rank.rank, samples=rank.samples)
+        use = mean_use([as_chief])
+        found.append(
+            ServerFigures(
+                rank=rank.rank,
+                cpu_ratio=use.cpu_ratio,
+                resident_bytes=_largest(s.resident_bytes for s in window_samples(as_chief)),
+                net_rx_bytes_per_s=use.net_rx_bytes_per_s,
+                net_tx_bytes_per_s=use.net_tx_bytes_per_s,
+            )
         )
-        for rank in ranks
-        if rank.rank >= spec.world_size
-        for window in [timed_samples(dataclasses.replace(chief, samples=rank.samples))]
-    )
-
-
-def _time_per_epoch_s(
-    spec: JobSpec,
-    pace: Mapping[int, Sequence[float]],
-    epochs: Mapping[int, Sequence[Epoch]],
-    steps_per_epoch: int,
-) -> float | None:
-    """Return the median over the epochs, each over with its slowest rank; or step time x steps."""
-    slowest: dict[int, float] = {}
-    for rank in pace or (0,):
-        for epoch in epochs.get(rank, ()):
-            slowest[epoch.epoch] = max(slowest.get(epoch.epoch, 0.0), epoch.train_s)
-    if slowest:
-        return quantile(sorted(slowest.values()), 0.5)
-    medians_s = [
-        found.median_s
-        for times_s in pace.values()
-        if (found := step_statistics(averaged(times_s, spec.steps_between_averages)))
-    ]
-    return max(medians_s) * steps_per_epoch if medians_s else None
+    return tuple(found)
 
 
 def _throughput(
@@ -240,10 +273,11 @@ def _throughput(
     return examples_count / slowest_s
 
 
-def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
-    """Return the samples whose second lies wholly within the timed window.
+def window_samples(rank: RankOutcome) -> tuple[Sample, ...]:
+    """Return the samples from the first timed step to the last, evaluation in between included.
 
-    A window shorter than that holds none; then every sample after go is the best there is.
+    A window shorter than a second holds none; then every sample after *go* is the best there is
+    for what changes slowly, such as memory. No mean over timed steps is made of them.
     """
     if rank.timed_begun_s is None:
         return rank.samples
@@ -252,23 +286,141 @@ def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
     return inside or rank.samples
 
 
-def sent_bytes_per_step(ranks: Sequence[RankOutcome]) -> float | None:
-    """Bytes that one rank sends per step over its own TCP connections, averaged over the ranks.
+def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
+    """Return the samples whose second lies wholly within timed steps, and nothing in their stead.
 
-    Payload alone: headers come on top, and what else passed the interface is not in it. Partial
-    steps send as much as full ones and are counted as such.
+    Warm-up, evaluation and waiting between epochs are in none of them.
     """
-    return mean(_per_step(r, r.result.payload_tx_bytes) for r in ranks)
+    begun_s, parts = rank.timed_begun_s, rank.result.timed_parts
+    if begun_s is None:
+        return ()
+    if parts is None:
+        parts = (TimedPart(begin_s=0.0, end_s=rank.result.timed_window_s),)
+    return tuple(
+        sample
+        for sample in rank.samples
+        if any(
+            begun_s + p.begin_s <= sample.tick - 1 and sample.tick <= begun_s + p.end_s
+            for p in parts
+        )
+    )
 
 
-def received_bytes_per_step(ranks: Sequence[RankOutcome]) -> float | None:
-    """Return the same of the bytes that it receives: all that servers send is among them."""
-    return mean(_per_step(r, r.result.payload_rx_bytes) for r in ranks)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanUse:
+    """Means over ranks and over the whole seconds with timed steps; None goes with its reason."""
+
+    cpu_ratio: float | None
+    net_rx_bytes_per_s: float | None
+    net_tx_bytes_per_s: float | None
+    unknown_because: Mapping[str, str]
 
 
-def _per_step(rank: RankOutcome, byte_count: int | None) -> float | None:
-    step_count = rank.result.window_step_count
-    return byte_count / step_count if byte_count is not None and step_count else None
+def mean_use(ranks: Sequence[RankOutcome]) -> MeanUse:
+    """Return what ranks used while steps were timed."""
+    means: dict[str, float | None] = {}
+    unknown: dict[str, str] = {}
+    for name in ("cpu_ratio", "net_rx_bytes_per_s", "net_tx_bytes_per_s"):
+        values = {rank.rank: timed_values(rank, attrgetter(name)) for rank in ranks}
+        means[name] = timed_mean(values.values())
+        if means[name] is None and values:
+            rank, fewest = min(values.items(), key=lambda item: len(item[1]))
+            unknown[name] = (
+                f"{len(fewest)} whole seconds with timed steps were sampled on rank {rank},"
+                f" and a mean takes {_LEAST_TICKS}: time more steps"
+            )
+    return MeanUse(**means, unknown_because=unknown)
+
+
+def timed_values(rank: RankOutcome, read: Callable[[Sample], float | None]) -> list[float]:
+    """Return what was read in the seconds with timed steps; what could not be read is left out."""
+    return [value for sample in timed_samples(rank) if (value := read(sample)) is not None]
+
+
+def timed_mean(by_rank: Collection[Sequence[float]]) -> float | None:
+    """Return the mean over all ranks; None where one of them has too few seconds for a mean."""
+    if any(len(values) < _LEAST_TICKS for values in by_rank):
+        return None
+    return mean(itertools.chain.from_iterable(by_rank))
+
+
+class Direction(enum.Enum):
+    SENT = "sent"
+    RECEIVED = "received"
+
+    def of(self, result: TrainerResult) -> int | None:
+        """Return the payload of a rank's own connections in the timed window."""
+        is_sent = self is Direction.SENT
+        return result.payload_tx_bytes if is_sent else result.payload_rx_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesPerStep:
+    """`value` None goes with the reason."""
+
+    value: float | None
+    unknown_because: str | None = None
+
+
+def bytes_per_step(
+    ranks: Sequence[RankOutcome],
+    direction: Direction,
+    *,
+    traffic: Traffic | None = None,
+    is_synchronous: bool = True,
+) -> BytesPerStep:
+    """Return what one rank sends, or receives, per step over its own TCP connections.
+
+    The average over the ranks, and None where one of them has no count. Payload alone: headers
+    come on top, and what else passed the interface is not in it. Partial steps send as much as full
+    ones and are counted as such.
+
+    A count below what the strategy must exchange (`traffic`) has missed something, such as what
+    went by another way than TCP, and is no figure. What ranks out of step exchange in a partial
+    step depends on who has examples in it, so only their full steps have a minimum.
+    """
+    counts = {rank.rank: direction.of(rank.result) for rank in ranks}
+    uncounted = [rank for rank, count in counts.items() if count is None]
+    if uncounted:
+        return BytesPerStep(
+            value=None, unknown_because=f"the kernel told no byte counts on rank {uncounted[0]}"
+        )
+    per_step = [
+        (
+            count / r.result.window_step_count,
+            _least_bytes(r, traffic, is_synchronous=is_synchronous),
+        )
+        for r in ranks
+        if (count := counts[r.rank]) is not None and r.result.window_step_count
+    ]
+    value, least = mean(v for v, _ in per_step), mean(least for _, least in per_step)
+    if value is None or least is None:
+        return BytesPerStep(value=None, unknown_because="no step was counted")
+    if value < least * (1 - _ROUNDING):
+        return BytesPerStep(
+            value=None,
+            unknown_because=(
+                f"{value:,.0f} bytes a step were counted on TCP connections, and the strategy"
+                f" needs at least {least:,.0f}: the count has missed some"
+            ),
+        )
+    return BytesPerStep(value=value)
+
+
+def _least_bytes(rank: RankOutcome, traffic: Traffic | None, *, is_synchronous: bool) -> float:
+    """Return what a rank must have exchanged for a step of its timed window, on average."""
+    if traffic is None:
+        return 0.0
+    result = rank.result
+    step_count = result.window_step_count
+    if not is_synchronous:
+        # By its speed a rank may have no example of a full batch either, and then no update.
+        updates = (
+            result.timed_step_count if result.exchange is None else result.exchange.update_count
+        )
+        step_count = min(result.timed_step_count, updates)
+    whole = step_count // traffic.period * traffic.period
+    return traffic.bytes * whole / result.window_step_count
 
 
 def ring_bytes_per_step(*, world_size: int, gradient_bytes: int) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.core.intervals import median_interval
 from farm.core.means import mean
-from farm.core.measurement import RankOutcome, timed_samples
+from farm.core.measurement import RankOutcome, window_samples
 from farm.core.outliers import Outliers, find_outliers
 from farm.core.reports import Sample
 
@@ -256,7 +256,7 @@ def judge(
     for evidence in ranks:
         rank, agent_id = evidence.outcome.rank, evidence.agent_id
         measures = [
-            *_of_samples(timed_samples(evidence.outcome), limits),
+            *_of_samples(window_samples(evidence.outcome), limits),
             _of_control(evidence.control, limits),
             _of_holes(evidence.outcome, limits),
         ]

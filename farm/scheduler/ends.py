@@ -156,7 +156,12 @@ def _judged(over: Over, findings: Findings, *, now: dt.datetime, rules: Rules) -
             end = voided(evidence.verdict.voids)
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
         measurement = measurement_of(
-            attempt, findings, evidence=evidence, failure=end.failure, now=now
+            attempt,
+            findings,
+            evidence=evidence,
+            failure=end.failure,
+            now=now,
+            traffic=strategy(attempt.spec.strategy).traffic,
         )
     return Ending(
         token=attempt.token,

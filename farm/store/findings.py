@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from farm.core.control_run import ControlRun
 from farm.core.reports import Sample
-from farm.core.trainer_lines import Epoch, StepKind
+from farm.core.trainer_lines import StepKind
 from farm.store.attempts import Member, locked_attempts
 from farm.store.control_runs import control_runs
-from farm.store.result_tables import EpochRow, SampleRow, StepChunk
-from farm.store.series import epoch_of, whole_series
+from farm.store.result_tables import SampleRow, StepChunk
+from farm.store.series import whole_series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,13 @@ class Findings:
     members: Sequence[Member]
     samples: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
     chunks: Mapping[int, Sequence[Any]] = field(default_factory=dict)
-    epochs: Mapping[int, Sequence[Epoch]] = field(default_factory=dict)
     control_runs: Mapping[int, ControlRun] = field(default_factory=dict)
 
 
 def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[int, Findings]:
     """Return by token what is stored of active attempts.
 
-    `clocks`: token to the ranks whose steps and epochs are wanted, since they tell its time. It is
+    `clocks`: token to the ranks whose steps are wanted, since they tell its time. It is
     for the caller not to ask for more attempts at once than memory has room for.
     """
     if not clocks:
@@ -59,16 +58,6 @@ def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[i
         .order_by(StepChunk.attempt_id, StepChunk.rank, StepChunk.first_step)
     ):
         chunks[row.attempt_id].setdefault(row.rank, []).append(row)
-    epochs: dict[int, dict[int, list[Epoch]]] = {token: {} for token in clocks}
-    for epoch in session.scalars(
-        select(EpochRow)
-        .where(
-            EpochRow.attempt_id.in_(clocks),
-            tuple_(EpochRow.attempt_id, EpochRow.rank).in_(pairs),
-        )
-        .order_by(EpochRow.attempt_id, EpochRow.rank, EpochRow.epoch)
-    ):
-        epochs[epoch.attempt_id].setdefault(epoch.rank, []).append(epoch_of(epoch))
     runs: dict[int, dict[int, ControlRun]] = {token: {} for token in clocks}
     for (token, rank), run in control_runs(session, clocks).items():
         runs[token][rank] = run
@@ -77,7 +66,6 @@ def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[i
             members=one.members,
             samples=samples.get(token, {}),
             chunks=chunks[token],
-            epochs=epochs[token],
             control_runs=runs[token],
         )
         for token, one in stored.items()

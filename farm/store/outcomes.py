@@ -10,19 +10,28 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from farm.core.agents import Hardware
+from farm.core.catalogue import GangShape, Traffic
 from farm.core.codec import content_hash, from_json
 from farm.core.exchange_figures import exchange_figures
-from farm.core.means import mean
-from farm.core.measurement import OK, RankOutcome, averaged, measure, servers, timed_samples
+from farm.core.measurement import (
+    OK,
+    Measured,
+    RankOutcome,
+    averaged,
+    measure,
+    servers,
+    timed_mean,
+    timed_values,
+)
 from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
-from farm.core.reports import Prepared, RankEnded, RankStarted, Shaped
-from farm.core.role_samples import TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
-from farm.core.spec import TCP_PROXY, NetworkProfile
+from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
+from farm.core.role_samples import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
+from farm.core.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.core.trainer_lines import Failure
 from farm.core.views import AttemptView
 from farm.errors import InvalidSpec
@@ -31,6 +40,8 @@ from farm.store.findings import Findings
 from farm.store.series import unpacked
 
 ORIGIN = "farm"
+# In a measurement's details (`net_bytes_of`) where received and sent bytes are not the interface's.
+OF_CONNECTIONS = "the trainers' own TCP connections"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +100,12 @@ def measurement_of(
     evidence: Evidence | None,
     failure: Failure | None,
     now: dt.datetime,
+    traffic: Callable[[GangShape, float], Traffic] | None = None,
 ) -> dict[str, Any]:
     """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
     By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
+    `traffic`: what the attempt's strategy sends for a step.
 
     Raises:
         InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
@@ -102,10 +115,12 @@ def measurement_of(
     values["status"] = failure.kind.value if failure else OK
     values["flags"] = []
     if evidence is not None:
-        values |= _measured(attempt, evidence, findings)
+        measured = _measured(attempt, evidence, findings, traffic)
+        values |= measured.columns
+        values |= _conditions(attempt, findings)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(attempt, evidence)
-        if reasons := _unmeasured(attempt, findings):
+        if reasons := {**measured.unknown_because, **_unmeasured(attempt, findings)}:
             values["details"]["unmeasured"] = reasons
     elif failure is not None:
         values["details"]["failure"] = failure.message
@@ -173,6 +188,8 @@ def _further(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
     if exchange.staleness_counts is not None:
         found["staleness_counts"] = list(exchange.staleness_counts)
     found |= _operations(attempt, evidence)
+    if any(result.interface == LOOPBACK for result in training):
+        found["net_bytes_of"] = OF_CONNECTIONS
     if apart := servers(attempt.spec, evidence.outcomes):
         found["servers"] = [dataclasses.asdict(server) for server in apart]
     return found
@@ -184,14 +201,19 @@ def _operations(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
     Of the machine's disks, and the trainers' own calls, of which most never reach a disk.
     """
     training = [o for o in evidence.outcomes if o.rank < attempt.spec.world_size]
-    samples = [sample for outcome in training for sample in timed_samples(outcome)]
-    read = mean(s.disk_read_operations_per_s for s in samples)
-    write = mean(s.disk_write_operations_per_s for s in samples)
-    calls_read = mean(s.extra.get(TRAINER_READS_EXTRA) for s in samples)
-    calls_write = mean(s.extra.get(TRAINER_WRITES_EXTRA) for s in samples)
+
+    def over_ranks(read: Callable[[Sample], float | None]) -> float | None:
+        return timed_mean([timed_values(outcome, read) for outcome in training])
+
     found = {
-        "disk_operations": (read, write),
-        "trainer_operations": (calls_read, calls_write),
+        "disk_operations": (
+            over_ranks(lambda s: s.disk_read_operations_per_s),
+            over_ranks(lambda s: s.disk_write_operations_per_s),
+        ),
+        "trainer_operations": (
+            over_ranks(lambda s: s.extra.get(TRAINER_READS_EXTRA)),
+            over_ranks(lambda s: s.extra.get(TRAINER_WRITES_EXTRA)),
+        ),
     }
     return {
         name: {"read_per_s": read_per_s, "write_per_s": write_per_s}
@@ -210,21 +232,38 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _measured(attempt: AttemptView, evidence: Evidence, findings: Findings) -> dict[str, Any]:
+def _measured(
+    attempt: AttemptView,
+    evidence: Evidence,
+    findings: Findings,
+    traffic: Callable[[GangShape, float], Traffic] | None,
+) -> Measured:
+    spec = attempt.spec
     ranks = [member.rank for member in findings.members]
     prepared = from_json(Prepared, ranks[0].prepared)
     started = from_json(RankStarted, ranks[0].started)
-    shaped = [from_json(Shaped, rank.shaped) for rank in ranks if rank.shaped]
-    measured = measure(
-        attempt.spec,
+    shape = GangShape(
+        world_size=spec.world_size,
+        server_count=spec.server_count,
+        steps_between_averages=spec.steps_between_averages,
+    )
+    is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
+    return measure(
+        spec,
         evidence.outcomes,
         timed_steps_s=evidence.timed_steps_s,
-        epochs={rank: findings.epochs.get(rank, ()) for rank in evidence.timed_steps_s},
         train_examples_count=prepared.dataset.train_examples_count,
         is_synchronous=evidence.is_synchronous,
+        traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
     )
+
+
+def _conditions(attempt: AttemptView, findings: Findings) -> dict[str, Any]:
+    """Return the columns of the model's size and of the network as it was found."""
+    ranks = [member.rank for member in findings.members]
+    started = from_json(RankStarted, ranks[0].started)
+    shaped = [from_json(Shaped, rank.shaped) for rank in ranks if rank.shaped]
     return {
-        **{f.name: getattr(measured, f.name) for f in dataclasses.fields(measured)},
         "parameter_count": started.parameter_count,
         "gradient_bytes": started.gradient_bytes,
         "network": measured_network(attempt.spec.interface, shaped[0].emulator if shaped else None),

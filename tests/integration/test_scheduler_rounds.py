@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 
 import pytest
@@ -65,7 +66,7 @@ STARTED = RankStarted(parameter_count=100, gradient_bytes=400, connect_s=0.1, fi
 RESULT = TrainerResult(
     timed_step_count=3,
     window_step_count=3,
-    timed_window_s=0.6,
+    timed_window_s=2.5,
     timed_begun_monotonic_s=10.0,
     interface_rx_bytes=2400,
     interface_tx_bytes=2400,
@@ -200,7 +201,9 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
     gang.round()
     assert gang.job().state is JobState.RUNNING
     steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
-    gang.both_report(token, Samples(samples=(Sample(tick=1, cpu_ratio=0.5),)))
+    # A mean takes two whole seconds with timed steps.
+    samples = tuple(Sample(tick=tick, cpu_ratio=0.5, net_tx_bytes_per_s=7.0) for tick in (1, 2))
+    gang.both_report(token, Samples(samples=samples))
     gang.both_report(token, steps)
     ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
     gang.both_report(token, ended)
@@ -212,15 +215,35 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
         row = session.scalars(select(MeasurementRow)).one()
     assert row.status == "ok"
     assert row.loaded_rtt_s is None
-    assert row.details["unmeasured"] == {
-        "loaded_rtt_s": "the job limits no bandwidth, so nothing has to queue"
-    }
+    unmeasured = row.details["unmeasured"]
+    assert unmeasured["loaded_rtt_s"] == "the job limits no bandwidth, so nothing has to queue"
     assert row.step_time_s == pytest.approx(0.2)
     assert row.accuracy == 0.75
-    assert row.cpu_ratio == 0.5
+    assert (row.cpu_ratio, row.net_tx_bytes_per_s) == (0.5, 7.0)
     assert row.sent_bytes_per_step == pytest.approx(800)
+    # What cannot be told is kept with the reason.
+    assert row.net_rx_bytes_per_s is None
+    assert unmeasured.keys() == {"net_rx_bytes_per_s", "idle_ratio", "loaded_rtt_s"}
     assert row.steps_per_epoch == 45
     assert row.fingerprint is not None
+
+
+def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: Gang) -> None:
+    token = gang.start()
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
+    gang.both_report(token, steps)
+    # Two ranks in a ring send the 400 bytes of the gradients in each of three steps.
+    few = dataclasses.replace(
+        RESULT, payload_tx_bytes=1199, payload_rx_bytes=1200, details={"interface": "lo"}
+    )
+    gang.both_report(token, RankEnded(result=few, failure=None, timed_begun_s=0.0, log_tail=""))
+    gang.round()
+    with reading(gang.engine) as session:
+        row = session.scalars(select(MeasurementRow)).one()
+    assert (row.sent_bytes_per_step, row.received_bytes_per_step) == (None, 400)
+    assert "at least 400" in row.details["unmeasured"]["sent_bytes_per_step"]
+    # The loopback interface carries what both ranks send, so it was not asked.
+    assert row.details["net_bytes_of"] == "the trainers' own TCP connections"
 
 
 def test_what_a_users_file_contained_tells_its_measurements_apart(gang: Gang) -> None:

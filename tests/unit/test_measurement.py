@@ -4,23 +4,27 @@ import dataclasses
 
 import pytest
 
+from farm.core.catalogue import GangShape
+from farm.core.codec import to_json
 from farm.core.means import mean
 from farm.core.measurement import (
+    Direction,
     RankOutcome,
     averaged,
+    bytes_per_step,
     measure,
     quantile,
-    received_bytes_per_step,
     ring_bytes_per_step,
     scaling_efficiency_ratio,
-    sent_bytes_per_step,
     servers,
     step_statistics,
     timed_samples,
+    window_samples,
 )
 from farm.core.reports import Sample
 from farm.core.spec import JobSpec, ServerPlacement
-from farm.core.trainer_lines import Epoch, Exchange, StepProfile, TrainerResult
+from farm.core.trainer_lines import TIMED_PARTS, Exchange, StepProfile, TimedPart, TrainerResult
+from farm.registry import strategy
 
 APART = ServerPlacement.APART
 SPEC = JobSpec(
@@ -29,7 +33,7 @@ SPEC = JobSpec(
 RESULT = TrainerResult(
     timed_step_count=4,
     window_step_count=4,
-    timed_window_s=2.0,
+    timed_window_s=3.0,
     timed_begun_monotonic_s=100.0,
     interface_rx_bytes=8000,
     interface_tx_bytes=8000,
@@ -73,33 +77,141 @@ def test_no_steps_have_no_statistics() -> None:
 
 
 def test_only_seconds_wholly_within_the_timed_window_count() -> None:
-    # The window is 1.5 s to 3.5 s after go; only tick 3 covers a second (2 to 3) inside it.
-    assert [s.tick for s in timed_samples(outcome(0))] == [3]
+    # The window is 1.5 s to 4.5 s after go: ticks 3 and 4 cover the seconds 2 to 4.
+    assert [s.tick for s in timed_samples(outcome(0))] == [3, 4]
 
 
-def test_a_window_shorter_than_a_tick_falls_back_to_all_samples() -> None:
+def test_a_window_shorter_than_a_second_holds_no_sample_of_timed_steps() -> None:
     short = outcome(0, result=dataclasses.replace(RESULT, timed_window_s=0.2))
-    assert len(timed_samples(short)) == 6
+    assert timed_samples(short) == ()
+    assert len(window_samples(short)) == 6  # for memory, and for what disturbed
+
+
+@pytest.mark.parametrize("timed_window_s", [0.2, 2.0])
+def test_no_mean_is_made_of_fewer_than_two_seconds(timed_window_s: float) -> None:
+    short = dataclasses.replace(RESULT, timed_window_s=timed_window_s)
+    measured = measure(
+        SPEC,
+        [outcome(0), outcome(1, result=short)],
+        timed_steps_s={0: [0.5]},
+        train_examples_count=1000,
+    )
+    assert (measured.cpu_ratio, measured.net_tx_bytes_per_s) == (None, None)
+    assert measured.resident_bytes is not None
+    assert "timed steps" in measured.unknown_because["cpu_ratio"]
+    assert measured.unknown_because.keys() >= {"net_rx_bytes_per_s", "net_tx_bytes_per_s"}
+
+
+def test_evaluation_and_waiting_between_epochs_are_in_no_mean() -> None:
+    parts = ((0.0, 3.5), (10.0, 10.4), (15.0, 18.0))
+    by_epochs = dataclasses.replace(
+        RESULT,
+        timed_window_s=20.0,
+        details={TIMED_PARTS: to_json([TimedPart(begin_s=a, end_s=b) for a, b in parts])},
+    )
+    # Go is 1.5 s before the first step: seconds 3, 4 and 5 are of the first epoch, 18 and 19 of
+    # the last, and none is wholly within the second.
+    samples = tuple(
+        Sample(tick=t, cpu_ratio=0.5 if t in (3, 4, 5, 18, 19) else 0.0) for t in range(30)
+    )
+    rank = outcome(0, result=by_epochs, samples=samples)
+    assert [s.tick for s in timed_samples(rank)] == [3, 4, 5, 18, 19]
+    measured = measure(SPEC, [rank], timed_steps_s={0: [0.5]}, train_examples_count=1000)
+    assert measured.cpu_ratio == 0.5
 
 
 def test_bytes_per_step_are_one_ranks_on_average() -> None:
     busy = dataclasses.replace(RESULT, payload_tx_bytes=12000)
-    assert sent_bytes_per_step([outcome(0), outcome(1, result=busy)]) == 2000
+    assert bytes_per_step([outcome(0), outcome(1, result=busy)], Direction.SENT).value == 2000
+
+
+def test_a_mean_over_ranks_lacks_none_of_them() -> None:
+    uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
+    found = bytes_per_step([outcome(0), outcome(1, result=uncounted)], Direction.SENT)
+    assert found.value is None
+    assert found.unknown_because is not None
+    assert "rank 1" in found.unknown_because
+
+
+@pytest.mark.parametrize(
+    ("strategy_name", "world_size", "steps_between", "counted", "is_known"),
+    [
+        ("mwms_ring", 2, 1, 1000, True),
+        ("mwms_ring", 2, 1, 999, False),
+        ("mwms_auto", 4, 1, 1499, False),
+        ("torch_ddp", 4, 1, 1500, True),
+        ("ps_sync", 3, 1, 999, False),
+        ("replicated", 3, 1, 1001, True),
+        ("central_reduce", 4, 1, 1499, False),
+        ("gossip", 3, 1, 667, True),
+        ("gossip", 3, 1, 666, False),
+        # Ten steps hold at least two averages of every fourth, and may hold no third one.
+        ("local_sgd", 2, 4, 200, True),
+        ("local_sgd", 2, 4, 199, False),
+        ("local_sgd", 2, 11, 0, True),
+        ("single", 1, 1, 0, True),
+    ],
+)
+def test_a_count_below_what_the_strategy_needs_is_no_figure(
+    strategy_name: str, world_size: int, steps_between: int, counted: int, is_known: bool
+) -> None:
+    described = strategy(strategy_name)
+    result = dataclasses.replace(
+        RESULT,
+        timed_step_count=10,
+        window_step_count=10,
+        payload_tx_bytes=counted * 10,
+        payload_rx_bytes=counted * 10,
+    )
+    measured = measure(
+        dataclasses.replace(SPEC, strategy=strategy_name, world_size=world_size),
+        [outcome(rank, result=result) for rank in range(world_size)],
+        timed_steps_s={0: [0.5]},
+        train_examples_count=640,
+        is_synchronous=described.facts.is_synchronous,
+        traffic=described.traffic(
+            GangShape(world_size=world_size, steps_between_averages=steps_between), 1000
+        ),
+    )
+    for column in ("sent_bytes_per_step", "received_bytes_per_step"):
+        if is_known:
+            assert getattr(measured, column) == counted
+            assert column not in measured.unknown_because
+        else:
+            assert getattr(measured, column) is None
+            assert "at least" in measured.unknown_because[column]
+
+
+def test_a_rank_without_examples_in_a_partial_step_need_not_push() -> None:
+    described = strategy("ps_async")
+    half = dataclasses.replace(
+        RESULT,
+        timed_step_count=4,
+        window_step_count=8,
+        payload_tx_bytes=4000,
+        exchange=Exchange(update_count=4),
+    )
+    traffic = described.traffic(GangShape(world_size=2, server_count=1), 1000)
+    ranks = [outcome(0, result=half)]
+    found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=False)
+    assert found.value == 500
+    found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=True)
+    assert found.value is None
 
 
 def test_what_else_passed_the_interface_is_not_the_gangs() -> None:
     noisy = dataclasses.replace(RESULT, interface_tx_bytes=10**9)
-    assert sent_bytes_per_step([outcome(0, result=noisy)]) == 1000
+    assert bytes_per_step([outcome(0, result=noisy)], Direction.SENT).value == 1000
 
 
 def test_partial_steps_send_as_many_bytes_as_full_ones() -> None:
     half_partial = dataclasses.replace(RESULT, timed_step_count=4, window_step_count=8)
-    assert sent_bytes_per_step([outcome(0, result=half_partial)]) == 500
+    assert bytes_per_step([outcome(0, result=half_partial)], Direction.SENT).value == 500
 
 
 def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:
     uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
-    assert sent_bytes_per_step([outcome(0, result=uncounted)]) is None
+    assert bytes_per_step([outcome(0, result=uncounted)], Direction.SENT).value is None
 
 
 @pytest.mark.parametrize(("world_size", "share"), [(1, 0.0), (2, 1.0), (4, 1.5)])
@@ -112,41 +224,37 @@ def test_the_measurement_of_a_gang() -> None:
         SPEC,
         [outcome(0), outcome(1)],
         timed_steps_s={0: [0.4, 0.5, 0.5, 0.6]},
-        epochs={},
         train_examples_count=1000,
     )
     assert measured.step_time_s == 0.5
     assert measured.timed_step_count == 4
     assert measured.throughput_examples_per_s == pytest.approx(64 * 4 / 2.0)
     assert measured.steps_per_epoch == 16
-    assert measured.time_per_epoch_s == pytest.approx(8.0)
+    assert measured.time_per_epoch_s == pytest.approx(0.5 * 1000 / 64)
     assert measured.accuracy == 0.9
     assert measured.communication_s == pytest.approx(0.2)
-    assert measured.cpu_ratio == pytest.approx(0.3)
-    assert measured.resident_bytes == 3
+    assert measured.cpu_ratio == pytest.approx(0.35)
+    assert measured.resident_bytes == 4
     assert measured.net_rx_bytes_per_s is None
 
 
-def test_epochs_that_were_run_say_the_time_of_an_epoch_themselves() -> None:
-    epochs = [
-        Epoch(
-            epoch=i,
-            train_s=s,
-            step_count=16,
-            train_loss=None,
-            val_loss=None,
-            val_accuracy_ratio=None,
-        )
-        for i, s in enumerate((9.0, 7.0, 8.0))
-    ]
-    measured = measure(
-        SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, epochs={0: epochs}, train_examples_count=1000
-    )
-    assert measured.time_per_epoch_s == 8.0
+def test_a_partial_step_counts_in_an_epoch_as_what_it_is() -> None:
+    measured = measure(SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=65)
+    assert measured.steps_per_epoch == 2
+    assert measured.time_per_epoch_s == pytest.approx(0.5 * 65 / 64)
+    repeated = measure(SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=10)
+    assert repeated.time_per_epoch_s == 0.5  # an epoch is one full batch
+
+
+@pytest.mark.parametrize("epochs", [None, 3])
+def test_a_time_per_epoch_is_the_same_by_steps_and_by_epochs(epochs: int | None) -> None:
+    spec = dataclasses.replace(SPEC, epochs=epochs, steps=None if epochs else 4)
+    measured = measure(spec, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=1000)
+    assert measured.time_per_epoch_s == pytest.approx(0.5 * 1000 / 64)
 
 
 def test_an_attempt_without_timed_steps_has_no_step_time() -> None:
-    measured = measure(SPEC, [outcome(0)], timed_steps_s={}, epochs={}, train_examples_count=10)
+    measured = measure(SPEC, [outcome(0)], timed_steps_s={}, train_examples_count=10)
     assert measured.step_time_s is None
     assert measured.throughput_examples_per_s is None
     assert measured.time_per_epoch_s is None
@@ -180,12 +288,11 @@ def test_ranks_that_only_serve_are_in_no_mean() -> None:
         spec,
         [outcome(0), server],
         timed_steps_s={0: [0.5]},
-        epochs={},
         train_examples_count=100,
         is_synchronous=False,
     )
-    assert measured.cpu_ratio == pytest.approx(0.3)
-    assert measured.resident_bytes == 3
+    assert measured.cpu_ratio == pytest.approx(0.35)
+    assert measured.resident_bytes == 4
     assert measured.sent_bytes_per_step == 1000
     [found] = servers(spec, [outcome(0), server])
     assert (found.rank, found.cpu_ratio, found.resident_bytes) == (1, 9.0, 10**9)
@@ -193,8 +300,8 @@ def test_ranks_that_only_serve_are_in_no_mean() -> None:
 
 def test_a_server_is_looked_at_while_steps_were_timed() -> None:
     spec = dataclasses.replace(SPEC, world_size=1, server_count=1, server_placement=APART)
-    busy_at_3 = tuple(Sample(tick=t, cpu_ratio=float(t == 3)) for t in range(6))
-    [found] = servers(spec, [outcome(0), outcome(1, timed_begun_s=0.0, samples=busy_at_3)])
+    busy = tuple(Sample(tick=t, cpu_ratio=float(t in (3, 4))) for t in range(6))
+    [found] = servers(spec, [outcome(0), outcome(1, timed_begun_s=0.0, samples=busy)])
     assert found.cpu_ratio == 1.0
 
 
@@ -204,7 +311,6 @@ def test_ranks_that_go_at_their_own_pace_are_all_looked_at() -> None:
         spec,
         [outcome(0), outcome(1)],
         timed_steps_s={0: [0.1, 0.1], 1: [0.4, 0.4]},
-        epochs={},
         train_examples_count=650,
         is_synchronous=False,
     )
@@ -217,28 +323,6 @@ def test_ranks_that_go_at_their_own_pace_are_all_looked_at() -> None:
     assert measured.time_per_epoch_s == pytest.approx(10 * 0.4)
 
 
-def test_an_epoch_of_a_gang_out_of_step_ends_with_its_slowest_rank() -> None:
-    def epoch(number: int, train_s: float) -> Epoch:
-        return Epoch(
-            epoch=number,
-            train_s=train_s,
-            step_count=4,
-            train_loss=None,
-            val_loss=None,
-            val_accuracy_ratio=None,
-        )
-
-    measured = measure(
-        SPEC,
-        [outcome(0), outcome(1)],
-        timed_steps_s={0: [0.1], 1: [0.1]},
-        epochs={0: [epoch(0, 3.0), epoch(1, 6.0)], 1: [epoch(0, 5.0), epoch(1, 4.0)]},
-        train_examples_count=100,
-        is_synchronous=False,
-    )
-    assert measured.time_per_epoch_s == 5.5
-
-
 def test_an_exchange_every_few_steps_is_not_hidden_by_the_median() -> None:
     assert averaged([1.0, 1.0, 4.0, 1.0, 1.0, 4.0, 9.0], 3) == (2.0, 2.0)
     assert averaged([1.0, 3.0], 8) == (2.0,)
@@ -248,7 +332,6 @@ def test_an_exchange_every_few_steps_is_not_hidden_by_the_median() -> None:
         spec,
         [outcome(0)],
         timed_steps_s={0: [1.0, 1.0, 4.0] * 4},
-        epochs={},
         train_examples_count=64,
     )
     assert measured.step_time_s == 2.0
@@ -266,7 +349,6 @@ def test_updates_staleness_and_waiting_are_those_of_the_ranks_that_train() -> No
         SPEC,
         [with_exchange(0, 2, 1), with_exchange(1, 0, 0, 1)],
         timed_steps_s={0: [0.5], 1: [0.5]},
-        epochs={},
         train_examples_count=64,
         is_synchronous=False,
     )
@@ -284,7 +366,6 @@ def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
         SPEC,
         [outcome(0, result=both), outcome(1, result=both)],
         timed_steps_s={0: [0.5]},
-        epochs={},
         train_examples_count=64,
     )
     assert measured.update_count == 4
@@ -293,4 +374,4 @@ def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
 
 def test_received_bytes_are_counted_as_sent_ones() -> None:
     greedy = dataclasses.replace(RESULT, payload_rx_bytes=12000)
-    assert received_bytes_per_step([outcome(0), outcome(1, result=greedy)]) == 2000
+    assert bytes_per_step([outcome(0), outcome(1, result=greedy)], Direction.RECEIVED).value == 2000

@@ -29,7 +29,9 @@ class LocalSgd:
         """Return the mean over steps: a ring all-reduce of the weights every k-th."""
         ring = ring_all_reduce(gang.world_size, gradient_bytes)
         step_count = gang.steps_between_averages
-        return Traffic(messages=ring.messages / step_count, bytes=ring.bytes / step_count)
+        return Traffic(
+            messages=ring.messages / step_count, bytes=ring.bytes / step_count, period=step_count
+        )
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
         from farm.trainers.tensorflow_setup import import_tensorflow
