@@ -124,7 +124,7 @@ def test_without_a_time_per_epoch_it_is_the_step_time_times_the_steps() -> None:
 def test_the_last_step_of_an_epoch_may_be_partial() -> None:
     known = evidence(1, time_per_epoch_s=None, steps_per_epoch=None)
     [option] = found(known, examples_count=65).options
-    assert option.time_per_epoch_s == pytest.approx(0.1 * 2)
+    assert option.time_per_epoch_s == pytest.approx(0.1 * 65 / 64)
 
 
 def test_an_epoch_of_unknown_length_is_said_and_not_guessed() -> None:

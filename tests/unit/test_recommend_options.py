@@ -49,6 +49,20 @@ def test_what_was_not_measured_as_asked_is_predicted_beside_what_was() -> None:
     assert options[4].repetition_count == 0
 
 
+def test_an_epoch_is_as_long_whether_its_step_was_measured_or_predicted() -> None:
+    bare = {"time_per_epoch_s": None, "steps_per_epoch": 2}
+    known = (
+        evidence(1, step_time_s=0.64, **bare),
+        evidence(3, world_size=4, one_way_delay_s=0.1, **bare),
+    )
+    options = predicted(*known, examples_count=65).options
+    assert {o.basis for o in options} == {"measured", "interpolated"}
+    for option in options:
+        assert option.step_time_s is not None
+        assert option.time_per_epoch_s == pytest.approx(option.step_time_s * 65 / 64)
+        assert option.steps_per_epoch == 2
+
+
 def test_a_measured_time_stays_and_gets_the_models_interval() -> None:
     option = by_width(predicted(ONE, TWO))[2]
     assert option.time_per_epoch_s == 10.0

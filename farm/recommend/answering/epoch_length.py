@@ -10,15 +10,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import OK
+from farm.core.measurement import OK, steps_in_epoch
 from farm.recommend.contracts import Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLength:
-    """`step_count` None goes with the reason."""
+    """`step_count` None goes with the reason.
+
+    `full_steps`: how many times of a full step the epoch takes, its partial step counted as what it
+    is where the number of examples is known.
+    """
 
     step_count: int | None
+    full_steps: float | None = None
     unknown_because: str | None = None
 
 
@@ -33,11 +38,12 @@ def epoch_length(
     """
     known = _lengths(evidence)
     if global_batch_size in known:
-        return EpochLength(step_count=known[global_batch_size])
+        return _known(known[global_batch_size], examples_count, global_batch_size)
     if not known:
         if examples_count is None:
             return _unknown("no measurement says how many steps an epoch has")
-        return EpochLength(step_count=math.ceil(examples_count / global_batch_size))
+        step_count = math.ceil(examples_count / global_batch_size)
+        return _known(step_count, examples_count, global_batch_size)
     # ceil(N / B) = s for every N above (s - 1) B and up to s B.
     least = max((s - 1) * b for b, s in known.items()) + 1
     most = min(s * b for b, s in known.items())
@@ -45,12 +51,20 @@ def epoch_length(
         least = most = examples_count
     if least > most:
         if len(set(known.values())) == 1:
-            return EpochLength(step_count=next(iter(known.values())))
+            return _known(next(iter(known.values())), None, global_batch_size)
         return _unknown("the measured epochs fit neither a data set nor a fixed number of steps")
     shortest, longest = (math.ceil(n / global_batch_size) for n in (least, most))
     if shortest != longest:
         return _unknown(f"by the measurements an epoch has {shortest} to {longest} steps")
-    return EpochLength(step_count=shortest)
+    return _known(shortest, least if least == most else None, global_batch_size)
+
+
+def _known(step_count: int, examples_count: int | None, global_batch_size: int) -> EpochLength:
+    """Return a length; only a number of examples that makes so many steps tells the partial one."""
+    full_steps = float(step_count)
+    if examples_count is not None and math.ceil(examples_count / global_batch_size) == step_count:
+        full_steps = steps_in_epoch(examples_count, global_batch_size)
+    return EpochLength(step_count=step_count, full_steps=full_steps)
 
 
 def _lengths(evidence: Sequence[Evidence]) -> Mapping[int, int]:

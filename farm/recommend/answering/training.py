@@ -100,7 +100,7 @@ def predicted_option(
     return _option(
         configuration,
         fingerprint=fingerprint,
-        time_per_epoch_s=None if step_count is None else step_time_s * step_count,
+        time_per_epoch_s=_product(step_time_s, terms.length.full_steps),
         step_time_s=step_time_s,
         ends=_predicted_ends(prediction),
         basis=prediction.basis,
@@ -183,11 +183,12 @@ def _is_timed(evidence: Evidence) -> bool:
 
 
 def _time_per_epoch_s(evidence: Evidence, terms: Terms) -> float | None:
-    """As measured, or step time x steps, of its own epoch if that is known."""
+    """As measured, or its step time for as long as an epoch of its own is, if that is known."""
     if evidence.time_per_epoch_s is not None:
         return evidence.time_per_epoch_s
     own = evidence.steps_per_epoch
-    return _product(evidence.step_time_s, terms.length.step_count if own is None else own)
+    is_usual = own is None or own == terms.length.step_count
+    return _product(evidence.step_time_s, terms.length.full_steps if is_usual else own)
 
 
 def _predicted_ends(prediction: Prediction | None) -> _Ends | None:
