@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from farm.core.trainer_lines import StepProfile
+
+
+def exchange_times(
+    collectives: Iterable[tuple[int, int]], agreements: Iterable[tuple[int, int]]
+) -> tuple[int, ...]:
+    """Return how long each collective took with the agreement before it, in order of time.
+
+    Of (begin, duration) of either; one follows the other. A trace may lack the end of the last
+    collective, or all agreements.
+    """
+    own = [duration for _, duration in sorted(collectives)]
+    before = [duration for _, duration in sorted(agreements)]
+    return tuple(
+        a + b
+        for a, b in zip(own, before if len(before) >= len(own) else [0] * len(own), strict=False)
+    )
 
 
 def step_profile(

@@ -104,11 +104,11 @@ class AveragingEngine(TensorFlowEngine):
         return cls(seat, schedule, gang=gang)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
-        del examples_count
         self._evaluated = None
         loss_sum = 0.0
         if len(indices) > 0:
-            loss_sum = super().step(indices, examples_count=len(indices))
+            loss_sum = self._run(indices, 1.0 / len(indices))
+            self._count_update(examples_count)
         group = self._schedule.group_after(self._step_count)
         if group is not None and self._does_average:
             self._averages[group].apply()

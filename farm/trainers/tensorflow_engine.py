@@ -37,6 +37,7 @@ class TensorFlowEngine:
         self._gang = gang
         self._placement = seat.job.placement
         self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = seat.job.global_batch_size
         self._update_count = 0
         # By its full name, since "/cpu:0" is every member's of a gang.
         self._cpu = tf.constant(0).device
@@ -70,7 +71,7 @@ class TensorFlowEngine:
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         summed = self._run(indices, 1.0 / examples_count)
-        self._update_count += not self._is_forward
+        self._count_update(examples_count)
         return summed
 
     def prepare_evaluation(self) -> None:
@@ -91,7 +92,7 @@ class TensorFlowEngine:
         return WeightSums.of(weight.astype(np.float64) for weight in self._trained_weights())
 
     def take_exchange(self) -> Exchange:
-        """Return the updates of this rank's weights; a collective is sending and waiting in one."""
+        """Return the updates in full steps; a collective is sending and waiting in one."""
         exchange = Exchange(update_count=self._update_count)
         self._update_count = 0
         return exchange
@@ -111,6 +112,10 @@ class TensorFlowEngine:
 
     def _build_model(self, seat: Seat) -> Any:
         return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+
+    def _count_update(self, examples_count: int) -> None:
+        """Count an update of a full step; partial ones are not among the timed steps."""
+        self._update_count += not self._is_forward and examples_count == self._global_batch_size
 
     def _run(self, indices: IndexArray, scale: float) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""

@@ -13,10 +13,14 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from farm.trainers.in_fork import in_fork
+from farm.trainers.step_profile import exchange_times
 
 logger = logging.getLogger(__name__)
 
 COLLECTIVE = "CollectiveReduceV2"
+# Before a collective its ranks agree on its parameters. Ranks other than the first ask the first
+# for them, which takes a round trip.
+_AGREEMENT = "CollectiveExecutor::CompleteParams"
 _PICOSECONDS_PER_S = 1e12
 _STOP_LIMIT_S = 30.0
 
@@ -24,7 +28,8 @@ _STOP_LIMIT_S = 30.0
 def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
     """Call `run_steps` under the profiler; return the seconds of each collective, in order.
 
-    A collective's time is transfer and waiting for slower peers together. None where the
+    A collective's time is transfer and waiting for slower peers together, with the agreement of
+    the ranks on its parameters. None where the
     profiler could not run or left no trace; `run_steps` is called in any case, since the peers
     wait for it.
 
@@ -47,25 +52,35 @@ def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
         spans = in_fork(lambda: _stopped(Path(folder)), limit_s=_STOP_LIMIT_S)
     if spans is None:
         return None
-    return tuple(duration_ps / _PICOSECONDS_PER_S for _, duration_ps in sorted(json.loads(spans)))
+    found = json.loads(spans)
+    return tuple(
+        duration_ps / _PICOSECONDS_PER_S
+        for duration_ps in exchange_times(found[COLLECTIVE], found[_AGREEMENT])
+    )
 
 
 def _stopped(folder: Path) -> bytes:
-    """Stop the profiler; return (begin, duration) in ps of every collective as JSON."""
+    """Stop the profiler; return (begin, duration) in ps of what exchanges, by name, as JSON."""
     tf.profiler.experimental.stop()
     traces = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
     space = xplane_pb2.XSpace()
     space.ParseFromString(traces[-1].read_bytes())
-    return json.dumps(list(_spans(space))).encode()
+    return json.dumps(
+        {
+            COLLECTIVE: list(_spans(space, lambda name: name.rpartition(":")[2] == COLLECTIVE)),
+            _AGREEMENT: list(_spans(space, lambda name: name == _AGREEMENT)),
+        }
+    ).encode()
 
 
-def _spans(space: Any) -> Iterator[tuple[int, int]]:
-    """Yield (begin, duration) in ps of every collective on any line of the trace."""
+def _spans(space: Any, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+    """Yield (begin, duration) in ps of the events with such names, on any line of the trace.
+
+    An operation is named `name:type`.
+    """
     for plane in space.planes:
         ids = {
-            number
-            for number, metadata in plane.event_metadata.items()
-            if metadata.name.rpartition(":")[2] == COLLECTIVE  # name:type
+            number for number, metadata in plane.event_metadata.items() if is_wanted(metadata.name)
         }
         for line in plane.lines:
             for event in line.events:

@@ -47,12 +47,13 @@ class ReplicatedEngine(TensorFlowEngine):
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
         """Return the mean over the replicas, whose parts of a collective run side by side.
 
-        Empty where none is used: central storage adds up in the CPU's memory.
+        None where they use none: central storage reads weights and adds up gradients in the CPU's
+        memory, by the same operations that compute, and nobody can tell one from the other.
         """
         count = len(self._devices)
         if count == 1 or not self._sums_by_collectives:
             run_steps()
-            return ()
+            return () if count == 1 else None
         times_s = collective_times(run_steps)
         if not times_s:
             return None

@@ -59,6 +59,7 @@ class TorchEngine:
         self._placement = seat.job.placement
         self._world_size = seat.job.world_size
         self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = seat.job.global_batch_size
         self._update_count = 0
         self._is_traced = False
         torch.manual_seed(seat.job.seed)
@@ -90,6 +91,8 @@ class TorchEngine:
         )
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        # Of full steps alone: partial ones are not among the timed steps.
+        self._update_count += not self._is_forward and examples_count == self._global_batch_size
         with torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
             if len(indices) == 0:
                 # The peers wait for this rank's part of the sum: one example with weight zero. Not
@@ -134,7 +137,7 @@ class TorchEngine:
         return WeightSums.of(parameter.detach().double() for parameter in self._parameters)
 
     def take_exchange(self) -> Exchange:
-        """Return the updates of this rank's weights; a collective is sending and waiting in one."""
+        """Return the updates in full steps; a collective is sending and waiting in one."""
         exchange = Exchange(update_count=self._update_count)
         self._update_count = 0
         return exchange
@@ -200,7 +203,6 @@ class TorchEngine:
         loss_sum = _loss_sum(self._replica(images), labels, penalties=self._penalties())
         torch.autograd.backward(loss_sum * scale)
         self._optimizer.step()
-        self._update_count += 1
         return float(loss_sum.detach())
 
 

@@ -69,11 +69,15 @@ def test_a_strategy_trains_and_sends_what_its_theory_says(
         steps_between_averages=job.steps_between_averages,
     )
     sent = sum(result.payload_tx_bytes or 0 for result in ended) / len(ended)
-    expected = strategy.traffic(shape, told.gradient_bytes).bytes * ended[0].window_step_count
-    assert sent == pytest.approx(expected, rel=0.1)
+    # The last steps may be fewer than it takes until the next average.
+    every = job.steps_between_averages
+    step_count = ended[0].window_step_count // every * every
+    expected = strategy.traffic(shape, told.gradient_bytes).bytes * step_count
+    assert expected <= sent <= 1.1 * expected
     for result in ended:
         assert result.exchange is not None
-        assert result.exchange.update_count > 0
+        # An update for each of the timed steps, and none for the partial ones between them.
+        assert result.exchange.update_count == result.timed_step_count < result.window_step_count
         # Only servers that wait for nobody know what came between a read and its update.
         is_asynchronous = strategy.facts.uses_servers and not strategy.facts.is_synchronous
         assert (result.exchange.staleness_counts is not None) == is_asynchronous

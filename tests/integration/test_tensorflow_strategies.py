@@ -70,7 +70,7 @@ def test_replicas_reach_the_weights_of_one_machine(
     expected, found = reference["single"], reference[name]
     assert found["weights"] == pytest.approx(expected["weights"], rel=WEIGHTS_TOLERANCE)
     assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=0.005)
-    assert found["exchange"]["update_count"] == 5
+    assert found["exchange"]["update_count"] == 4  # of the full steps
 
 
 def test_moving_statistics_that_replicas_share_are_the_mean_of_what_each_would_make_them(
@@ -94,11 +94,11 @@ def test_replicas_without_enough_gpus_say_that_they_were_on_the_cpu(
     assert settings["device"] == "cpu"
 
 
-def test_the_collective_of_a_step_is_the_mean_over_replicas_and_central_storage_has_none(
+def test_the_collective_of_a_step_is_the_mean_over_replicas_and_central_storage_cannot_tell(
     reference: dict[str, dict[str, Any]],
 ) -> None:
     assert len(reference["mirrored"]["collective_times_s"]) in {3, 4}  # of 4 steps
-    assert reference["central_storage"]["collective_times_s"] == []
+    assert reference["central_storage"]["collective_times_s"] is None
 
 
 def test_automatic_collectives_reach_the_weights_of_one_machine(
@@ -111,7 +111,7 @@ def test_automatic_collectives_reach_the_weights_of_one_machine(
     for result in found:
         assert result.details["placement"] == "hard"
         assert result.exchange is not None
-        assert result.exchange.update_count == 5
+        assert result.exchange.update_count == 4  # of the full steps
         assert result.exchange.staleness_counts is None
 
 
@@ -136,7 +136,7 @@ def test_local_sgd_is_what_its_definition_says(
     found = train(job, tmp_path)
     assert_weights(found, reference["local_sgd"])
     counts = [r.exchange.update_count for r in found if r.exchange]
-    assert counts == [5, 4]
+    assert counts == [4, 4]  # the full steps, in which both have examples
 
 
 def test_three_gossiping_ranks_send_what_two_of_them_do_and_are_evaluated_as_one(

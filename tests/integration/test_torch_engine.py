@@ -194,6 +194,9 @@ def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> N
     collectives = [(1 * second, 4 * second), (2 * second, 5 * second), (2.5 * second, 3 * second)]
     collectives += [(12 * second, 15 * second), (29 * second, 31 * second)]
     assert per_step(steps, collectives) == pytest.approx((4.0, 1.0))
+    # What is hidden behind computing keeps nobody idle.
+    computing = [(0.0, 3.5 * second), (2 * second, 2.2 * second), (29.5 * second, 40 * second)]
+    assert per_step(steps, collectives, computing) == pytest.approx((1.5, 0.5))
 
 
 def test_gloo_is_told_the_interface_from_which_peers_are_reached() -> None:

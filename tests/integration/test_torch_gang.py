@@ -87,7 +87,7 @@ def test_two_ranks_train_as_one_does_and_send_what_a_ring_must(tmp_path: Path) -
         # after batches of other sizes.
         for key in ("weights_sum", "weights_square_sum"):
             assert result.details[key] == pytest.approx(alone.details[key], rel=1e-5)
-        assert result.exchange == Exchange(update_count=result.window_step_count)
+        assert result.exchange == Exchange(update_count=result.timed_step_count)
         assert result.profile is not None
         assert 0.0 < result.profile.communication_s < result.profile.step_time_s
         sent = TorchDdp().traffic(GangShape(world_size=2), MLP_PARAMETER_COUNT * 4).bytes

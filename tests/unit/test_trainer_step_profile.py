@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.trainers.step_profile import step_profile
+from farm.trainers.step_profile import exchange_times, step_profile
 
 
 def test_the_medians_are_of_the_steps_and_not_of_their_sum() -> None:
@@ -70,3 +70,10 @@ def test_an_exchange_rarer_than_the_profiled_steps_gives_nothing(inside_s: float
     times_s = [0.1, 0.1 + inside_s, 0.1]
     assert step_profile(times_s, [0.0, inside_s, 0.0], period=3) is None
     assert step_profile(times_s, [0.0, inside_s, 0.0], period=2) is not None
+
+
+def test_the_ranks_agreement_on_a_collective_is_a_part_of_it() -> None:
+    # As rank 1 sees it: a round trip to rank 0 for the parameters, and then the exchange.
+    assert exchange_times([(100, 50), (220, 48)], [(170, 49), (45, 54)]) == (104, 97)
+    assert exchange_times([(100, 50)], [(45, 54), (170, 49)]) == (104,)  # the last has no end
+    assert exchange_times([(100, 50), (220, 48)], []) == (50, 48)

@@ -7,7 +7,6 @@ is the mean over the rank's own share, applied at once; a rank without examples 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -97,47 +96,51 @@ class SessionEngine:
         }
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        # Partial steps are not among the timed ones, whose exchange is counted.
+        is_counted = examples_count == self._seat.job.global_batch_size
         if len(indices) == 0 and not self._scheme.is_synchronous:
-            self._count.add(push_s=0.0, pull_s=0.0, is_update=False)
+            if is_counted:
+                self._count.add(push_s=0.0, pull_s=0.0, is_update=False)
             return 0.0
         if len(indices) == 0:
             # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
             # sum: one example with weight zero.
-            return self._step(np.zeros(1, np.int32), 0.0) * 0.0
+            return self._step(np.zeros(1, np.int32), 0.0, is_counted=is_counted) * 0.0
         divisor = examples_count if self._scheme.is_synchronous else len(indices)
-        return self._step(indices, 1.0 / divisor)
+        return self._step(indices, 1.0 / divisor, is_counted=is_counted)
 
-    def _step(self, indices: IndexArray, scale: float) -> float:
+    def _step(self, indices: IndexArray, scale: float, *, is_counted: bool) -> float:
         train = self._seat.data.train
         images, labels = train.images[indices], train.labels[indices]
-        begun_s = time.time()
         values, _ = self._gang.run(lambda _: self._run(images, labels, np.float32(scale)))
-        ended_s = time.time()
         told = dict(zip(self._names, values, strict=True))
-        pushed_s = ended_s if self._is_forward else told.get("pushed", ended_s)
+        exchanged_s = told.get("exchanged", told["computing_ended"])
+        pushed_s = told.get("pushed", exchanged_s)
         # A clock that was set meanwhile may give anything.
         push_s = max(0.0, float(pushed_s - told["computing_ended"]))
-        pull_s = max(0.0, float(told["computing_begun"] - begun_s + ended_s - pushed_s))
+        pulled_s = told["computing_begun"] - told["begun"] + exchanged_s - pushed_s
+        pull_s = max(0.0, float(pulled_s))
         staleness = None
         if "updates_after" in told:
             staleness = int(told["updates_after"] - told["updates_before"])
-        self._count.add(
-            push_s=push_s, pull_s=pull_s, is_update=not self._is_forward, staleness=staleness
-        )
+        if is_counted:
+            self._count.add(
+                push_s=push_s, pull_s=pull_s, is_update=not self._is_forward, staleness=staleness
+            )
         self._communication_s.append(push_s + pull_s)
         return float(told["loss_sum"])
 
     def take_exchange(self) -> Exchange | None:
-        """Return what the steps since the last call came to.
+        """Return what the full steps since the last call came to.
 
         `push_s` is from the last gradient computed to all of them with the keepers; `pull_s` is
-        the rest of the step but computing: waiting for the peers, and receiving. The little that
-        TensorFlow needs to begin and end a run is in it.
+        from there until all has come that the rank waits for, and the same for the weights that a
+        step begins with. What feeds, begins and ends a run is in neither.
         """
         return self._count.take()
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
-        """Return what of each step is not computing. No profiler: every step is stamped anyway."""
+        """Return what each step exchanged. No profiler: every step is stamped anyway."""
         self._communication_s.clear()
         run_steps()
         return tuple(self._communication_s)

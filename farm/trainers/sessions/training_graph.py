@@ -1,7 +1,7 @@
 """One rank's graph: pull, compute, push, and whatever of the keepers' work it triggers.
 
-A step is a single run. What a rank has computed begins once all weights have come, and three
-time-stamps of the rank's own clock tell its parts: computing begun, computing ended, pushed. To
+A step is a single run. What a rank has computed begins once all weights have come, and
+time-stamps of the rank's own clock tell its parts (`StepOutputs`). To
 let the first layers begin while later weights still come would hide some of the pull (with one
 thread the stamps were even late by the whole step); sending does overlap with computing.
 
@@ -38,13 +38,19 @@ _NEVER_LATE = 2**62
 class StepOutputs:
     """What a step returns. Time-stamps are in s of this machine's clock (CLOCK_REALTIME).
 
+    `begun`: the inputs are here and the run begins; `exchanged`: the rank has all that it waits
+    for of the others. Between these and the stamps of computing it exchanges; before and after, and
+    where it applies what has come to weights of its own, it works by itself.
+
     `updates_before`, `updates_after`: updates by anybody, when the weights were read and right
     before this rank's was counted; None where nothing is counted.
     """
 
     loss_sum: Any
+    begun: Any
     computing_begun: Any
     computing_ended: Any
+    exchanged: Any = None
     pushed: Any = None
     updates_before: Any = None
     updates_after: Any = None
@@ -119,6 +125,7 @@ class TrainingGraph:
         computing_ended = self._stamp([summed, *gradients])
         outputs = {
             "loss_sum": summed,
+            "begun": self._stamp([self.images, self.labels, self.scale]),
             "computing_begun": computing_begun,
             "computing_ended": computing_ended,
         }
@@ -132,13 +139,11 @@ class TrainingGraph:
                     resource=self._update_count.handle, limit=2**62, T=tf.int64
                 )
             outputs |= {"updates_before": updates_before, "updates_after": updates_after}
-            return StepOutputs(**outputs)
+            return StepOutputs(**outputs, exchanged=self._stamp([updates_after]))
         accumulators, pushes = self._push(gradients)
-        if plan.scheme is Scheme.CENTRAL_REDUCE:
-            self._reduce(accumulators)
-        else:
-            self._apply_together(accumulators)
-        return StepOutputs(**outputs, pushed=self._stamp(pushes))
+        together = plan.scheme is not Scheme.CENTRAL_REDUCE
+        received = self._apply_together(accumulators) if together else self._reduce(accumulators)
+        return StepOutputs(**outputs, pushed=self._stamp(pushes), exchanged=self._stamp(received))
 
     def _receive(self) -> tuple[Any, list[Any]]:
         """Return the count of updates and the weights to compute with, on this rank's device.
@@ -218,9 +223,13 @@ class TrainingGraph:
         with tf.device(self._plan.keeper_devices[self._plan.homes[weight]]):
             return accumulators[weight].take_grad(self._plan.world_size)
 
-    def _apply_together(self, accumulators: Sequence[Any]) -> None:
-        """Let each keeper apply its sums and then hand out tokens; replicas then pull."""
+    def _apply_together(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Let each keeper apply its sums and then hand out tokens; replicas then pull.
+
+        Returns what this rank receives in the end.
+        """
         plan = self._plan
+        received = []
         for keeper in plan.used_keepers:
             here = [i for i, home in enumerate(plan.homes) if home == keeper]
             with tf.device(plan.keeper_devices[keeper]):
@@ -231,14 +240,20 @@ class TrainingGraph:
                         self._done += [queue.enqueue(np.int32(0)) for queue in queues]
                 token = queues[plan.rank].dequeue()
             self._done.append(token)
+            received.append(token)
             if plan.scheme is Scheme.REPLICATED:
                 with tf.control_dependencies([token]):
-                    fresh = [self._kept[i].read() for i in here]
+                    fresh = self._to_own_device([self._kept[i].read() for i in here])
+                received += fresh
                 copies = (self._copies[i] for i in here)
                 self._done += [c.assign(f) for c, f in zip(copies, fresh, strict=True)]
+        return received
 
-    def _reduce(self, accumulators: Sequence[Any]) -> None:
-        """Let rank 0 sum and every rank, rank 0 among them, apply the sum to its own copy."""
+    def _reduce(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Let rank 0 sum and every rank, rank 0 among them, apply the sum to its own copy.
+
+        Returns the sums, where this rank has them.
+        """
         plan = self._plan
         with tf.device(plan.keeper_devices[0]):
             queues = self._queues(
@@ -250,7 +265,9 @@ class TrainingGraph:
             else:
                 dequeued = queues[plan.rank].dequeue()
                 sums = dequeued if isinstance(dequeued, list) else [dequeued]
+        sums = self._to_own_device(sums)
         self._done += [self._apply(i, total) for i, total in enumerate(sums)]
+        return sums
 
     def _queues(self, name: str, dtypes: list[Any], shapes: list[Any]) -> list[Any]:
         """Return a queue for each rank, on the current device."""
