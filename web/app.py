@@ -13,6 +13,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.config import Settings
+from farm.core.measurement import STEP_TIME_NOTE
 from farm.store.engine import make_engine
 from web import backend, errors, filters, timing
 from web.access import admission
@@ -90,4 +91,5 @@ def _of_every_page() -> dict[str, object]:
         **admission.shown_access(),
         "now": backend.now(),
         "version": farm.__version__,
+        "step_time_note": STEP_TIME_NOTE,
     }

@@ -10,6 +10,7 @@ import click
 from farm.cli import cells
 from farm.cli.measured import MeasuredCell
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
+from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.noise import disturbed_by
 
 COLUMNS = (
@@ -92,6 +93,8 @@ def notes(measured: Sequence[MeasuredCell]) -> list[str]:
     if job_ids := sorted(job_id for cell in measured for job_id in cell.outlier_job_ids):
         named = ", ".join(str(job_id) for job_id in job_ids)
         lines.append(f"*: runs far from the others, counted all the same: job {named}")
+    if measured:
+        lines.append(STEP_TIME_NOTE)
     return [*lines, *_disturbed(measured)]
 
 

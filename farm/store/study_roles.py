@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import from_json
 from farm.core.means import mean
-from farm.core.measurement import OK, RankOutcome, timed_samples
+from farm.core.measurement import OK, RankOutcome, window_samples
 from farm.core.reports import RankEnded, Sample
 from farm.core.role_samples import resident_extra
 from farm.core.spec import ServerPlacement
@@ -51,7 +51,7 @@ def _timed(rank: Rank, samples: Sequence[Sample]) -> Sequence[Sample]:
     ended = from_json(RankEnded, rank.ended) if rank.ended else None
     if ended is None or ended.result is None:
         return samples
-    return timed_samples(
+    return window_samples(
         RankOutcome(
             rank=rank.rank,
             result=ended.result,

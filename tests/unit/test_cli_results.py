@@ -8,6 +8,7 @@ import pytest
 
 from farm.cli.measured import measured_cells
 from farm.cli.results import COLUMNS, notes, table, table_rows
+from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.precision import Target
 from farm.store.result_tables import MeasurementRow
 
@@ -197,10 +198,13 @@ def test_an_outlier_is_marked_and_named_below_the_table() -> None:
     assert notes(measured_cells(_runs(0.01, 0.01, 0.013, 0.01))) == [
         "±: 95 % interval of the median step time, over the runs",
         "*: runs far from the others, counted all the same: job 19",
+        STEP_TIME_NOTE,
     ]
     assert notes(measured_cells(_runs(0.01))) == [
-        "in parentheses: the middle half of the steps within a run"
+        "in parentheses: the middle half of the steps within a run",
+        STEP_TIME_NOTE,
     ]
+    assert notes([]) == []
 
 
 def test_disturbed_runs_are_marked_and_do_not_count_beside_undisturbed_ones() -> None:
