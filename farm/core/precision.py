@@ -45,6 +45,9 @@ _MOST_CORRELATION = 0.95
 # The estimate is rounded up to a multiple of this.
 _CORRELATION_STEP = 0.05
 _NEGLIGIBLE = 1e-6
+# Of ln(time). Repetitions on idle machines differ by 1 % and more: equal times are copies of one
+# value, or were rounded, and an interval of no width would claim more than any clock shows.
+_LEAST_DEVIATION = 1e-3
 _place = attrgetter("place")
 # An agent may report any number; what no clock has measured would overflow what is made of it.
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e6
@@ -74,6 +77,8 @@ class Target(enum.StrEnum):
     REACHED = "reached"
     # As narrow as asked, but no other configuration ran between its repetitions.
     BACK_TO_BACK = "back_to_back"
+    # As narrow as asked, but something disturbed every repetition.
+    DISTURBED = "disturbed"
     CAP = "cap"  # as many repetitions as are allowed, and not there yet
     RUNNING = "running"
     ENDED = "ended"  # there is nothing to go on with: it cannot run, or was cancelled
@@ -81,12 +86,16 @@ class Target(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """One job of a cell. `step_time_s`: its median; None unless it was measured."""
+    """One job of a cell. `step_time_s`: its median; None unless it was measured.
+
+    `is_disturbed`: something disturbed its measurement, see `farm.core.noise`.
+    """
 
     job_id: int
     outcome: Outcome
     step_time_s: float | None = None
     fingerprint: str | None = None
+    is_disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +289,10 @@ def time_interval(
         return None
     found = _spread_of([math.log(time_s) for time_s in times_s])
     half = _half_width(
-        found.deviation, len(times_s), is_sequential=is_sequential, inflation=inflation
+        max(found.deviation, _LEAST_DEVIATION),
+        len(times_s),
+        is_sequential=is_sequential,
+        inflation=inflation,
     )
     return TimeInterval(math.exp(found.mean - half), math.exp(found.mean + half))
 
@@ -354,6 +366,8 @@ def _target(
         inflation = cell_inflation(job_ids, timeline)
         if _is_precise(times_s, precision, inflation=inflation):
             runs = timeline.runs(job_ids) if timeline else None
+            if all(is_disturbed for _, _, is_disturbed in _judged(repetitions)):
+                return Target.DISTURBED
             is_spread = bool(timeline and runs and timeline.is_spread(runs))
             return Target.REACHED if is_spread else Target.BACK_TO_BACK
     if Outcome.STOPPED in outcomes or not times_s:
@@ -371,8 +385,8 @@ def _is_precise(times_s: Sequence[float], precision: Precision, *, inflation: fl
 
 def _needed(times_s: Sequence[float], precision: Precision, *, inflation: float) -> int:
     """Return the number of repetitions that would do if their spread were what it seems."""
-    deviation = _spread_of([math.log(time_s) for time_s in times_s]).deviation
-    count = len(times_s)
+    found = _spread_of([math.log(time_s) for time_s in times_s])
+    deviation, count = max(found.deviation, _LEAST_DEVIATION), len(times_s)
     while (
         count < precision.max_repetitions
         and _half_width(deviation, count, is_sequential=True, inflation=inflation)
@@ -389,15 +403,28 @@ def _half_width(deviation: float, count: int, *, is_sequential: bool, inflation:
 
 
 def judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
-    """Return job and time of what was measured, on the kind of hardware with most of it."""
-    kinds: dict[str | None, list[tuple[int, float]]] = {}
-    for r in repetitions:
+    """Return job and time of what was measured, on the kind of hardware with most of it.
+
+    Disturbed repetitions count only where there are no others.
+    """
+    return [(job_id, time_s) for job_id, time_s, _ in _judged(repetitions)]
+
+
+def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, bool]]:
+    """Return job, time and whether it was disturbed."""
+    measured = [
+        (r.fingerprint, (r.job_id, r.step_time_s, r.is_disturbed))
+        for r in repetitions
         # A job by epochs whose every step was partial has a time per epoch and no step time.
-        if r.outcome is not Outcome.MEASURED or r.step_time_s is None:
-            continue
-        if _is_credible(r.step_time_s):
-            kinds.setdefault(r.fingerprint, []).append((r.job_id, r.step_time_s))
-    return max(kinds.values(), key=lambda kind: (len(kind), kind[-1]), default=[])
+        if r.outcome is Outcome.MEASURED
+        and r.step_time_s is not None
+        and _is_credible(r.step_time_s)
+    ]
+    undisturbed = [(kind, found) for kind, found in measured if not found[2]]
+    kinds: dict[str | None, list[tuple[int, float, bool]]] = {}
+    for kind, found in undisturbed or measured:
+        kinds.setdefault(kind, []).append(found)
+    return max(kinds.values(), key=lambda found: (len(found), found[-1]), default=[])
 
 
 def _is_credible(time_s: float) -> bool:

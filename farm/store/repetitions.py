@@ -18,6 +18,7 @@ from farm.core.cells import SweepCell, SweepCells
 from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
 from farm.core.measurement import OK
+from farm.core.noise import UNDISTURBED, disturbance_of
 from farm.core.precision import (
     Outcome,
     Precision,
@@ -276,6 +277,7 @@ def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
             MeasurementRow.status,
             MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,
+            MeasurementRow.flags,
         )
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
         .where(which)
@@ -290,6 +292,7 @@ def repetition_of(row: Any) -> Repetition:
         outcome=_outcome(row),
         step_time_s=row.step_time_s if is_measured else None,
         fingerprint=row.fingerprint if is_measured else None,
+        is_disturbed=is_measured and disturbance_of(row.flags or ()) != UNDISTURBED,
     )
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import random
+import statistics
 from collections.abc import Sequence
 
 import pytest
@@ -93,6 +95,31 @@ def test_back_to_back_runs_of_one_cell_reach_no_target() -> None:
         found = cell_statistics(measured(1.0, 1.0001, 0.9999, 1.0), PRECISION, timeline)
         assert found.target is Target.BACK_TO_BACK
         assert next_of(measured(1.0, 1.0001, 0.9999, 1.0), PRECISION, timeline) == 0
+
+
+def disturbed(*times_s: float, first_id: int = 1) -> list[Repetition]:
+    found = measured(*times_s, first_id=first_id)
+    return [dataclasses.replace(repetition, is_disturbed=True) for repetition in found]
+
+
+def test_disturbed_repetitions_count_only_where_there_are_no_others() -> None:
+    quiet, loud = measured(*CALM), disturbed(*(3 * t for t in CALM), first_id=50)
+    assert cell_statistics([*loud, *quiet], PRECISION, SPREAD) == cell_statistics(
+        quiet, PRECISION, SPREAD
+    )
+    assert cell_statistics(loud, PRECISION, SPREAD).median_s == 3 * statistics.median(CALM)
+
+
+def test_a_target_is_not_reached_on_disturbed_repetitions_alone() -> None:
+    assert target(*disturbed(*CALM)) is Target.DISTURBED
+    assert next_repetitions(disturbed(*CALM), PRECISION) == 0
+
+
+def test_equal_times_have_an_interval_of_some_width() -> None:
+    found = cell_statistics(measured(1.0, 1.0, 1.0), PRECISION, SPREAD)
+    assert found.low_s is not None
+    assert found.high_s is not None
+    assert found.low_s < 0.999 < 1.001 < found.high_s
 
 
 def test_runs_on_other_hardware_are_not_between_those_of_a_cell() -> None:
