@@ -120,6 +120,27 @@ def test_evaluation_and_waiting_between_epochs_are_in_no_mean() -> None:
     assert measured.cpu_ratio == 0.5
 
 
+class CountedSums(float):
+    """A number that counts how often something is added to it."""
+
+    count = 0
+
+    def __add__(self, other: float) -> float:
+        CountedSums.count += 1
+        return float(self) + other
+
+
+def test_each_timed_part_is_placed_once_and_not_for_each_sample() -> None:
+    """Days of training by epochs have a hundred thousand of both."""
+    parts = [TimedPart(begin_s=10.0 * i, end_s=10.0 * i + 8.0) for i in range(200)]
+    result = dataclasses.replace(RESULT, details={TIMED_PARTS: to_json(parts)})
+    samples = tuple(Sample(tick=tick) for tick in range(2000))
+    rank = outcome(0, result=result, samples=samples)
+    found = timed_samples(dataclasses.replace(rank, timed_begun_s=CountedSums(0.0)))
+    assert [s.tick for s in found] == [t for t in range(2000) if 1 <= t % 10 <= 8]
+    assert CountedSums.count <= 2 * len(parts)
+
+
 def test_bytes_per_step_are_one_ranks_on_average() -> None:
     busy = dataclasses.replace(RESULT, payload_tx_bytes=12000)
     assert bytes_per_step([outcome(0), outcome(1, result=busy)], Direction.SENT).value == 2000
