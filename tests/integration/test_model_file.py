@@ -253,6 +253,11 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
             "expected finite weights before the training, got nan or inf",
         ),
         (of_class("ops.log(-ops.abs(y))"), "expected finite logits before the training"),
+        # Which optimizers of PyTorch and of servers would leave out in silence.
+        (
+            of_layers("layers.Dense(c, kernel_constraint='max_norm')"),
+            "expected weights without a constraint, got MaxNorm",
+        ),
         # Nothing to train, in all or in part.
         (of_layers("layers.Lambda(lambda x: x[:, :c])"), "expected weights to train, got none"),
         (

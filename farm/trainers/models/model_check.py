@@ -59,13 +59,20 @@ def shape_trouble(model: Any, example_shape: tuple[int, int, int], class_count: 
 
 
 def weight_trouble(model: Any) -> str | None:
-    """Say what is wrong with the weights: none to train, their type, or their values."""
+    """Say what is wrong with the weights: none to train, constraints, type, or values."""
     import keras
 
     weights = [v for v in model.variables if keras.backend.is_float_dtype(v.dtype)]
     if not model.trainable_variables:
         frozen = f"{len(weights)} frozen ones (trainable = False)" if weights else "none at all"
         return f"expected weights to train, got {frozen}: there is nothing to train"
+    for variable in model.trainable_variables:
+        if variable.constraint is not None:
+            name = type(variable.constraint).__name__
+            return (
+                f"expected weights without a constraint, got {name} ({variable.path}), which not "
+                "every strategy applies: leave it out"
+            )
     advice = "take float32, or the policy 'mixed_bfloat16' to compute in fewer bits"
     for variable in weights:
         if variable.dtype != "float32":
