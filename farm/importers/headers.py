@@ -84,7 +84,7 @@ def _conversions() -> Iterator[tuple[str, Conversion]]:
                 yield f"{name}_{unit}", Conversion(target, Derivation.UNIT, seconds * parts)
     # "min" of a duration may be the least of several.
     for unit, seconds in {**_SECONDS, "min": Decimal(60)}.items():
-        for per, target in (("step", _STEP), ("iteration", _STEP), ("epoch", "time_per_epoch_s")):
+        for per, target in (*((step, _STEP) for step in _STEPS), ("epoch", "time_per_epoch_s")):
             yield f"{unit}_per_{per}", Conversion(target, Derivation.UNIT, seconds)
         for word in (name for one in _EXAMPLES for name in (one, f"{one}s")):
             rate = Conversion(_STEP, Derivation.EXAMPLE_RATE, 1 / seconds)
@@ -154,6 +154,19 @@ _HINTS: Sequence[tuple[str, str]] = (
         rf"(.*_)?(throughput|speed|rate|ips|fps|per_s(ec(ond)?)?)(_.*)?_per_{_DEVICES}(_.*)?",
         "a throughput of one device: step_time_s = global_batch_size / (it x their number)",
     ),
+    (
+        r"(.*_)?(k|kilo|thousands?|millions?)_?(of_)?(images?|imgs?|examples?|samples?|records?)_per_"
+        r"(s|sec|second|min|minute|h|hr|hour)",
+        "a throughput in thousands or millions: multiply its values, and name it examples_per_s",
+    ),
+    (
+        r"(.*_)?(std|stddev|stdev|sd|variance|var|iqr|ci\d*|sem|err)(_.*)?",
+        "how much values differ: step_time_spread_s is the interquartile range of the steps",
+    ),
+    (
+        r"(step|iter|iteration|it)_(s|secs?|seconds?|ms|us|ns)",
+        "a time of a step: name it step_time_s, step_time_ms or step_time_us",
+    ),
     (r".*tokens?_.*", "a rate of tokens, not examples: step_time_s = tokens of a step / it"),
     (
         r"(.*_)?(images?|imgs?|examples?|ex|samples?|records?)_(per_)?"
@@ -169,7 +182,7 @@ _HINTS: Sequence[tuple[str, str]] = (
         "of a gradient accumulation)",
     ),
     (
-        r"(total|effective|overall)_?(batch(_?size)?|bs|bsz)",
+        r"(total|effective|overall|global)_?(batch(_?size)?|bs|bsz)|gbs|gbsz",
         "examples of all ranks in one step: name it global_batch_size",
     ),
     (
@@ -285,7 +298,8 @@ _CLOSE_RATIO = 0.8
 def hint_of(header: str, known: Sequence[str]) -> str | None:
     """Say what to do with a column that is neither known nor converted; None: nothing is known.
 
-    Misspelt names are tried first, but never towards a name of another unit.
+    What a name means goes before what it looks like: a local batch is not a global one. Misspelt
+    names are never taken for a name of another unit.
     """
     name = normal_form(header)
     conversion = CONVERTED.get(name)
@@ -293,12 +307,15 @@ def hint_of(header: str, known: Sequence[str]) -> str | None:
         return None  # of a column that is not wanted here
     if _SHORT_BANDWIDTH.fullmatch(name):
         return "bits or bytes: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s (x 8)"
+    meaning = next((text for pattern, text in _COMPILED if pattern.fullmatch(name)), None)
+    if meaning is not None:
+        return meaning
     candidates = [*known, *(n for n, c in CONVERTED.items() if c.target in known)]
     close = difflib.get_close_matches(name, candidates, n=3, cutoff=_CLOSE_RATIO)
     for meant in close:
         if _ending(meant) == _ending(name) and not _differs_in_a_word(meant, name):
             return f"did you mean '{meant}'?"
-    return next((text for pattern, text in _COMPILED if pattern.fullmatch(name)), None)
+    return None
 
 
 def _ending(name: str) -> str:
@@ -330,4 +347,5 @@ def wide_columns(headers: Sequence[str]) -> list[str]:
 
 
 def _plain(number: Decimal) -> str:
-    return f"{number.normalize():f}"
+    # 1 / (1 / 60) is 60 but for its last digits.
+    return f"{round(number, 9).normalize():f}"

@@ -403,6 +403,8 @@ def test_what_was_converted_is_said() -> None:
         "step_time_s = step time (ms) / 1000",
     )
     assert read_table(f"{HEADER}\n2,64,1\n".encode()).conversions == ()
+    [told] = read_table(b"world_size,global_batch_size,steps_per_min\n2,64,30\n").conversions
+    assert told == "step_time_s = 1 / (steps_per_min / 60)"
 
 
 @pytest.mark.parametrize(
@@ -477,6 +479,14 @@ def test_all_columns_that_are_not_known_are_named_at_once_with_what_they_may_mea
         ("dataset_size", "steps_per_epoch = size / global_batch_size", "dataset,"),
         ("n_samples", "steps_per_epoch = size / global_batch_size", "examples_per_s"),
         ("Unnamed: 0", "a number that a program gave", "world_size"),
+        ("local batch size", "per_replica_batch_size", "did you mean"),
+        ("local_batch", "per_replica_batch_size", "did you mean"),
+        ("gbs", "name it global_batch_size", "per_replica"),
+        ("kimg/s", "multiply its values", "did you mean"),
+        ("ksamples_per_s", "multiply its values", "did you mean"),
+        ("thousand images per s", "multiply its values", "throughput)"),
+        ("iter_ms", "step_time_ms", "jitter"),
+        ("step time std (ms)", "step_time_spread_s", "step_time_ms"),
     ],
 )
 def test_a_hint_goes_by_meaning_and_unit(column: str, meant: str, not_meant: str) -> None:
