@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from farm.core.expansion import expand
+from farm.core.fields import canonical
 from farm.core.spec import NetworkProfile, TrainingPass
 from farm.core.sweep import parse_sweep
 from farm.core.trainer_lines import FailureKind
@@ -104,7 +105,8 @@ def test_a_sweep_file_becomes_exactly_the_cells_of_the_plan() -> None:
             c.world_size,
             c.global_batch_size,
             NetworkProfile(
-                one_way_delay_s=c.one_way_delay_s, bandwidth_bytes_per_s=c.bandwidth_bytes_per_s
+                one_way_delay_s=canonical(c.one_way_delay_s),
+                bandwidth_bytes_per_s=c.bandwidth_bytes_per_s,
             ),
             c.training_pass,
             c.instance_type,
