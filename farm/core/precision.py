@@ -47,7 +47,7 @@ _CORRELATION_STEP = 0.05
 _NEGLIGIBLE = 1e-6
 # Of ln(time). Repetitions on idle machines differ by 1 % and more: equal times are copies of one
 # value, or were rounded, and an interval of no width would claim more than any clock shows.
-_LEAST_DEVIATION = 1e-3
+LEAST_DEVIATION = 1e-3
 _place = attrgetter("place")
 # An agent may report any number; what no clock has measured would overflow what is made of it.
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e6
@@ -289,7 +289,7 @@ def time_interval(
         return None
     found = _spread_of([math.log(time_s) for time_s in times_s])
     half = _half_width(
-        max(found.deviation, _LEAST_DEVIATION),
+        max(found.deviation, LEAST_DEVIATION),
         len(times_s),
         is_sequential=is_sequential,
         inflation=inflation,
@@ -386,7 +386,7 @@ def _is_precise(times_s: Sequence[float], precision: Precision, *, inflation: fl
 def _needed(times_s: Sequence[float], precision: Precision, *, inflation: float) -> int:
     """Return the number of repetitions that would do if their spread were what it seems."""
     found = _spread_of([math.log(time_s) for time_s in times_s])
-    deviation, count = max(found.deviation, _LEAST_DEVIATION), len(times_s)
+    deviation, count = max(found.deviation, LEAST_DEVIATION), len(times_s)
     while (
         count < precision.max_repetitions
         and _half_width(deviation, count, is_sequential=True, inflation=inflation)

@@ -53,12 +53,16 @@ def choose(ranked: Sequence[Option], *, is_accuracy_compared: bool = False) -> O
     firm = [option for option in feasible if option.speculative_because is None]
     known = [option for option in firm if option.basis != Basis.EXTRAPOLATED.value]
     if not firm:
-        return min(feasible, key=_expected_score, default=None)
+        return _least(feasible)
     if not known:
-        return min(firm, key=_expected_score)
-    best = min(known, key=_expected_score)
-    beyond = [option for option in firm if option not in known and _is_surely_better(option, best)]
-    return min(beyond, key=_expected_score, default=best)
+        return _least(firm)
+    best = _least(known)
+    beyond = [
+        option
+        for option in firm
+        if best is not None and option not in known and _is_surely_better(option, best)
+    ]
+    return _least(beyond) or best
 
 
 def best_probability(options: Sequence[Option], chosen: Option) -> float | None:
@@ -103,12 +107,22 @@ def _above(value: float, mean: float, deviation: float) -> float:
     return math.erfc((value - mean) / (deviation * math.sqrt(2))) / 2
 
 
-def _expected_score(option: Option) -> float:
-    """Return the mean of the score; where nothing tells how uncertain it is, the score."""
-    known = _log_score(option)
-    if known is None:
+def _least(options: Sequence[Option]) -> Option | None:
+    """Return the option with the least expected score; None without options.
+
+    Where the interval of one is not known, the scores themselves are compared: otherwise the
+    option of which less is known would seem the better one.
+    """
+    scored = [option for option in options if option.score is not None]
+    is_mean_known = all(_log_score(option) is not None for option in scored)
+
+    def loss(option: Option) -> float:
+        known = _log_score(option) if is_mean_known else None
+        if known is not None:
+            return math.exp(known[0] + known[1] ** 2 / 2)
         return math.inf if option.score is None else option.score
-    return math.exp(known[0] + known[1] ** 2 / 2)
+
+    return min(options, key=loss, default=None)
 
 
 def _is_surely_better(option: Option, other: Option) -> bool:

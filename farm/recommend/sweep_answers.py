@@ -70,6 +70,7 @@ class SweepAnswer:
             "packet_loss_ratio": asked.packet_loss_ratio,
             "recommended": None if best is None else to_json(best),
             "reason": self.answer.reason,
+            "cautions": list(self.answer.cautions),
             "warnings": list(self.answer.warnings),
             "own_measurement_count": share.own_count if share else 0,
             "other_measurement_count": share.other_count if share else 0,

@@ -119,6 +119,23 @@ def test_a_question_is_answered_with_charts_prices_and_evidence(
     assert "340 ms a step" in _text(_page(client, f"/data/measurements/{rows[0]}"))
 
 
+def test_what_tells_options_apart_is_named_once(client: FlaskClient, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        for placement, step_time_s in (("packed", 0.1), ("spread", 0.2)):
+            factories.add_measurement(
+                session,
+                placement,
+                strategy="ps_sync",
+                placement=placement,
+                world_size=4,
+                server_count=1,
+                step_time_s=step_time_s,
+            )
+    text = _text(_final(client, "/advice?global_batch_size=32"))
+    assert "ps_sync, world size 4 and 1 server, packed" in text
+    assert "packed, packed" not in text
+
+
 def test_what_was_asked_stays_in_the_form_and_in_the_address(
     client: FlaskClient, measured: None
 ) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.cli.recommend import verdict
 from farm.core.noise import NoiseKind, NoiseLimits, disturbance_of, disturbed_by
+from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
 from farm.recommend.service import recommend
@@ -95,7 +96,7 @@ def test_an_undisturbed_measurement_of_a_configuration_wins_over_any_number_of_o
     busy = tuple(measured(session, f"busy {n}", BUSY, step_time_s=0.02) for n in range(5))
     option = ask(session).options[0]
     assert option.step_time_s == pytest.approx(0.1)
-    assert option.time_per_epoch_s == pytest.approx(4.5)
+    assert option.time_per_epoch_s == pytest.approx(0.1 * 1437 / 32)
     assert (option.measurement_ids, option.set_aside_ids) == ((quiet,), busy)
     assert (option.repetition_count, option.disturbed_ids) == (1, ())
     assert any("5 of the 6 measurements" in w for w in ask(session).warnings)
@@ -112,6 +113,18 @@ def test_without_an_undisturbed_one_the_less_disturbed_counts_more(session: Sess
     assert [o.weight for o in known.observations] == pytest.approx(
         [disturbance_of([flag]).weight for flag in (SLOW_CONTROL, BUSY, BUSY)]
     )
+
+
+def test_the_interval_of_disturbed_repetitions_holds_all_of_them(session: Session) -> None:
+    measured(session, "little", SLOW_CONTROL, step_time_s=0.1)
+    measured(session, "much 1", BUSY, step_time_s=0.3)
+    measured(session, "much 2", BUSY, step_time_s=0.4)
+    option = ask(session).options[0]
+    found = prediction_interval(
+        [1437 / 32 * time_s for time_s in (0.1, 0.3, 0.4)], coverage_ratio=0.9
+    )
+    assert found is not None
+    assert (option.low_s, option.high_s) == pytest.approx((found.low_s, found.high_s))
 
 
 def test_where_all_is_disturbed_the_headline_says_that_first(session: Session) -> None:

@@ -78,6 +78,22 @@ def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
     assert answer.recommended.world_size == 2
 
 
+def test_an_option_whose_interval_is_not_known_is_not_preferred_for_that() -> None:
+    bare = option("ring", 1.01, step_time_s=1.01, world_size=4)
+    answer = answered(known(1.0, 1.5, world_size=2), bare)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+
+
+@pytest.mark.parametrize("repetition_count", [1, 2, 3])
+def test_an_option_without_an_interval_is_doubtful_however_often_it_was_measured(
+    repetition_count: int,
+) -> None:
+    answer = answered(option("ring", 1.0, step_time_s=1.0, repetition_count=repetition_count))
+    assert any(warning.startswith("1 of 1 options have no interval") for warning in answer.warnings)
+    assert not answer.is_firm
+
+
 def test_a_wide_interval_is_never_a_firm_answer() -> None:
     answer = answered(known(1.0, 1.5, world_size=2))
     assert answer.cautions == ("its 90 % interval is wider than a factor of two",)

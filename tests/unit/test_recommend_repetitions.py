@@ -62,6 +62,16 @@ def test_an_unlikely_agreement_is_as_wide_as_the_noise_of_others_makes_it() -> N
     assert width > 0.1
 
 
+def test_three_that_nearly_agree_are_no_proof_that_nothing_varies() -> None:
+    alone = Repetitions.of(observed({_ASKED: [0.2, 0.20003, 0.20006]}))
+    width = log_width(alone, _ASKED)
+    assert width is not None
+    assert width > 0.01
+    bare = prediction_interval([0.2, 0.20003, 0.20006], coverage_ratio=0.9)
+    assert bare is not None
+    assert math.log(bare.high_s / bare.low_s) > 0.005
+
+
 def test_repetitions_on_a_quiet_machine_are_believed() -> None:
     quiet = {configuration(2, batch): [0.4, 0.4008, 0.3996] for batch in (64, 128, 256)}
     width = log_width(Repetitions.of(observed(quiet)), configuration(2, 64))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farm.recommend.sweep_answers import Share
+from farm.recommend.contracts import Question, Recommendation
+from farm.recommend.sweep_answers import Share, SweepAnswer
+from tests.unit.test_recommend_objective import option
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,15 @@ def test_an_answer_says_how_much_of_its_evidence_is_of_the_sweep(
     own: int, other: int, words: str
 ) -> None:
     assert Share(own_count=own, other_count=other).words == words
+
+
+def test_what_speaks_against_the_recommended_option_is_told_with_it() -> None:
+    answer = Recommendation(
+        model=None,
+        dataset=None,
+        recommended=option("ring", 1.0),
+        reason=None,
+        cautions=("only disturbed measurements",),
+    )
+    found = SweepAnswer(question=Question(global_batch_size=64), answer=answer, own_ids=())
+    assert found.to_json()["cautions"] == ["only disturbed measurements"]

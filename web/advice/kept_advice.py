@@ -79,7 +79,8 @@ class Advice:
         best = self.answer.recommended
         if best is None:
             return []
-        servers = [f"{best.server_count} servers"] if best.server_count else []
+        plural = "" if best.server_count == 1 else "s"
+        servers = [f"{best.server_count} server{plural}"] if best.server_count else []
         types = [best.instance_type] if best.instance_type else []
         return servers + types + distinctions(best, told_apart_by(self.answer.options))
 

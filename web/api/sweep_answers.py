@@ -44,6 +44,7 @@ class SweepAnswer(TypedDict):
 
     `own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
     option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
+    `cautions`: why the recommended option may not be relied on.
     """
 
     model: str | None
@@ -56,6 +57,7 @@ class SweepAnswer(TypedDict):
     packet_loss_ratio: float
     recommended: Option | None
     reason: str | None
+    cautions: list[str]
     warnings: list[str]
     own_measurement_count: int
     other_measurement_count: int

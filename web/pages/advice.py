@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.answering.measured import distinctions, name_of, told_apart_by
+from farm.recommend.answering.measured import distinctions, name_of, servers_words, told_apart_by
 from farm.recommend.contracts import Evidence, Question, Recommendation
 from farm.recommend.observations import MACHINE_STATUSES
 from farm.recommend.service import FARM, recommend, settle
@@ -108,6 +108,7 @@ def get_advice() -> ResponseReturnValue:
         error_field=error.field if isinstance(error, InvalidSpec) else None,
         price_fields=price_fields(given.get("prices", ""), axes, backend().prices),
         distinctions=distinctions,
+        servers_words=servers_words,
         prices=sorted(backend().prices.by_type.values(), key=lambda p: p.instance_type),
         options_shown=_OPTIONS_SHOWN,
     )

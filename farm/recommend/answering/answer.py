@@ -9,6 +9,7 @@ from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbed_by
 from farm.recommend.answering.measured import name_of, told_apart_by
 from farm.recommend.answering.options import Options
+from farm.recommend.calibrated.intervals import MIN_REPETITIONS
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, pareto_front, rank
 from farm.recommend.prediction import Basis
@@ -191,11 +192,11 @@ def _worth_measuring(ranked: Sequence[Option]) -> list[Option]:
 def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
     if objective.beta > 0 and any(option.score is None for option in ranked):
         yield "the price of some options is not known: they are ranked by time alone"
-    bare_count = sum(1 for o in ranked if o.repetition_count == 1 and o.step_low_s is None)
+    bare_count = sum(o.interval_ratios is None for o in ranked)
     if bare_count:
         yield (
-            f"{bare_count} of {len(ranked)} options were measured once: how much they vary "
-            "from one repetition to the next is not known"
+            f"{bare_count} of {len(ranked)} options have no interval: how much they vary from one "
+            f"repetition to the next takes {MIN_REPETITIONS} repetitions with different times"
         )
     feasible = [option for option in ranked if option.excluded_because is None]
     if not feasible:

@@ -70,7 +70,7 @@ def measured_option(
         fingerprint=first.fingerprint,
         time_per_epoch_s=weighted_median(times) if times else None,
         step_time_s=weighted_median(steps) if steps else None,
-        ends=_predicted_ends(prediction) or _measured_ends([t for t, _ in times or steps]),
+        ends=_predicted_ends(prediction) or _measured_ends(times or steps),
         basis=Basis.MEASURED,
         measurement_ids=tuple(e.measurement_id for e in repetitions),
         set_aside_ids=set_aside_ids,
@@ -201,17 +201,18 @@ def _predicted_ends(prediction: Prediction | None) -> _Ends | None:
     return low, high, low80, high80
 
 
-def _measured_ends(times_s: Sequence[float]) -> _Ends | None:
+def _measured_ends(weighted: Sequence[tuple[float, float]]) -> _Ends | None:
+    """Return the ends over the weighted median of the (time, weight)."""
+    times_s, middle_s = [time_s for time_s, _ in weighted], weighted_median(weighted)
     interval = prediction_interval(times_s, coverage_ratio=0.9)
     interval80 = prediction_interval(times_s, coverage_ratio=0.8)
     if interval is None or interval80 is None:
         return None
-    middle_s = statistics.median(times_s)
     return (
-        interval.low_s / middle_s,
-        interval.high_s / middle_s,
-        interval80.low_s / middle_s,
-        interval80.high_s / middle_s,
+        min(interval.low_s / middle_s, 1.0),
+        max(interval.high_s / middle_s, 1.0),
+        min(interval80.low_s / middle_s, 1.0),
+        max(interval80.high_s / middle_s, 1.0),
     )
 
 

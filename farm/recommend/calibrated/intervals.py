@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.core.precision import LEAST_DEVIATION
 from farm.core.student import student_quantile
 
 # With two, the spread itself is hardly known: the interval would be six times as wide as it.
@@ -35,7 +36,7 @@ def distinct(times_s: Sequence[float]) -> list[float]:
 
 
 def prediction_interval(
-    times_s: Sequence[float], *, coverage_ratio: float, least_deviation: float = 0.0
+    times_s: Sequence[float], *, coverage_ratio: float, least_deviation: float = LEAST_DEVIATION
 ) -> Interval | None:
     """Return where one more repetition falls with the given probability; None with fewer than 3.
 

@@ -37,8 +37,11 @@ class Noise:
     @property
     def deviation(self) -> float | None:
         """The standard deviation; None where too few repetitions tell it."""
-        if self.degrees < _LEAST_DEGREES:
-            return None
+        return None if self.degrees < _LEAST_DEGREES else self.estimate
+
+    @property
+    def estimate(self) -> float:
+        """The standard deviation, however few repetitions tell it."""
         squares = self.squares + _PRIOR_DEGREES * _PRIOR_DEVIATION**2
         return math.sqrt(squares / (self.degrees + _PRIOR_DEGREES))
 
@@ -83,7 +86,7 @@ class Repetitions:
         noise = self._noise(configuration)
         deviation = noise.deviation
         own = prediction_interval(
-            times_s, coverage_ratio=aim_ratio, least_deviation=_LEAST_SHARE * (deviation or 0.0)
+            times_s, coverage_ratio=aim_ratio, least_deviation=_LEAST_SHARE * noise.estimate
         )
         if own is not None or deviation is None:
             return own
