@@ -1,14 +1,19 @@
-"""What a program prints, where its reader goes away early (`| head`) or there is none (`>&-`)."""
+"""What a program prints, where its reader goes away early (`| head`) or there is none (`>&-`).
+
+Or where what it prints goes into a file, and the disk is full.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
-_READER_GONE = 1  # the exit status
+_UNREAD = 1  # the exit status
 
 
 @contextmanager
@@ -25,11 +30,20 @@ def standard_output() -> Iterator[None]:
         broken = [fd for fd in (1, 2) if _is_broken(fd)]
         if not broken:
             raise  # a connection of the program's own
-        # The interpreter flushes once more at its end and would complain.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for fd in broken:
-            os.dup2(nowhere, fd)
-        sys.exit(_READER_GONE)
+        _leave(broken)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not _is_full():
+            raise  # a file of the program's own
+        print(f"standard output: {error.strerror}", file=sys.stderr)
+        _leave([1])
+
+
+def _leave(broken: Collection[int]) -> NoReturn:
+    # The interpreter flushes once more at its end and would complain.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for fd in broken:
+        os.dup2(nowhere, fd)
+    sys.exit(_UNREAD)
 
 
 def _open_closed() -> None:
@@ -54,3 +68,12 @@ def _is_broken(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, 0)  # errors are reported without being asked for
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def _is_full() -> bool:
+    """Whether standard output still cannot be written; what was not stays in its buffer."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False

@@ -72,6 +72,28 @@ def test_standard_error_may_go_into_the_broken_pipe_as_well(
 
 
 @_PROGRAMS
+def test_a_full_disk_is_named_in_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _run(arguments, tmp_path, stdout=full.fileno())
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == "standard output: No space left on device"
+    assert done.returncode == 1
+
+
+def test_a_full_disk_under_a_file_of_the_programs_own_is_not_hidden() -> None:
+    script = (
+        "import errno\n"
+        "from farm.standard_output import standard_output\n"
+        "with standard_output():\n"
+        "    raise OSError(errno.ENOSPC, 'a file')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert "OSError: [Errno 28] a file" in done.stderr
+
+
+@_PROGRAMS
 def test_a_program_runs_with_its_standard_output_closed(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
