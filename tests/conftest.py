@@ -33,9 +33,11 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
     ),
     "integration": (
         *("test_agent_faults.py", "test_benchmarks.py", "test_cli_reproduce.py"),
-        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_extending.py"),
+        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_embedded_farm.py"),
+        *("test_extending.py", "test_models_built.py"),
         *("test_rivals.py", "test_strategies_trained.py", "test_tensorflow_placement.py"),
-        *("test_tensorflow_strategies.py", "test_warm_tensorflow.py"),
+        *("test_tensorflow_strategies.py", "test_tls.py", "test_torch_engine.py"),
+        *("test_trainer_loop.py", "test_warm_tensorflow.py", "test_warm_trainers.py"),
         *("test_web_fuzz.py", "test_web_schemathesis.py"),
     ),
     "lab": (

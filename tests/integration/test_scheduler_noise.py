@@ -125,6 +125,7 @@ def test_a_disturbed_attempt_is_measured_and_flagged(gang: NoisyGang) -> None:
         {
             "kind": "steal",
             "message": "agent b, rank 1: 5 % of its cores was stolen by the hypervisor (limit 2 %)",
+            "value": 0.05,
         }
     ]
 

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
+from farm.core.fields import canonical
 from farm.core.imported import ImportedMeasurement
 from farm.errors import InvalidSpec
 from farm.importers.headers import CONVERTED, Conversion, column_of, hint_of, normal_form
@@ -43,9 +44,11 @@ def measured(draw: st.DrawFn) -> dict[str, Any]:
         "world_size": world_size,
         "server_count": draw(st.integers(0, 4)),
         "global_batch_size": draw(st.integers(world_size, 10**6)),
-        "one_way_delay_s": draw(st.integers(0, 10**6)) / 100 / 1000,
-        "packet_loss_ratio": draw(st.integers(0, 9999)) / 100 / 100,
-        "bandwidth_bytes_per_s": draw(st.none() | st.floats(1e-3, 1e6).map(lambda m: m * 125_000)),
+        "one_way_delay_s": canonical(draw(st.integers(0, 10**6)) / 100 / 1000),
+        "packet_loss_ratio": canonical(draw(st.integers(0, 9999)) / 100 / 100),
+        "bandwidth_bytes_per_s": draw(
+            st.none() | st.floats(1e-3, 1e6).map(lambda m: canonical(m * 125_000))
+        ),
         "repetition": draw(st.integers(0, 99)),
         "fingerprint": draw(st.none() | st.text("0123456789abcdef", min_size=64, max_size=64)),
     }

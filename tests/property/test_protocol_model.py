@@ -86,6 +86,7 @@ def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
 
 
 @pytest.mark.timeout(900)  # for the one that hides
+@pytest.mark.slow  # the bugs are planted in the model; it changes seldom
 @pytest.mark.parametrize(
     ("planted", "found"),
     [

@@ -22,6 +22,7 @@ PRODUCERS = {
     FailureKind.DIVERGED: {"farm.trainers.runner"},
     FailureKind.TRAINER_RAISED: {
         *("farm.trainers.failures", "worker_agent.verdict", "farm.trainers.models.model_file"),
+        *("farm.trainers.torch_gang", "worker_agent.rank"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},

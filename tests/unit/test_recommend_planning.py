@@ -75,7 +75,7 @@ SOME = (cell(1), cell(2), cell(4, 256, 0.02), cell(2, 256, 0.02))
 def test_a_sweep_file_becomes_exactly_the_cells_of_the_plan() -> None:
     wanted = [
         cell(1, 256),
-        cell(2, 64, 3.97 / 1000),
+        cell(2, 64, 0.00397),
         cell(3, 1024, 0.02, jitter_s=0.002, packet_loss_ratio=0.015, network="tcp_proxy"),
         cell(4, 100, bandwidth_bytes_per_s=1.25e6, training_pass=TrainingPass.FORWARD),
         cell(2, 64, instance_type='t2 "large"'),
