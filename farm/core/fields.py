@@ -145,7 +145,8 @@ def read_loss_ratio(value: object, where: str) -> float:
     if number is None or not 0 <= number < 100:
         raise InvalidSpec(where, value, "a percentage from 0 to below 100")
     # What is just below everything stays below it.
-    return min(canonical(number / 100), number / 100) if number > 99 else canonical(number / 100)
+    rounded = canonical(number / 100)
+    return rounded if rounded < 1 else number / 100
 
 
 def read_precision_ratio(value: object, where: str) -> float:

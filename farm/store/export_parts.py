@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from farm.core.fields import canonical
 from farm.core.measurement_table import (
     FLAG_FIELDS,
     MEASUREMENT_TABLE,
@@ -19,8 +20,6 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
 
 _ROWS_A_PART = 1000
-# A billionth is kept, or 0.00397 s would be written as 3.9699999999999998 ms.
-_DECIMALS = 9
 _STORED = [column for column in MEASUREMENT_TABLE if column.source is Source.MEASUREMENT]
 
 
@@ -63,4 +62,4 @@ def _written(column: TableColumn, value: Any) -> object:
         return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
     if value is None or column.factor == 1:
         return value
-    return round(value * column.factor, _DECIMALS)
+    return canonical(value * column.factor)
