@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
-from farm.cli.session import JOB_ID, settings, store
+from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.config import Settings
 from farm.core.lifecycle import JobState
 from farm.store.agents import live_agents
@@ -121,7 +121,8 @@ def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:
     if row.state is not JobState.WAITING:
         return None
     now = dt.datetime.now(dt.UTC)
-    agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+    is_stopped = stopped_farm(loaded) is not None
+    agents = () if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s)
     reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
     return reasons[row.id].reason if row.id in reasons else None
 

@@ -101,6 +101,7 @@ def test_the_agents_of_a_farm_that_does_not_run_are_not_alive(
     assert "0 agents alive" in shown
     assert f"the farm of {tmp_path} does not run: start it with `farm up`" in shown
     assert "job 1: no agent is alive" in shown
+    assert "waits: no agent is alive" in CliRunner().invoke(main, ["job", "1"]).stdout
     listed = json.loads(CliRunner().invoke(main, ["agents", "--json"]).stdout)
     assert [agent["is_alive"] for agent in listed] == [False]
 
