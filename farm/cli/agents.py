@@ -116,7 +116,7 @@ def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]
         cells.text(agent.attempt_id),
         cells.age(agent.heartbeat_at, now),
         agent.facts["address"],
-        str(len(agent.facts["cpus"])),
+        f"{hardware['core_count']:g}",
         cells.size(hardware["memory_bytes"]),
         _frameworks(agent) or "none",
         cells.size(agent.template_bytes if is_alive else None),

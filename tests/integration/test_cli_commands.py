@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import datetime as dt
 import io
 import json
@@ -28,7 +29,15 @@ from farm.store.schema import upgrade
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Job
 from farm.store.waiting import waiting_jobs
-from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.factories import (
+    NOW,
+    add_agent,
+    add_attempt,
+    add_measurement,
+    add_sweep,
+    agent_facts,
+    job_spec,
+)
 from tests.farm_command import FarmCommand
 
 
@@ -213,6 +222,18 @@ def test_agents_are_alive_or_silent(farm: FarmCommand, engine: sa.Engine) -> Non
     alive = {agent["id"]: agent["is_alive"] for agent in farm.json("agents")}
     assert alive == {"fresh": True, "gone": False}
     assert [line.split()[1] for line in farm.text("agents").splitlines()[1:]] == ["idle", "silent"]
+
+
+def test_agents_show_the_cores_that_a_quota_leaves_them(
+    farm: FarmCommand, engine: sa.Engine
+) -> None:
+    hardware = dataclasses.replace(agent_facts().hardware, core_count=1.5)
+    with writing(engine) as session:
+        add_agent(session, "a1", facts=agent_facts(cpus=(0, 1, 2, 3), hardware=hardware))
+        add_agent(session, "a2")
+    head, *rows = farm.text("agents").splitlines()
+    end = head.index("cores") + len("cores")
+    assert [row[:end].split()[-1] for row in rows] == ["1.5", "1"]
 
 
 def test_agents_show_what_their_warm_trainers_cost(farm: FarmCommand, engine: sa.Engine) -> None:
