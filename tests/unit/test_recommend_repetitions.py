@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 
 import pytest
 
@@ -115,3 +117,27 @@ def test_copies_of_a_baseline_make_nothing_surer() -> None:
     assert min(once) > 1.02
     for bare, with_copies in zip(once, copied, strict=True):
         assert with_copies == pytest.approx(bare, rel=0.02)
+
+
+def test_copies_of_all_times_under_other_names_make_nothing_surer() -> None:
+    noise = random.Random(7)
+    times_s = {
+        (size, batch): (0.004 * batch / size + 0.05 * math.log2(size))
+        * noise.lognormvariate(0, 0.04)
+        for size in (1, 2, 4, 8)
+        for batch in (64, 128, 256)
+    }
+
+    def ratios_of(*networks: str) -> list[float]:
+        cells = {
+            Configuration(
+                strategy="ring", network=network, world_size=size, global_batch_size=batch
+            ): [time_s]
+            for network in networks
+            for (size, batch), time_s in times_s.items()
+        }
+        asked = [c for c in cells if c.network == "a" and not c.is_one_machine]
+        return [ratio(p) for p in fit_step_time_model(observed(cells)).predict(asked)]
+
+    once, copied = ratios_of("a"), ratios_of("a", "b", "c")
+    assert statistics.median(copied) > statistics.median(once) ** 0.7

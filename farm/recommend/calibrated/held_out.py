@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from farm.recommend.calibrated.novelty import Axis, Gap, OwnGap, Side, Space
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import NAMES, named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -154,7 +154,11 @@ def hold_out(
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
     planned = [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
     planned += [(gap.axis, fold) for gap in own for fold in own_folds(configurations, gap)]
-    for number, (axis, fold) in enumerate(planned):
+    values = [_value(observation) for observation in observations]
+    for number, (axis, planned_fold) in enumerate(planned):
+        fold = _without_copies(planned_fold, values)
+        if not _is_useful(fold, configurations):
+            continue
         training = [observations[i] for i in fold.training]
         space = Space.of(configurations[i] for i in fold.training)
         estimates = refit(training).predict([configurations[i] for i in fold.tested])
@@ -185,6 +189,24 @@ def hold_out(
         gaps=tuple(gaps),
         doublings=np.array(values[2], dtype=np.float64),
     )
+
+
+def _value(observation: Observation) -> Hashable:
+    """Return the time with what is no name: equal where one value stands under several names."""
+    numbers = dataclasses.replace(
+        plain(observation.configuration),
+        **dict.fromkeys(name for name in NAMES if name != "training_pass"),  # type: ignore[arg-type]
+    )
+    return numbers, f"{observation.step_time_s:.5g}"
+
+
+def _without_copies(fold: Fold, values: Sequence[Hashable]) -> Fold:
+    """Return the fold without training on copies of what is tested, which would tell its answer.
+
+    Benchmark tables print one value under each network or framework that it holds for.
+    """
+    tested = {values[i] for i in fold.tested}
+    return Fold(tuple(i for i in fold.training if values[i] not in tested), fold.tested)
 
 
 def joined(first: HeldOut, second: HeldOut) -> HeldOut:
