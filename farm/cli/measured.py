@@ -10,7 +10,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from farm.core.catalogue import GangShape
-from farm.core.measurement import OK, quantile, scaling_efficiency_ratio
+from farm.core.means import weighted_median
+from farm.core.measurement import OK, scaling_efficiency_ratio
 from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.outliers import outlier_positions
 from farm.core.precision import Target, Timeline, cell_inflation, time_interval, timeline_of
@@ -256,6 +257,11 @@ def _expected_bytes_per_step(row: MeasurementRow) -> float | None:
     ).bytes
 
 
-def _median(group: Sequence[MeasurementRow], column: str) -> float | None:
-    known = sorted(value for row in group if (value := getattr(row, column)) is not None)
-    return quantile(known, 0.5) if known else None
+def _median(group: Sequence[MeasurementRow], name: str) -> float | None:
+    """Return the median of what was measured, disturbed runs by their weight as in answers."""
+    values = [
+        (value, disturbance_of(row.flags or ()).weight)
+        for row in group
+        if (value := getattr(row, name)) is not None
+    ]
+    return weighted_median(values) if values else None

@@ -105,7 +105,10 @@ def _disturbed(measured: Sequence[MeasuredCell]) -> list[str]:
     run_count = sum(cell.run_count + cell.set_aside_count for cell in measured)
     line = f"!: {len(disturbed)} of {run_count} runs were disturbed, by {disturbed_by(disturbed)}"
     if set_aside_count := sum(cell.set_aside_count for cell in measured):
-        line += f"; {set_aside_count} of them do not count, since undisturbed runs of the cell do"
+        verb = "does" if set_aside_count == 1 else "do"
+        line += (
+            f"; {set_aside_count} of them {verb} not count, since undisturbed runs of the cell do"
+        )
     return [line]
 
 

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from farm.core.means import weighted_median
 from farm.core.outliers import outlier_positions
 from farm.core.student import student_quantile
 
@@ -88,14 +89,14 @@ class Target(enum.StrEnum):
 class Repetition:
     """One job of a cell. `step_time_s`: its median; None unless it was measured.
 
-    `is_disturbed`: something disturbed its measurement, see `farm.core.noise`.
+    `weight`: what it counts as evidence, see `farm.core.noise`; below 1 if something disturbed it.
     """
 
     job_id: int
     outcome: Outcome
     step_time_s: float | None = None
     fingerprint: str | None = None
-    is_disturbed: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +315,9 @@ def cell_statistics(
     interval = time_interval(times_s, is_sequential=precision is not None, inflation=inflation)
     return CellStatistics(
         count=len(known),
-        median_s=statistics.median(times_s) if times_s else None,
+        median_s=weighted_median([(time_s, weight) for _, time_s, weight in _judged(repetitions)])
+        if times_s
+        else None,
         low_s=interval.low_s if interval else None,
         high_s=interval.high_s if interval else None,
         target=None if precision is None else _target(repetitions, precision, timeline),
@@ -366,7 +369,7 @@ def _target(
         inflation = cell_inflation(job_ids, timeline)
         if _is_precise(times_s, precision, inflation=inflation):
             runs = timeline.runs(job_ids) if timeline else None
-            if all(is_disturbed for _, _, is_disturbed in _judged(repetitions)):
+            if all(weight < 1 for _, _, weight in _judged(repetitions)):
                 return Target.DISTURBED
             is_spread = bool(timeline and runs and timeline.is_spread(runs))
             return Target.REACHED if is_spread else Target.BACK_TO_BACK
@@ -410,18 +413,18 @@ def judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
     return [(job_id, time_s) for job_id, time_s, _ in _judged(repetitions)]
 
 
-def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, bool]]:
-    """Return job, time and whether it was disturbed."""
+def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, float]]:
+    """Return job, time and weight."""
     measured = [
-        (r.fingerprint, (r.job_id, r.step_time_s, r.is_disturbed))
+        (r.fingerprint, (r.job_id, r.step_time_s, r.weight))
         for r in repetitions
         # A job by epochs whose every step was partial has a time per epoch and no step time.
         if r.outcome is Outcome.MEASURED
         and r.step_time_s is not None
         and _is_credible(r.step_time_s)
     ]
-    undisturbed = [(kind, found) for kind, found in measured if not found[2]]
-    kinds: dict[str | None, list[tuple[int, float, bool]]] = {}
+    undisturbed = [(kind, found) for kind, found in measured if found[2] == 1]
+    kinds: dict[str | None, list[tuple[int, float, float]]] = {}
     for kind, found in undisturbed or measured:
         kinds.setdefault(kind, []).append(found)
     return max(kinds.values(), key=lambda found: (len(found), found[-1]), default=[])

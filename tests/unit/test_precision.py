@@ -99,7 +99,7 @@ def test_back_to_back_runs_of_one_cell_reach_no_target() -> None:
 
 def disturbed(*times_s: float, first_id: int = 1) -> list[Repetition]:
     found = measured(*times_s, first_id=first_id)
-    return [dataclasses.replace(repetition, is_disturbed=True) for repetition in found]
+    return [dataclasses.replace(repetition, weight=0.5) for repetition in found]
 
 
 def test_disturbed_repetitions_count_only_where_there_are_no_others() -> None:
@@ -108,6 +108,12 @@ def test_disturbed_repetitions_count_only_where_there_are_no_others() -> None:
         quiet, PRECISION, SPREAD
     )
     assert cell_statistics(loud, PRECISION, SPREAD).median_s == 3 * statistics.median(CALM)
+
+
+def test_disturbed_repetitions_count_by_their_weight() -> None:
+    heavy, light = disturbed(1.0, 2.0)
+    light = dataclasses.replace(light, weight=0.1)
+    assert cell_statistics([heavy, light], None).median_s == 1.0
 
 
 def test_a_target_is_not_reached_on_disturbed_repetitions_alone() -> None:
