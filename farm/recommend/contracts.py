@@ -15,6 +15,8 @@ from farm.recommend.layout import machines
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
 WIDE_RATIO = 2.0
+# A recommended option that is less probably the best is not shown as a sure answer.
+FIRM_PROBABILITY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,9 +250,14 @@ class Recommendation:
 
     @property
     def is_firm(self) -> bool:
-        """Whether the recommended option may be shown as a sure answer."""
+        """Whether the recommended option may be shown as a sure answer.
+
+        It may not where some other option is as likely as not to be better.
+        """
         best = self.recommended
-        return best is not None and not self.cautions and best.interval_ratios is not None
+        is_likely = self.best_probability is None or self.best_probability >= FIRM_PROBABILITY
+        known = best is not None and best.interval_ratios is not None
+        return known and is_likely and not self.cautions
 
     def to_json(self) -> Mapping[str, object]:
         """Return the JSON values of the API's answer."""

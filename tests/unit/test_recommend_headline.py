@@ -101,6 +101,12 @@ def test_a_wide_interval_is_never_a_firm_answer() -> None:
     assert answered(known(1.0, 1.4, world_size=2)).is_firm
 
 
+def test_one_of_three_alike_is_no_firm_answer() -> None:
+    answer = answered(*(known(1.0, world_size=size) for size in (2, 4, 8)))
+    assert answer.best_probability == pytest.approx(1 / 3, abs=0.01)
+    assert not answer.is_firm
+
+
 def test_the_probability_is_that_of_drawing_the_smallest_score() -> None:
     options = rank([known(1.0, 1.2), known(1.1, 1.5), known(1.3, 2.0)], Objective())
     draw = random.Random(1)
