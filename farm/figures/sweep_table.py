@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from farm.core.lifecycle import JobState
 from farm.core.machine_time import cost_usd
+from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
 from farm.core.noise import UNDISTURBED, disturbance_of
 from farm.core.precision import (
@@ -184,15 +184,16 @@ def make_line(
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
     measured = [job for job in jobs if job.id in of_median] or succeeded
     failed = [job for job in jobs if job.state is JobState.FAILED]
-    throughput = _median([job.throughput_examples_per_s for job in measured])
-    epoch_s = _median([job.time_per_epoch_s for job in measured])
+    weights = {r.job_id: r.weight for r in repetitions}
+    throughput = _median([(j.throughput_examples_per_s, weights[j.id]) for j in measured])
+    epoch_s = _median([(j.time_per_epoch_s, weights[j.id]) for j in measured])
     return CellLine(
         cell_hash=jobs[0].cell_hash,
         configuration=configuration,
         state=_state(jobs, is_measured=bool(measured)),
         repetitions=repetitions,
         precision=precision,
-        median_s=_median([time_s for _, time_s in times]),
+        median_s=_median([(time_s, weights[job_id]) for job_id, time_s in times]),
         throughput_examples_per_s=throughput,
         time_per_epoch_s=epoch_s,
         efficiency_ratio=_efficiency(measured, throughput, single),
@@ -259,8 +260,7 @@ def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving
     return saving(costs)
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    return statistics.median(known)
+def _median(weighted: Sequence[tuple[float | None, float]]) -> float | None:
+    """Return the median of what is known of the (value, weight); disturbed runs weigh less."""
+    known = [(value, weight) for value, weight in weighted if value is not None]
+    return weighted_median(known) if known else None
