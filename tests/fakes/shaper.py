@@ -1,7 +1,7 @@
 """An agent that does nothing but shape: `shaper.py STATE_DIR INTERFACE PEER LIMIT_S`.
 
 It delays and limits what leaves for the peer, where the kernel has netem, and sets the rest of its
-queues and filters where it has not. It says "shaped", undoes that when it is told to on
+queues and filters where it has not. It says "shaped", undoes that when asked to on
 standard input, says "undone", and ends when the input does.
 """
 

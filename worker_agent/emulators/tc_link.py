@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 _TC_H_ROOT = 0xFFFFFFFF
 # The class has no limit, so its bucket only has to be larger than any packet. The kernel logs a
-# warning about a class of that rate unless it is told a quantum.
+# warning about a class of that rate unless the class sets a quantum.
 _BURST_BYTES = 50_000_000
 _QUANTUM_BYTES = 60_000
 _ANSWER_LIMIT_S = 10.0
