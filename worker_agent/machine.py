@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from farm.core.role_samples import LOOPBACK
 from farm.errors import InvalidSpec, Unreachable
 
-LOOPBACK = "lo"
 _SHORT_NAME_BYTES = 16
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _NLM_F_REQUEST, _IFLA_ALT_IFNAME = 1, 53

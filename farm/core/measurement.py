@@ -19,8 +19,8 @@ from farm.core.catalogue import Traffic
 from farm.core.exchange_figures import exchange_figures
 from farm.core.means import mean
 from farm.core.reports import Sample
-from farm.core.spec import JobSpec, TrainingPass
-from farm.core.trainer_lines import TimedPart, TrainerResult
+from farm.core.spec import JobSpec, ServerPlacement, TrainingPass
+from farm.core.trainer_lines import TimedPart, TrainerResult, WindowUse
 
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2
@@ -179,7 +179,9 @@ def measure(
     )
     length = steps_in_epoch(train_examples_count, spec.global_batch_size)
     training = [r for r in ranks if r.rank < spec.world_size]
-    use = mean_use(training)
+    has_server = spec.server_count and spec.server_placement is ServerPlacement.COLLOCATED
+    # A server beside the trainer is another process, which the trainer's counters leave out.
+    use = mean_use(training, counted=[] if has_server else [r.result.window_use for r in training])
     profiles = [r.result.profile for r in training]
     exchange = exchange_figures(
         profiles, [r.result.exchange for r in training], is_synchronous=is_synchronous
@@ -310,7 +312,7 @@ def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanUse:
-    """Means over ranks and over the whole seconds with timed steps; None goes with its reason."""
+    """Means over ranks and over timed steps; None goes with its reason."""
 
     cpu_ratio: float | None
     net_rx_bytes_per_s: float | None
@@ -318,13 +320,18 @@ class MeanUse:
     unknown_because: Mapping[str, str]
 
 
-def mean_use(ranks: Sequence[RankOutcome]) -> MeanUse:
-    """Return what ranks used while steps were timed."""
+def mean_use(ranks: Sequence[RankOutcome], *, counted: Sequence[WindowUse] = ()) -> MeanUse:
+    """Return what ranks used while steps were timed: the mean over the seconds sampled then.
+
+    Where a rank has too few such seconds, the mean of what their trainers `counted`.
+    """
     means: dict[str, float | None] = {}
     unknown: dict[str, str] = {}
     for name in ("cpu_ratio", "net_rx_bytes_per_s", "net_tx_bytes_per_s"):
         values = {rank.rank: timed_values(rank, attrgetter(name)) for rank in ranks}
         means[name] = timed_mean(values.values())
+        if means[name] is None:
+            means[name] = _mean_of_all([getattr(use, name) for use in counted])
         if means[name] is None and values:
             rank, fewest = min(values.items(), key=lambda item: len(item[1]))
             unknown[name] = (
@@ -332,6 +339,10 @@ def mean_use(ranks: Sequence[RankOutcome]) -> MeanUse:
                 f" and a mean takes {_LEAST_TICKS}: time more steps"
             )
     return MeanUse(**means, unknown_because=unknown)
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    return None if None in values else mean(values)
 
 
 def timed_values(rank: RankOutcome, read: Callable[[Sample], float | None]) -> list[float]:

@@ -17,6 +17,7 @@ import json
 from dataclasses import dataclass, field
 
 from farm.core.codec import from_json, to_json
+from farm.core.role_samples import LOOPBACK
 from farm.core.spec import JobSpec
 from farm.core.storable import storable
 from farm.errors import InvalidSpec
@@ -82,7 +83,7 @@ class Assignment:
     cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
     model_file: str | None = None  # where this agent has the file that the job's model names
-    interface: str = "lo"  # whose byte counters are read around the timed steps
+    interface: str = LOOPBACK  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
     limits: TrainerLimits = TrainerLimits()
 
@@ -214,6 +215,8 @@ class Exchange:
 # Among a result's details.
 TIMED_PARTS = "timed_parts"
 INTERFACE = "interface"
+WINDOW_TRAINING_S = "window_training_s"  # the timed parts together
+WINDOW_CPU_RATIO = "window_cpu_ratio"  # of the rank's cores, by this process in the timed parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +225,25 @@ class TimedPart:
 
     begin_s: float
     end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowUse:
+    """What a trainer's process used while steps were timed; None: it could not be counted.
+
+    Bytes are those of the interface; on loopback, which carries those of every rank, the payload of
+    the process's own connections.
+    """
+
+    cpu_ratio: float | None = None
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    window_training_s: float | None
+    window_cpu_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +285,28 @@ class TrainerResult:
     def interface(self) -> object:
         """Return the name of the interface whose bytes were counted; None: not told."""
         return self.details.get(INTERFACE)
+
+    @property
+    def window_use(self) -> WindowUse:
+        """Return the means over the timed parts, from counters read where each begins and ends.
+
+        Raises:
+            InvalidSpec: what the trainer told are no numbers.
+        """
+        told = {name: self.details.get(name) for name in (WINDOW_TRAINING_S, WINDOW_CPU_RATIO)}
+        window = from_json(_Window, told)
+        training_s = window.window_training_s
+        if training_s is None or training_s <= 0:
+            return WindowUse()
+        if self.interface == LOOPBACK:
+            received, sent = self.payload_rx_bytes, self.payload_tx_bytes
+        else:
+            received, sent = self.interface_rx_bytes, self.interface_tx_bytes
+        return WindowUse(
+            cpu_ratio=window.window_cpu_ratio,
+            net_rx_bytes_per_s=None if received is None else received / training_s,
+            net_tx_bytes_per_s=None if sent is None else sent / training_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

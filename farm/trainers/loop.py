@@ -24,6 +24,8 @@ from farm.core.ticks import TICK_S
 from farm.core.trainer_lines import (
     INTERFACE,
     TIMED_PARTS,
+    WINDOW_CPU_RATIO,
+    WINDOW_TRAINING_S,
     Assignment,
     Epoch,
     FailureKind,
@@ -74,6 +76,7 @@ class Training:
         self._batch_weights = batch_weights
         self._runner = StepRunner(engine, line, connect_s=connect_s)
         self._interface = assignment.interface
+        self._core_count = len(assignment.cpus)
         self._window = TimedWindow(assignment.interface)
         self._barrier_count = 0
 
@@ -115,7 +118,8 @@ class Training:
                 "batch_weights": self._batch_weights,
                 INTERFACE: self._interface,
                 TIMED_PARTS: to_json([p for p in window.parts if p.end_s - p.begin_s >= TICK_S]),
-                "window_training_s": window.duration_s,
+                WINDOW_TRAINING_S: window.duration_s,
+                WINDOW_CPU_RATIO: window.cpu_s / window.duration_s / self._core_count,
                 "val_loss": evaluation.val_loss if evaluation else None,
                 "weights_sum": weights.total,
                 "weights_square_sum": weights.total_of_squares,

@@ -37,8 +37,9 @@ class TimedWindow:
     the framework still holds of the last step has been handed to the kernel once they have it.
 
     `interface_bytes` (everything on the interface), `payload_bytes` (this process's own TCP
-    connections), `parts` and `duration_s` are of the open parts alone, so that evaluation and
-    waiting between epochs are not in them; `span_s` is from the first begin to the last end.
+    connections), `cpu_s` (of this process), `parts` and `duration_s` are of the open parts alone,
+    so that evaluation and waiting between epochs are not in them; `span_s` is from the first begin
+    to the last end.
     """
 
     def __init__(self, interface: str, *, statistics: Path = STATISTICS) -> None:
@@ -47,9 +48,11 @@ class TimedWindow:
         self._interface_at_open: ByteCount | None = None
         self._connections_at_open: Connections | None = None
         self._opened_at_s = 0.0
+        self._cpu_at_open_s = 0.0
         self._ended_s: float | None = None
         self.begun_s: float | None = None  # CLOCK_MONOTONIC
         self.parts: list[TimedPart] = []
+        self.cpu_s = 0.0
         self.interface_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
         self.payload_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
 
@@ -66,12 +69,14 @@ class TimedWindow:
         self._connections_at_open = read_connections()
         self._interface_at_open = read_interface(self._interface, statistics=self._statistics)
         self._ended_s = None
+        self._cpu_at_open_s = time.process_time()
         self._opened_at_s = time.monotonic()
         if self.begun_s is None:
             self.begun_s = self._opened_at_s
 
     def stop(self) -> None:
         self._ended_s = time.monotonic()
+        self.cpu_s += time.process_time() - self._cpu_at_open_s
 
     def close(self) -> None:
         if self._ended_s is None:

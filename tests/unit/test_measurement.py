@@ -9,6 +9,7 @@ from farm.core.codec import to_json
 from farm.core.means import mean
 from farm.core.measurement import (
     Direction,
+    Measured,
     RankOutcome,
     averaged,
     bytes_per_step,
@@ -23,7 +24,16 @@ from farm.core.measurement import (
 )
 from farm.core.reports import Sample
 from farm.core.spec import JobSpec, ServerPlacement
-from farm.core.trainer_lines import TIMED_PARTS, Exchange, StepProfile, TimedPart, TrainerResult
+from farm.core.trainer_lines import (
+    INTERFACE,
+    TIMED_PARTS,
+    WINDOW_CPU_RATIO,
+    WINDOW_TRAINING_S,
+    Exchange,
+    StepProfile,
+    TimedPart,
+    TrainerResult,
+)
 from farm.registry import strategy
 
 APART = ServerPlacement.APART
@@ -100,6 +110,51 @@ def test_no_mean_is_made_of_fewer_than_two_seconds(timed_window_s: float) -> Non
     assert measured.resident_bytes is not None
     assert "timed steps" in measured.unknown_because["cpu_ratio"]
     assert measured.unknown_because.keys() >= {"net_rx_bytes_per_s", "net_tx_bytes_per_s"}
+
+
+def counted(*, cpu_ratio: float | None, interface: str = "eth0") -> TrainerResult:
+    """Return the result of a window of 0.2 s in which a trainer has counted what it used."""
+    use: dict[str, object] = {
+        WINDOW_TRAINING_S: 0.2,
+        WINDOW_CPU_RATIO: cpu_ratio,
+        INTERFACE: interface,
+    }
+    return dataclasses.replace(RESULT, timed_window_s=0.2, details=use)
+
+
+def measure_two(*results: TrainerResult, spec: JobSpec = SPEC) -> Measured:
+    ranks = [outcome(rank, result=result) for rank, result in enumerate(results)]
+    return measure(spec, ranks, timed_steps_s={0: [0.05]}, train_examples_count=1000)
+
+
+@pytest.mark.parametrize(("interface", "bytes_per_s"), [("eth0", 40_000.0), ("lo", 20_000.0)])
+def test_a_short_window_has_the_means_that_the_trainers_counted(
+    interface: str, bytes_per_s: float
+) -> None:
+    results = (counted(cpu_ratio=ratio, interface=interface) for ratio in (0.5, 1.0))
+    measured = measure_two(*results)
+    assert measured.cpu_ratio == 0.75
+    assert measured.net_rx_bytes_per_s == measured.net_tx_bytes_per_s == bytes_per_s
+    assert not measured.unknown_because.keys() & {"cpu_ratio", "net_rx_bytes_per_s"}
+
+
+def test_what_one_trainer_did_not_count_is_no_mean_of_the_others() -> None:
+    measured = measure_two(counted(cpu_ratio=0.5), counted(cpu_ratio=None))
+    assert measured.cpu_ratio is None
+    assert "timed steps" in measured.unknown_because["cpu_ratio"]
+
+
+def test_a_trainer_counts_nothing_of_a_server_beside_it() -> None:
+    beside = dataclasses.replace(SPEC, server_count=1)
+    results = (counted(cpu_ratio=0.5), counted(cpu_ratio=0.5))
+    assert measure_two(*results, spec=beside).cpu_ratio is None
+    apart = dataclasses.replace(beside, server_placement=APART)
+    assert measure_two(*results, spec=apart).cpu_ratio == 0.5
+
+
+def test_sampled_seconds_are_means_before_counters_are() -> None:
+    both = dataclasses.replace(RESULT, details=counted(cpu_ratio=0.9).details)
+    assert measure_two(both, both).cpu_ratio == pytest.approx(0.35)
 
 
 def test_evaluation_and_waiting_between_epochs_are_in_no_mean() -> None:

@@ -88,6 +88,24 @@ def test_own_connections_are_counted_to_the_byte_and_others_are_not() -> None:
     assert window.payload_bytes == ByteCount(rx_bytes=100_006, tx_bytes=100_006)
 
 
+def burn(cpu_s: float) -> None:
+    end_s = time.process_time() + cpu_s
+    while time.process_time() < end_s:
+        pass
+
+
+def test_processor_time_is_counted_in_the_open_parts_alone() -> None:
+    window = TimedWindow("lo")
+    for _ in range(2):
+        burn(0.05)
+        window.open()
+        burn(0.02)
+        window.stop()
+        burn(0.05)  # waiting for peers
+        window.close()
+    assert 0.04 <= window.cpu_s < 0.14
+
+
 def fill(sender: socket.socket) -> int:
     """Send until the kernel takes no more, and return how many bytes it took."""
     taken = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.core.commands import RankAddress
+from farm.core.role_samples import LOOPBACK
 from farm.core.spec import EXACT_EMULATION, LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
 from farm.errors import EmulationFailed
 from worker_agent.emulators.site import Site
@@ -26,7 +27,7 @@ from worker_agent.emulators.tc_link import (
 )
 from worker_agent.emulators.tc_plan import Address, make_plan, owner_mark
 from worker_agent.emulators.tc_probe import find_obstacle
-from worker_agent.machine import LOOPBACK, interface_index
+from worker_agent.machine import interface_index
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
