@@ -33,14 +33,15 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
     ),
     "integration": (
         *("test_agent_attempt.py", "test_agent_faults.py", "test_benchmarks.py"),
-        *("test_cli_plot.py", "test_cli_reproduce.py", "test_marked.py"),
-        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_embedded_farm.py"),
-        *("test_extending.py", "test_models_built.py"),
+        *("test_cli_evaluate.py", "test_cli_plot.py", "test_cli_reproduce.py"),
+        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_courier_process.py"),
+        *("test_embedded_farm.py", "test_extending.py", "test_failure_kinds.py", "test_fleet.py"),
+        *("test_marked.py", "test_models_built.py"),
         *("test_rivals.py", "test_strategies_trained.py", "test_tensorflow_placement.py"),
         *("test_tensorflow_strategies.py", "test_tls.py", "test_torch_engine.py"),
         *("test_trainer_loop.py", "test_warm_tensorflow.py", "test_warm_trainers.py"),
-        *("test_web_fuzz.py", "test_web_limits.py", "test_web_schemathesis.py"),
-        "test_web_server.py",
+        *("test_web_data.py", "test_web_fuzz.py", "test_web_hostile.py", "test_web_limits.py"),
+        *("test_web_schemathesis.py", "test_web_server.py", "test_web_sweep_exports.py"),
     ),
     "lab": (
         *("test_chaos.py", "test_command.py", "test_farm.py", "test_links.py"),
@@ -49,7 +50,8 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
     "unit": (
         *("test_benchmark_compare.py", "test_benchmark_fleet.py", "test_benchmark_pages.py"),
         *("test_benchmark_precision.py", "test_benchmarks.py"),
-        *("test_installer.py", "test_installer_broker.py", "test_recommend_truths.py"),
+        *("test_aside.py", "test_installer.py", "test_installer_broker.py"),
+        *("test_machines_study.py", "test_recommend_truths.py"),
     ),
 }
 # Tests of these files run on SQLite and on PostgreSQL with every change, all others on SQLite.
