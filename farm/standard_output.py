@@ -1,17 +1,22 @@
-"""What a program prints, where its reader goes away early (`| head`) or there is none (`>&-`).
+"""Standard output and standard error of the programs.
 
-Or where what it prints goes into a file, and the disk is full.
+All that is printed goes through `_Printer`, which writes out what a terminal would act on: much of
+it was said by agents and trainers. The program also ends in one line where its reader goes away
+early (`| head`), where there is none (`>&-`), and where the disk is full.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import select
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO, cast
+
+from farm.core.log_text import printable
 
 _UNREAD = 1  # the exit status
 
@@ -22,7 +27,8 @@ def standard_output() -> Iterator[None]:
     _open_closed()
     try:
         try:
-            yield
+            with _cleaned():
+                yield
         finally:
             # Output still in the buffer may meet the broken pipe only now.
             sys.stdout.flush()
@@ -36,6 +42,47 @@ def standard_output() -> Iterator[None]:
             raise  # a file of the program's own
         print(f"standard output: {error.strerror}", file=sys.stderr)
         _leave([1])
+
+
+class _Printer:
+    """A text stream whose text does nothing to a terminal but be read."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(printable(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # click would write past this stream, where the locale is ASCII
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """Return the stream behind the printer, for colours and bars of the program's own."""
+    return stream.unfiltered if isinstance(stream, _Printer) else stream
+
+
+def print_data(text: str) -> None:
+    """Print text as it is into a pipe or a file; on a terminal, only what is safe there."""
+    stream = sys.stdout if sys.stdout.isatty() else unfiltered(sys.stdout)
+    stream.write(text)
+
+
+@contextmanager
+def _cleaned() -> Iterator[None]:
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):
+            # Whatever the locale, no character that somebody sent ends the program.
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (cast(TextIO, _Printer(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def _leave(broken: Collection[int]) -> NoReturn:

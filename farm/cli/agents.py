@@ -12,6 +12,7 @@ from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
 from farm.cli.session import ring, settings, stopped_farm, store
 from farm.core.agents import AgentState
+from farm.core.log_text import one_line
 from farm.core.spec import TORCH_VERSION
 from farm.store.agents import has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
@@ -53,7 +54,7 @@ def agents(*, as_json: bool) -> None:
     rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
     print_table(_COLUMNS, rows)
     for line in troubles(found, now=now, within_s=within_s):
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 def troubles(found: Sequence[Agent], *, now: dt.datetime, within_s: float) -> list[str]:

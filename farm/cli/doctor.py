@@ -17,8 +17,10 @@ import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings
+from farm.core.log_text import one_line
 from farm.diagnosis.finding import Finding, Level, counted, doubt, unknown, worst, wrong
 from farm.errors import FarmError, NotPermitted, Unreachable
+from farm.standard_output import unfiltered
 
 if TYPE_CHECKING:
     from farm.cli.examinations import Examination
@@ -137,11 +139,12 @@ def _print(one: Checked) -> None:
     for place, finding in enumerate(one.findings):
         mark = click.style(f"{finding.level.value:<8}", fg=_COLOURS[finding.level], bold=True)
         name = one.name if place == 0 else ""
-        lines = _wrapped(finding.what)
+        lines = _wrapped(one_line(finding.what))
         if finding.remedy is not None:
-            first, *more = _wrapped(finding.remedy)
+            first, *more = _wrapped(one_line(finding.remedy))
             lines += [f"-> {first}", *(f"   {line}" for line in more)]
-        click.echo(f"{mark}{name:<14}{lines[0]}")
+        click.echo(mark, nl=False, file=unfiltered(sys.stdout))
+        click.echo(f"{name:<14}{lines[0]}")
         for line in lines[1:]:
             click.echo(f"{'':<22}{line}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import click
 from farm.cli.session import settings, store
 from farm.cli.whole_file import write_whole
 from farm.exporting import Form, write_export
+from farm.standard_output import print_data
 from farm.store.engine import reading
 from farm.store.sweeps import find_sweep
 
@@ -36,7 +36,7 @@ def export(sweep: str, *, form: str, out: Path | None) -> None:
     with store(settings()) as engine, reading(engine) as session:
         count = write_export(session, find_sweep(session, sweep).id, Form(form), file)
     if out is None:
-        sys.stdout.write(file.getvalue().decode())
+        print_data(file.getvalue().decode())
         return
     write_whole(out, file.getvalue())
     click.echo(f"{count} measurements written to {out}", err=True)

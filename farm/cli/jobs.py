@@ -14,6 +14,7 @@ from farm.cli.rows import row_json
 from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.config import Settings
 from farm.core.lifecycle import JobState
+from farm.core.log_text import one_line
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import JobDetail, job_detail, list_jobs
@@ -72,7 +73,8 @@ def jobs(
     print_table(_JOB_COLUMNS, [_job_cells(job, flags.get(job.id)) for job in shown])
     for job in shown:
         for flag in flags.get(job.id, ()):
-            click.echo(f"{_MARK} job {job.id} was disturbed: {flag['message']}")
+            message = one_line(flag["message"])
+            click.echo(f"{_MARK} job {job.id} was disturbed: {message}")
     if next_id is not None:
         click.echo(f"farm: there are more; go on with --after {next_id}", err=True)
 
@@ -105,16 +107,16 @@ def job(job_id: int, *, as_json: bool) -> None:
     click.echo()
     for event in detail.events:
         token = "" if event.attempt_id is None else f" [{event.attempt_id}]"
-        reason = "" if event.reason is None else f": {event.reason}"
+        reason = "" if event.reason is None else f": {one_line(event.reason)}"
         click.echo(f"{cells.instant(event.at)}{token} {event.event}{reason}")
     if detail.measurement is not None:
         click.echo()
         for name, value in row_json(detail.measurement, without=("details", "flags")).items():
             if value is not None:
                 mark = f" {_MARK}" if flags and name == "step_time_s" else ""
-                click.echo(f"{name} = {value}{mark}")
+                click.echo(f"{name} = {one_line(str(value))}{mark}")
     for flag in flags or ():
-        click.echo(f"{_MARK} disturbed: {flag['message']}")
+        click.echo(f"{_MARK} disturbed: {one_line(flag['message'])}")
 
 
 def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:

@@ -15,6 +15,7 @@ from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES, Attempt
 from farm.core.log_text import readable
 from farm.core.spec import MAX_WORLD_SIZE
 from farm.errors import NotFound
+from farm.standard_output import print_data
 from farm.store.engine import reading
 from farm.store.job_parts import find_attempt, find_rank
 from farm.store.jobs import job_detail
@@ -115,7 +116,7 @@ def _print(log: _Log, rank: int, *, follow: bool) -> None:
             continue
         if piece.text:
             is_empty = False
-            sys.stdout.write(readable(piece.text) if _is_terminal() else piece.text)
+            print_data(readable(piece.text) if _is_terminal() else piece.text)
             sys.stdout.flush()
         if piece.is_end and (piece.is_over or not follow):
             break

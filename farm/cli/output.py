@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 
 from farm.core.codec import to_json
+from farm.core.log_text import one_line
+from farm.standard_output import unfiltered
 
 MISSING = "-"
 # A column of texts that is broken to less than this is no longer read.
@@ -31,7 +33,8 @@ class Column:
 
 def print_json(value: object) -> None:
     """Print one JSON document; instants as ISO 8601."""
-    click.echo(json.dumps(to_json(value), indent=2, default=_instant, allow_nan=False))
+    text = json.dumps(to_json(value), indent=2, default=_instant, allow_nan=False)
+    click.echo(text.replace("\x7f", "\\u007f"))  # the one control character that json leaves
 
 
 def print_table(
@@ -42,6 +45,7 @@ def print_table(
     On a terminal that is too narrow the widest column is broken, since reasons are long. Where
     that does not help, the terminal breaks the lines, which keeps every word to be copied.
     """
+    rows = _as_lines(rows)
     if sys.stdout.isatty():
         widths = _widths(columns, rows)
         spared = max(0, max(widths) - _NARROWEST)
@@ -78,8 +82,8 @@ def terminal_width() -> int:
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows with two spaces between the columns, the titles first."""
-    table = [[column.title for column in columns], *rows]
-    widths = _widths(columns, rows)
+    table = [[column.title for column in columns], *_as_lines(rows)]
+    widths = _widths(columns, table[1:])
     return [
         "  ".join(
             cell.rjust(width) if column.is_right else cell.ljust(width)
@@ -87,6 +91,11 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
         ).rstrip()
         for row in table
     ]
+
+
+def _as_lines(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Keep each cell to its line: it may be what an agent said."""
+    return [[one_line(cell) for cell in row] for row in rows]
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
@@ -114,7 +123,7 @@ def _print_rich(
     for row in rows:
         # Text, since names of users may hold what rich takes for markup.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    Console(file=unfiltered(sys.stdout)).print(table)
 
 
 def _instant(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from farm.importers.headers import column_of, hint_of
 from farm.importers.sheet import MAX_BYTES, read_sheet, separator_of
 from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
+from farm.standard_output import print_data
 from farm.store.engine import reading
 
 RESULT_COLUMNS = (
@@ -70,7 +70,7 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> N
         return
     content = _table(asked, predictions)
     if out is None:
-        sys.stdout.write(content)
+        print_data(content)
         return
     write_whole(out, content.encode())
     click.echo(f"{len(predictions)} predictions written to {out}", err=True)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import click
 
+from farm.standard_output import unfiltered
+
 _LINE_EVERY_S = 5.0
 
 
@@ -23,7 +25,7 @@ def row_bar(title: str, *, noun: str = "rows") -> Iterator[Callable[[int, int], 
     from rich.progress import TimeRemainingColumn as TimeLeft
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
-    with Progress(*columns, TimeLeft(), console=Console(stderr=True)) as progress:
+    with Progress(*columns, TimeLeft(), console=Console(file=unfiltered(sys.stderr))) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

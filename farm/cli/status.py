@@ -25,6 +25,7 @@ from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
 from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
+from farm.core.log_text import one_line
 from farm.core.precision import Target
 from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
@@ -107,7 +108,7 @@ def status(
             }
         )
         return
-    click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {summary_line(snapshot)}")
+    click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {one_line(summary_line(snapshot))}")
     if snapshot.summary.counts[JobState.WAITING]:
         _print_reasons(reasons)
     if measured:
@@ -179,7 +180,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     if stopped:
         click.echo(f"the farm of {stopped} does not run: start it with `farm up`")
     for line in troubles(agents, now=now, within_s=within_s):
-        click.echo(line)
+        click.echo(one_line(line))
     _print_reasons(reasons)
 
 
@@ -218,6 +219,6 @@ def _print_reasons(reasons: Mapping[int, Waits]) -> None:
     for group in groups[:_REASONS_SHOWN]:
         more = group.job_count - 1
         also = f" (and {more} more of sweep {group.sweep_id})" if more else ""
-        click.echo(f"job {group.job_id}: {group.reason}{also}")
+        click.echo(f"job {group.job_id}: {one_line(group.reason)}{also}")
     if rest := sum(group.job_count for group in groups[_REASONS_SHOWN:]):
         click.echo(f"and {rest} more jobs wait; `farm status SWEEP` says why")

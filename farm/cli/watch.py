@@ -15,9 +15,11 @@ import click
 
 from farm.cli import cells
 from farm.core.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
+from farm.core.log_text import one_line
 from farm.core.progress import UnfinishedJob, remaining_s
 from farm.core.scheduling import hopeless_kinds
 from farm.errors import FarmError
+from farm.standard_output import unfiltered
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import list_jobs
@@ -242,7 +244,7 @@ class PlainDisplay:
         is_due = self._shown_at is None or now - self._shown_at >= self._line_every_s
         if state != self._shown and (is_due or snapshot.is_finished):
             self._shown, self._shown_at = state, now
-            click.echo(summary_line(snapshot), err=True)
+            click.echo(one_line(summary_line(snapshot)), err=True)
 
 
 class BarDisplay:
@@ -256,7 +258,7 @@ class BarDisplay:
             BarColumn(bar_width=30),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=Console(file=unfiltered(sys.stderr)),
         )
         self._task: Any = self._progress.add_task("waiting", total=None)
 
@@ -276,7 +278,7 @@ class BarDisplay:
         """Move the bar to the number of jobs that are over."""
         self._progress.update(
             self._task,
-            description=summary_line(snapshot),
+            description=one_line(summary_line(snapshot)),
             completed=snapshot.summary.final_count,
             total=snapshot.summary.job_count,
         )

@@ -9,6 +9,14 @@ _CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LINE_ENDS = re.compile(r"\r+\n|\r")
 # The control characters that are left, but for tabs and ends of lines.
 _CONTROLS = dict.fromkeys([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0)])
+# What a terminal acts on: control characters, marks that reverse the direction of the text around
+# them, further ends of lines, and halves of surrogate pairs, which cannot be encoded.
+_ACTED_ON = (
+    r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+)
+_UNSAFE = re.compile(rf"[{_ACTED_ON}]|\r(?!\n)")
+_UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}\t\r\n]")
 
 
 def readable(text: str) -> str:
@@ -22,6 +30,23 @@ def readable(text: str) -> str:
     if "\r" in text:
         text = _LINE_ENDS.sub("\n", text)
     return text.translate(_CONTROLS)
+
+
+def printable(text: str) -> str:
+    r"""Return the text with what a terminal would act on written out, such as `\x1b`.
+
+    Tabs and ends of lines stay.
+    """
+    return _UNSAFE.sub(_written_out, text)
+
+
+def one_line(text: str) -> str:
+    """Return what `printable` does, with tabs and ends of lines written out as well."""
+    return _UNSAFE_IN_A_LINE.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
 
 
 def last_lines(text: str, count: int, *, most_characters: int) -> str:

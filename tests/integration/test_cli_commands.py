@@ -27,7 +27,7 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.measurements import EXPORT_COLUMNS
 from farm.store.schema import upgrade
 from farm.store.sweeps import set_paused
-from farm.store.tables import Agent, Job
+from farm.store.tables import Agent, Attempt, Job, JobEvent
 from farm.store.waiting import waiting_jobs
 from tests.factories import (
     NOW,
@@ -44,6 +44,52 @@ from tests.farm_command import FarmCommand
 @pytest.fixture
 def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
     return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+_HOSTILE = "a\x1b]0;title\a\x1b[2J\x9b31m\u202eb\r\nc"
+_HARMLESS = r"a\x1b]0;title\x07\x1b[2J\x9b31m\u202eb\r\nc"
+
+
+@pytest.fixture
+def hostile(engine: sa.Engine) -> None:
+    """What an agent and a trainer can say, wherever text of theirs is stored."""
+    now = dt.datetime.now(dt.UTC)
+    facts = agent_facts(labels={"kind": _HOSTILE})
+    facts = dataclasses.replace(
+        facts, hardware=dataclasses.replace(facts.hardware, cpu_model=_HOSTILE), trouble=_HOSTILE
+    )
+    with writing(engine) as session:
+        [job_id, other_id] = add_sweep(session, job_spec(), job_spec(repetition=1), name="try")
+        add_agent(session, "a1", heartbeat_at=now, facts=facts)
+        for one in (job_id, other_id):
+            token = add_attempt(session, one, ["a1"], state=AttemptState.FAILED)
+            session.get_one(Attempt, token).reason = _HOSTILE
+            job = session.get_one(Job, one)
+            job.reason = _HOSTILE
+        job.state = JobState.FAILED
+        session.add(JobEvent(job_id=job_id, at=now, event="job: failed", reason=_HOSTILE))
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize(
+    "arguments", [("agents",), ("status",), ("job", "1"), ("jobs",)], ids=" ".join
+)
+def test_what_an_agent_said_does_nothing_to_a_terminal(
+    farm: FarmCommand,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    is_terminal: bool,
+) -> None:
+    if is_terminal:
+        monkeypatch.setenv("TERM", "dumb")  # or the program would add colours of its own
+        monkeypatch.setattr(
+            "click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False
+        )
+    shown = farm.text(*arguments)
+    assert not [c for c in shown if not c.isprintable() and c != "\n"]
+    if not is_terminal:  # where a narrow one breaks cells
+        assert _HARMLESS in shown
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ RULES: dict[str, set[str]] = {
     "farm.keyring": {"farm.core", "farm.errors", "farm.store", *STORE},
     "farm.refusals": set(),
     "farm.service_manager": set(),
-    "farm.standard_output": set(),
+    "farm.standard_output": {"farm.core"},
     "farm.config": {"farm.broker_url", "farm.core", "farm.database_url", "farm.errors"},
     "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
     "farm.life_signs": {"farm", "farm.broker_errors", "farm.core", "farm.errors", "farm.wire"},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+
 import pytest
 
-from farm.core.log_text import last_lines, readable
+from farm.core.log_text import last_lines, one_line, printable, readable
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,26 @@ from farm.core.log_text import last_lines, readable
 )
 def test_control_characters_are_not_read(written: str, read: str) -> None:
     assert readable(written) == read
+
+
+_REVERSING = {
+    chr(0x61C),
+    *map(chr, (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))),
+}
+
+
+def test_nothing_printable_is_acted_on_by_a_terminal() -> None:
+    for character in map(chr, range(sys.maxunicode + 1)):
+        acted_on = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+        is_safe = not acted_on and character not in _REVERSING
+        shown = character if is_safe else ascii(character)[1:-1]
+        assert one_line(character) == shown
+        assert printable(character) == (character if character in "\t\n" else shown)
+
+
+def test_printable_text_keeps_its_lines() -> None:
+    assert printable("a\tb\r\nc\rd\x1b[2Je") == "a\tb\r\nc\\rd\\x1b[2Je"
+    assert one_line("a\tb\r\nc") == "a\\tb\\r\\nc"
 
 
 @pytest.mark.parametrize(
