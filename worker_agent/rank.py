@@ -86,7 +86,7 @@ class Rank:
         self._ready: dict[int, Ready] = {}
         self._results: dict[int, TrainerResult] = {}
         self._failure: Failure | None = None
-        self._user_code: dict[int, str] = {}  # what of the user's own runs now, by process
+        self._user_code: dict[int, UserCode] = {}  # what was heard last of it, by process
         self._is_stopped = False  # by the server, which wants no report of it
         self._is_clearing = False
         self._go_s = 0.0
@@ -190,9 +190,9 @@ class Rank:
         expired = self._deadlines.expired(now)
         if expired is None:
             return
-        running = self._user_code.get(0)
-        if running is not None and expired.kind is FailureKind.RENDEZVOUS:
-            text = f"{running}: expected its build to return, but {expired.message}"
+        code = self._user_code.get(0)
+        if code is not None and code.is_running and expired.kind is FailureKind.RENDEZVOUS:
+            text = f"{code.name}: expected its build to return, but {expired.message}"
             self.fail(FailureKind.TRAINER_RAISED, text)
         else:
             self.fail(expired.kind, expired.message)
@@ -209,10 +209,7 @@ class Rank:
             self._ready[process] = event
             self._prepare_if_all_ready(now)
         elif isinstance(event, UserCode):
-            if event.is_running:
-                self._user_code[process] = event.name
-            else:
-                self._user_code.pop(process, None)
+            self._user_code[process] = event
         elif isinstance(event, Failure):
             self._failure = event
             self._leave(now + LEAVE_AFTER_FAILURE_S)

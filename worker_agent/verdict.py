@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import signal
 
-from farm.core.trainer_lines import Failure, FailureKind
+from farm.core.trainer_lines import Failure, FailureKind, UserCode
 from worker_agent.memory_evidence import MemoryEvidence
 
 # What libraries say on standard error when an allocation fails. C++ then aborts; TensorFlow 2.21
 # is to raise, but after some operations (oneDNN's Relu among them) uses what it did not get.
 _NOT_ALLOCATED = re.compile(r"std::bad_alloc|OOM when allocating tensor[^\n]*")
 _CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+# What an operator, a shell or a service manager sends to end a process.
+_SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _ADVICE = "try a smaller batch per replica, or more memory"
 
 
@@ -21,22 +23,23 @@ def explain_exit(
     memory: MemoryEvidence,
     log_tail: str = "",
     is_connecting: bool = False,
-    user_code: str | None = None,
+    user_code: UserCode | None = None,
 ) -> Failure:
-    """Explain a trainer that went without a result or a reason of its own.
+    """Explain a trainer that ended without a result or a reason of its own.
 
-    `return_code` is negative for a signal. A SIGKILL without evidence that it was for want of
-    memory stays unexplained: somebody or something else may have sent it, so the machine is to
-    blame. A trainer that leaves while it connects (`is_connecting`) has waited in vain for a peer:
-    a watchdog ends it then, since the framework's own constructor cannot be interrupted and says
-    nothing. `user_code` names the user's own code that was running, such as a model's file: its
-    exit or crash is a failure of that code, which every machine would repeat.
+    `return_code` is negative for a signal. A SIGKILL without evidence that memory ran out stays
+    unexplained: another process may have sent it, so the machine is to blame. A trainer that leaves
+    while it connects (`is_connecting`) has waited in vain for a peer: a watchdog ends it then,
+    since the framework's own constructor cannot be interrupted and says nothing.
+
+    `user_code` is the last that was heard of the user's own code, such as a model's file. If that
+    code runs, an exit, a crash or a signal is its own failure, which every machine would repeat. If
+    it has run, it may have left a timer or a thread behind: an exit is its own failure, too, since
+    the connection stands by then, and so is a signal that nobody else sends, such as SIGALRM.
     """
     if return_code >= 0 and user_code is not None:
-        return Failure(
-            kind=FailureKind.TRAINER_RAISED,
-            message=f"{user_code}: expected its code to return, but it ended the process with "
-            f"status {return_code}, as os._exit does",
+        return _own_failure(
+            user_code, f"ended the process with status {return_code}, as os._exit does"
         )
     if return_code >= 0 and is_connecting:
         return Failure(
@@ -58,12 +61,19 @@ def explain_exit(
             message=f"trainer could not allocate memory and was ended by {name}: {said[0]};"
             f" {_ADVICE}",
         )
-    if user_code is not None and -return_code in _CRASHES:
-        return Failure(
-            kind=FailureKind.TRAINER_RAISED,
-            message=f"{user_code}: expected its code to return, but it crashed with {name}",
-        )
+    is_crash = -return_code in _CRASHES
+    is_left_behind = not is_crash and -return_code not in _SENT_BY_OTHERS
+    if user_code is not None and (user_code.is_running or is_left_behind):
+        how = f"crashed with {name}" if is_crash else f"ended its process with {name}"
+        return _own_failure(user_code, how)
     return Failure(kind=FailureKind.KILLED, message=f"trainer was ended by {name}")
+
+
+def _own_failure(user_code: UserCode, how: str) -> Failure:
+    return Failure(
+        kind=FailureKind.TRAINER_RAISED,
+        message=f"{user_code.name}: expected its code to return, but it {how}",
+    )
 
 
 def _explain_kill(memory: MemoryEvidence) -> Failure:

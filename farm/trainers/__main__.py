@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ from farm.trainers.process import (
     EXIT_FAILED,
     EXIT_USAGE,
     Orders,
+    end_fork,
     end_with_parent,
     leave,
     log_to_stderr,
@@ -49,11 +51,15 @@ def main() -> NoReturn:
         print(f"farm.trainers: {error}", file=sys.stderr)
         leave(EXIT_USAGE)
     orders.watch()
+    own_pid = os.getpid()
+    os.register_at_fork(after_in_child=line.close)  # a user's own code may fork
     try:
         from farm.trainers.rank import run_rank
 
         run_rank(assignment, line=line, orders=orders)
     except BaseException as error:
+        if os.getpid() != own_pid:
+            end_fork(error)
         # SystemExit and KeyboardInterrupt, too: a user's own layers may raise them in a step, and
         # let through they would end the process without a word.
         if isinstance(error, FarmError):

@@ -9,9 +9,9 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from farm.core.trainer_lines import FailureKind
 from farm.errors import InvalidSpec
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 EXIT_FAILED = 1  # a Failure was written
 EXIT_USAGE = 2  # the first line was no assignment
 EXIT_ABANDONED = 3  # the agent has gone
+
+_KILLS = ("os.kill", "os.killpg", "signal.pthread_kill")  # audit events: target, signal
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _PR_SET_PDEATHSIG = 1
@@ -92,6 +94,51 @@ def leave(code: int) -> NoReturn:
     """End at once, without the interpreter's clean-up, in which TensorFlow can stall for long."""
     sys.stderr.flush()
     os._exit(code)
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """End a process that a user's own code has forked from the trainer, as Python would end it.
+
+    Only the trainer itself may report, and go on. `error`: what the fork has raised.
+    """
+    code: object = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+    elif error is not None:
+        logger.error("a process that the model's file has forked failed", exc_info=error)
+        code = 1
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    leave((code or 0) & 0xFF)
+
+
+def report_own_kills(report: Callable[[str], None]) -> None:
+    """Call `report` before this process sends itself a signal that others send, too.
+
+    The agent cannot tell who has sent a SIGKILL or a SIGTERM; of all other signals it can guess.
+    It holds until the process ends, since an audit hook cannot be removed.
+    """
+    own_pid, own_group = os.getpid(), os.getpgrp()
+    own_targets = {"os.kill": (own_pid, 0, -1, -own_group), "os.killpg": (own_group, 0)}
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _KILLS or os.getpid() != own_pid:
+            return
+        target, number = arguments
+        is_own = event not in own_targets or target in own_targets[event]
+        if is_own and _is_deadly(number):
+            report(f"sent {signal.Signals(number).name} to its own process")
+
+    sys.addaudithook(hear)
+
+
+def _is_deadly(number: int) -> bool:
+    """Whether it ends this process; of the signals that a user or a service manager sends."""
+    if number not in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        return False
+    return number == signal.SIGKILL or signal.getsignal(number) is signal.SIG_DFL
 
 
 class Orders:

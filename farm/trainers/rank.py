@@ -12,13 +12,14 @@ from typing import cast
 
 from farm import registry
 from farm.core.codec import from_json
-from farm.core.trainer_lines import Assignment, GoLine, Ready, UserCode
+from farm.core.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
 from farm.trainers.line import Line
 from farm.trainers.loop import Training
 from farm.trainers.models.model_file import ModelFile
-from farm.trainers.process import Orders
+from farm.trainers.models.spawned import serve_spawned
+from farm.trainers.process import Orders, report_own_kills
 from farm.trainers.serving import serve
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
                 UserCode(name=f"model {job.model}", is_running=is_running)
             ),
         )
+        serve_spawned(model)
+        report_own_kills(lambda how: line.emit(_own_kill(job.model, how)))
     strategy = registry.strategy(job.strategy)
     # First, since it needs no framework: an agent without the data says so within a second.
     data = dataset.load(data_places(assignment.data_dir, os.environ))
@@ -79,6 +82,11 @@ def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
     )
     line.emit(training.run())
     engine.leave()
+
+
+def _own_kill(model: str, how: str) -> Failure:
+    text = f"model {model}: expected its code to return, but it {how}"
+    return Failure(kind=FailureKind.TRAINER_RAISED, message=text)
 
 
 def _json(text: str) -> object:

@@ -173,6 +173,7 @@ def test_stopping_an_attempt_kills_whatever_its_trainers_started(farm: AgentFarm
             "model cnn_small: expected its code to return",
         ),
         ("user_code,signal:11", FailureKind.TRAINER_RAISED, "crashed with SIGSEGV"),
+        ("user_code,signal:15", FailureKind.TRAINER_RAISED, "ended its process with SIGTERM"),
         ("signal:9", FailureKind.KILLED, "SIGKILL"),
         ("hang", FailureKind.STALLED, "said nothing for 1 s"),
     ],

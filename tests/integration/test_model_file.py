@@ -121,6 +121,91 @@ def test_a_file_that_ends_the_process_is_its_own_failure_and_not_its_peers(tmp_p
             assert "parser.parse_args()" in trainer.log.read_text()  # the traceback's line
 
 
+# Imports nothing heavy before `build`, since each process that it starts imports it again.
+STARTING = """
+import multiprocessing
+import os
+import signal
+import sys
+
+def double(number):
+    return 2 * number
+
+def build(example_shape, class_count):
+    {}
+    import keras
+    from keras import layers
+    return keras.Sequential([layers.Flatten(), layers.Dense(class_count)])
+"""
+POOL = """
+    with multiprocessing.get_context("{}").Pool(1) as pool:
+        assert pool.map(double, [1, 2]) == [2, 4]
+"""
+
+
+def run_of(source: str, folder: Path) -> tuple[TrainerResult | Failure, int]:
+    """Return what a trainer says of a model's file, in the end, and its exit code."""
+    file = written(folder, source)
+    with TrainerProcess(folder / "log", is_forked=True) as trainer:
+        cpus = (min(os.sched_getaffinity(0)),)
+        trainer.write(Assignment(job=JOB, rank=0, cpus=cpus, model_file=str(file)))
+        trainer.wait_for(Ready)
+        go([trainer])
+        outcome = trainer.wait_for(object)
+        while not isinstance(outcome, TrainerResult | Failure):
+            outcome = trainer.wait_for(object)
+        return outcome, trainer.exit_code()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_file_may_start_processes_while_it_builds(tmp_path: Path, method: str) -> None:
+    outcome, code = run_of(STARTING.format(POOL.format(method)), tmp_path)
+    assert isinstance(outcome, TrainerResult)
+    assert code == 0
+
+
+@pytest.mark.tensorflow
+def test_a_file_that_spawns_while_it_is_imported_is_told_to_do_so_in_build(tmp_path: Path) -> None:
+    outcome, _ = run_of(STARTING.format("") + "if True:" + POOL.format("spawn"), tmp_path)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind is FailureKind.TRAINER_RAISED
+    assert "expected processes to be started in build" in outcome.message
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("os.killpg(0, signal.SIGTERM)", "SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt"),
+    ],
+)
+def test_a_file_that_kills_its_process_says_so_before(tmp_path: Path, line: str, name: str) -> None:
+    outcome, _ = run_of(STARTING.format(line), tmp_path)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind is FailureKind.TRAINER_RAISED
+    assert outcome.message.startswith("model file:mine.py: ")
+    assert name in outcome.message
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.fork() or sys.exit(5); assert os.waitstatus_to_exitcode(os.wait()[1]) == 5",
+        "os.fork() or int('no'); assert os.waitstatus_to_exitcode(os.wait()[1]) == 1",
+        "os.fork() and os.wait()",
+        "signal.signal(signal.SIGTERM, lambda *_: None); os.kill(os.getpid(), signal.SIGTERM)",
+    ],
+)
+def test_only_the_trainer_itself_reports_and_trains(tmp_path: Path, line: str) -> None:
+    outcome, code = run_of(STARTING.format(line), tmp_path)
+    assert isinstance(outcome, TrainerResult)
+    assert code == 0
+
+
 @pytest.fixture(scope="module")
 def _tensorflow() -> Iterator[None]:
     with warnings.catch_warnings():

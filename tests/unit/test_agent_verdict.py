@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from farm.core.trainer_lines import FailureKind
+from farm.core.trainer_lines import FailureKind, UserCode
 from worker_agent.memory_evidence import MemoryEvidence
 from worker_agent.verdict import explain_exit
 
@@ -14,6 +14,8 @@ NOTHING = MemoryEvidence()
 NAMED = MemoryEvidence(is_named=True)
 COUNTED = MemoryEvidence(group_kill_count=1)
 KIB = 1024
+RUNNING = UserCode(name="model file:mine.py", is_running=True)
+HAS_RUN = UserCode(name="model file:mine.py", is_running=False)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,21 @@ def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, s
 @pytest.mark.parametrize("is_connecting", [False, True])
 @pytest.mark.parametrize(
     ("return_code", "words"),
-    [(0, "with status 0"), (3, "with status 3"), (-signal.SIGSEGV, "crashed with SIGSEGV")],
+    [
+        (0, "with status 0"),
+        (3, "with status 3"),
+        (-signal.SIGSEGV, "crashed with SIGSEGV"),
+        (-signal.SIGTERM, "ended its process with SIGTERM"),
+        (-signal.SIGINT, "ended its process with SIGINT"),
+        (-signal.SIGALRM, "ended its process with SIGALRM"),
+        (-signal.SIGRTMIN, "ended its process with SIGRTMIN"),
+    ],
 )
 def test_an_end_within_the_users_own_code_is_a_failure_of_that_code(
     return_code: int, words: str, is_connecting: bool
 ) -> None:
     failure = explain_exit(
-        return_code, memory=NOTHING, is_connecting=is_connecting, user_code="model file:mine.py"
+        return_code, memory=NOTHING, is_connecting=is_connecting, user_code=RUNNING
     )
     assert failure.kind is FailureKind.TRAINER_RAISED
     assert failure.message.startswith("model file:mine.py: expected its code to return")
@@ -114,5 +124,28 @@ def test_an_end_within_the_users_own_code_is_a_failure_of_that_code(
 
 def test_a_kill_within_the_users_own_code_is_still_the_machines_or_memorys() -> None:
     for memory, kind in [(NOTHING, FailureKind.KILLED), (NAMED, FailureKind.OUT_OF_MEMORY)]:
-        failure = explain_exit(-signal.SIGKILL, memory=memory, user_code="model file:mine.py")
+        failure = explain_exit(-signal.SIGKILL, memory=memory, user_code=RUNNING)
         assert failure.kind is kind
+
+
+@pytest.mark.parametrize("is_connecting", [False, True])
+@pytest.mark.parametrize(
+    ("return_code", "kind"),
+    [
+        (7, FailureKind.TRAINER_RAISED),
+        (-signal.SIGALRM, FailureKind.TRAINER_RAISED),
+        (-signal.SIGVTALRM, FailureKind.TRAINER_RAISED),
+        (-signal.SIGUSR1, FailureKind.TRAINER_RAISED),
+        (-signal.SIGSEGV, FailureKind.KILLED),
+        (-signal.SIGTERM, FailureKind.KILLED),
+        (-signal.SIGKILL, FailureKind.KILLED),
+    ],
+)
+def test_what_the_users_code_left_behind_is_its_failure_unless_others_may_have_sent_it(
+    return_code: int, kind: FailureKind, is_connecting: bool
+) -> None:
+    failure = explain_exit(
+        return_code, memory=NOTHING, is_connecting=is_connecting, user_code=HAS_RUN
+    )
+    assert failure.kind is kind
+    assert ("model file:mine.py" in failure.message) == (kind is FailureKind.TRAINER_RAISED)

@@ -16,6 +16,7 @@ import importlib.machinery
 import importlib.util
 import linecache
 import logging
+import multiprocessing.process
 import os
 import re
 import sys
@@ -31,6 +32,7 @@ from farm.core.model_files import PREFIX, trouble_of
 from farm.core.model_size import ModelSize
 from farm.core.trainer_lines import FailureKind
 from farm.trainers.failures import RankFailed, failure_of, text_of
+from farm.trainers.process import end_fork
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +92,33 @@ class ModelFile:
         Raises:
             RankFailed: as `build`.
         """
+        own_pid = os.getpid()
         with self._own_failures(), _as_a_program(self._origin):
             build = getattr(self._import(), _BUILD, None)
             if callable(build):
-                return build(example_shape, class_count)
+                built = build(example_shape, class_count)
+                if os.getpid() != own_pid:  # a fork by the file, which trains nothing
+                    end_fork(None)
+                return built
         got = "none" if build is None else type(build).__name__
         raise self._failed(f"expected {_EXPECTED}, got {got}")
+
+    @property
+    def file_name(self) -> str:
+        """The file's name without the prefix that a sweep has."""
+        return self.facts.name.removeprefix(PREFIX)
+
+    @property
+    def module_name(self) -> str:
+        """The name of the file's module in `sys.modules`."""
+        return _MODULE_PREFIX + self.file_name.removesuffix(".py").replace("-", "_")
+
+    def module_spec(self) -> importlib.machinery.ModuleSpec:
+        """Return the spec of the file's module, whose loader runs the source that was read."""
+        loader = _SourceLoader(self.module_name, self._origin, source=self.source)
+        spec = importlib.util.spec_from_file_location(loader.name, self._origin, loader=loader)
+        assert spec is not None
+        return spec
 
     @property
     def _origin(self) -> str:
@@ -104,14 +127,12 @@ class ModelFile:
 
     def _import(self) -> ModuleType:
         """Run the file as a module of its own, anew at each call."""
-        stem = self.facts.name.removeprefix(PREFIX).removesuffix(".py").replace("-", "_")
-        loader = _SourceLoader(_MODULE_PREFIX + stem, self._origin, source=self.source)
-        spec = importlib.util.spec_from_file_location(loader.name, self._origin, loader=loader)
-        assert spec is not None
+        spec = self.module_spec()
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         try:
-            loader.exec_module(module)
+            spec.loader.exec_module(module)
         except BaseException:
             sys.modules.pop(spec.name, None)
             raise
@@ -124,9 +145,12 @@ class ModelFile:
         SystemExit and KeyboardInterrupt, too: let through, they would end the process as if its
         agent or its peers had done so.
         """
+        own_pid = os.getpid()
         try:
             yield
         except BaseException as error:
+            if os.getpid() != own_pid:
+                end_fork(error)
             logger.exception("model %s failed", self.facts.name)
             raise self._raised(error, before=before) from error
 
@@ -182,6 +206,33 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
             lines = importlib.util.decode_source(self._source).splitlines(keepends=True)
             linecache.cache[self.path] = (len(self._source), None, lines, self.path)
         return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        with _starting_no_processes():
+            super().exec_module(module)
+
+
+@contextlib.contextmanager
+def _starting_no_processes() -> Iterator[None]:
+    """Let multiprocessing refuse to spawn while the file is imported, as it does in its children.
+
+    The processes import the file, too: each would start others, or die and be replaced without
+    end by the pool that waits for them.
+    """
+    process: Any = multiprocessing.process.current_process()
+    was_importing = getattr(process, "_inheriting", False)
+    process._inheriting = True
+    try:
+        yield
+    except RuntimeError as error:
+        if "bootstrapping phase" not in text_of(error):
+            raise
+        raise RuntimeError(
+            f"expected processes to be started in {_BUILD}, got one that is started while the "
+            "file is imported, which it does in each process, too"
+        ) from error
+    finally:
+        process._inheriting = was_importing
 
 
 @contextlib.contextmanager
