@@ -12,6 +12,7 @@ from farm.broker_url import check_broker_url
 from farm.core import plaintext
 from farm.core.noise import NoisePolicy
 from farm.core.plaintext import Plaintext, parse_plaintext, plaintext_in
+from farm.core.retries import RetryPolicy
 from farm.core.settings import Setting, one_of, read_settings, seconds, whole_number
 from farm.database_url import check_database_url
 from farm.errors import InvalidSpec
@@ -192,6 +193,11 @@ class Settings:
     plaintext: Plaintext = field(default_factory=Plaintext)
     web_certificate_file: Path | None = None  # None: the web server speaks HTTP alone
     web_key_file: Path | None = None
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """When a job is tried again."""
+        return RetryPolicy(max_attempts=self.max_attempts, wait_s=self.retry_wait_s)
 
 
 def load_settings(environ: Mapping[str, str], *, file: Path | None = None) -> Settings:

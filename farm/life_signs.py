@@ -22,7 +22,7 @@ from farm.broker_errors import broker_errors, reported
 from farm.core.codec import canonical_json, from_json
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.storable import storable
-from farm.errors import InvalidSpec, Unreachable
+from farm.errors import FarmError, InvalidSpec, Unreachable
 from farm.wire import open_client
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,9 @@ class LifeSign:
     """What a process says of itself, `age_s` ago.
 
     `worked_s`: how long before that it last did its work without an error; None: never yet.
-    `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's. `strangers`:
-    agents that speak another wire version, and which.
+    `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's.
+    `clock_step_s`: by how much its clock was set last, negative for back. `strangers`: agents that
+    speak another wire version, and which.
     """
 
     process: str
@@ -57,6 +58,8 @@ class LifeSign:
     worked_s: float | None
     trouble: str | None = None
     clock_offset_s: float | None = None
+    clock_step_s: float | None = None
+    clock_step_ago_s: float | None = None
     strangers: dict[str, int] = field(default_factory=dict)
     age_s: float = 0.0
 
@@ -90,6 +93,7 @@ class SignOfLife:
         self._begun_s = time.monotonic()
         self._worked_s: float | None = None
         self._trouble: str | None = None
+        self._step: tuple[float, float] | None = None  # by how much its clock was set, and when
         self._strangers: dict[str, _Met] = {}
         self._lock = threading.Lock()
         self._is_away = False
@@ -111,6 +115,10 @@ class SignOfLife:
     def failed(self, reason: str) -> None:
         """Note that it could not, and why."""
         self._trouble = reason[:300]
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Note that somebody has set this machine's clock."""
+        self._step = step_s, time.monotonic()
 
     def met(self, stranger: Stranger) -> bool:
         """Note a sender of another version; True if it was not spoken of for a minute."""
@@ -176,6 +184,8 @@ class SignOfLife:
             worked_s=None if self._worked_s is None else now - self._worked_s,
             trouble=self._trouble,
             clock_offset_s=offset_s,
+            clock_step_s=None if self._step is None else self._step[0],
+            clock_step_ago_s=None if self._step is None else now - self._step[1],
             strangers=strangers,
         )
 
@@ -192,6 +202,21 @@ def read_signs(client: Any) -> list[LifeSign]:
     keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000))
     found = [_read_sign(client, key) for key in keys]
     return [sign for sign in found if sign is not None]
+
+
+def idle_reason(broker_url: str) -> str | None:
+    """Say why jobs that could start do not; None where a scheduler works."""
+    try:
+        with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
+            signs = [sign for sign in read_signs(client) if sign.process == SCHEDULER]
+    except FarmError as error:
+        return str(error)
+    if not signs:
+        return "no scheduler runs: `systemctl start farm-scheduler` or `farm run scheduler`"
+    troubles = [sign.trouble for sign in signs if sign.trouble is not None]
+    if len(troubles) == len(signs):
+        return f"the scheduler cannot do its work: {troubles[0]}"
+    return None
 
 
 def _read_sign(client: Any, key: bytes) -> LifeSign | None:

@@ -183,6 +183,8 @@ def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:
             up_s=sign.up_s,
             trouble=sign.trouble,
             clock_offset_s=sign.clock_offset_s,
+            clock_step_s=sign.clock_step_s,
+            clock_step_ago_s=sign.clock_step_ago_s,
         )
         for sign in signs
         if sign.process == process
@@ -279,7 +281,11 @@ def _look_at_queue(settings: Settings) -> list[Finding]:
         is_stopped = stopped_farm(settings) is not None
         live = () if is_stopped else live_agents(session, now=now, live_within_s=settings.lease_s)
         reasons = queue_reasons(
-            session, now=now, agents=live, reserve_after_s=settings.reserve_after_s
+            session,
+            now=now,
+            agents=live,
+            reserve_after_s=settings.reserve_after_s,
+            policy=settings.retry_policy,
         )
     return judge_queue(
         waiting_count=len(reasons),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 import click
@@ -11,17 +10,16 @@ from sqlalchemy.orm import Session
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
-from farm.cli.session import JOB_ID, settings, stopped_farm, store
+from farm.cli.session import JOB_ID, settings, store
+from farm.cli.waits import waits_of
 from farm.config import Settings
 from farm.core.lifecycle import JobState
 from farm.core.log_text import one_line
-from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.jobs import JobDetail, job_detail, list_jobs
 from farm.store.measurements import flags_by_job
 from farm.store.sweeps import find_sweep
 from farm.store.tables import Job
-from farm.store.waiting_reasons import queue_reasons
 
 _MARK = "!"  # beside what was disturbed
 
@@ -122,10 +120,7 @@ def job(job_id: int, *, as_json: bool) -> None:
 def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:
     if row.state is not JobState.WAITING:
         return None
-    now = dt.datetime.now(dt.UTC)
-    is_stopped = stopped_farm(loaded) is not None
-    agents = () if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s)
-    reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
+    reasons = waits_of(session, loaded)
     return reasons[row.id].reason if row.id in reasons else None
 
 

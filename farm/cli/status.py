@@ -21,6 +21,7 @@ from farm.cli.results import print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
+from farm.cli.waits import waits_of
 from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
 from farm.core.cells import SweepCells
@@ -30,12 +31,12 @@ from farm.core.precision import Target
 from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
 from farm.store.accuracy_curves import learning_curves
-from farm.store.agents import list_agents, live_agents
+from farm.store.agents import list_agents
 from farm.store.engine import reading
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
-from farm.store.waiting_reasons import ABOUT_TO_START, Waits, grouped, queue_reasons
+from farm.store.waiting_reasons import ABOUT_TO_START, Waits, grouped
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
@@ -191,13 +192,9 @@ def _waiting(
 
     All of them count, as they do for the scheduler; `sweep_id` narrows only the answer.
     """
-    now = dt.datetime.now(dt.UTC)
-    is_stopped = stopped_farm(loaded) is not None
-    agents = () if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s)
-    reasons = queue_reasons(session, now=now, agents=agents, reserve_after_s=loaded.reserve_after_s)
     return {
         job_id: waits
-        for job_id, waits in reasons.items()
+        for job_id, waits in waits_of(session, loaded).items()
         if sweep_id is None or waits.sweep_id == sweep_id
     }
 

@@ -96,6 +96,7 @@ class SweepWatch:
                     now=now,
                     agents=agents,
                     reserve_after_s=self._settings.reserve_after_s,
+                    policy=self._settings.retry_policy,
                 )
             )
         clock = time.monotonic()

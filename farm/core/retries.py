@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 
 from farm.core.lifecycle import AttemptState, JobState
@@ -15,6 +16,9 @@ class RetryPolicy:
 
     max_attempts: int = 3
     wait_s: float = 2.0
+
+
+DEFAULT_POLICY = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,23 @@ def after_attempt(
         return Aftermath(state=JobState.CANCELLED)
     if ended is AttemptState.FAILED or attempt_count >= policy.max_attempts:
         return Aftermath(state=JobState.FAILED)
+    return Aftermath(state=JobState.WAITING, wait_s=pause_s(attempt_count, policy=policy))
+
+
+def pause_s(attempt_count: int, *, policy: RetryPolicy) -> float:
+    """Return how long a job pauses after so many attempts, at least one."""
     # min() before 2.0 ** n: a count of thousands would overflow a float.
     doublings = min(attempt_count - 1, 32)
-    return Aftermath(state=JobState.WAITING, wait_s=min(policy.wait_s * 2.0**doublings, MAX_WAIT_S))
+    return min(policy.wait_s * 2.0**doublings, MAX_WAIT_S)
+
+
+def is_pausing(
+    due_at: dt.datetime, *, now: dt.datetime, attempt_count: int, policy: RetryPolicy
+) -> bool:
+    """Tell whether a job that waits is in the pause before its next attempt.
+
+    Only a retry pauses, and never for longer than its policy says: a job that is due later than
+    that was written by a clock that has been set back since, and is due now.
+    """
+    left_s = (due_at - now).total_seconds()
+    return left_s > 0 and attempt_count > 0 and left_s <= pause_s(attempt_count, policy=policy)

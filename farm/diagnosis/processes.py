@@ -17,6 +17,7 @@ _START = (
     "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
     "since it gives no sign of life"
 )
+_STEP_SHOWN_S = 3600.0
 _MANY_BEATS = 50
 _MANY_REPORTS = 200
 
@@ -32,6 +33,8 @@ class ProcessState:
     up_s: float
     trouble: str | None
     clock_offset_s: float | None  # its clock minus the broker's
+    clock_step_s: float | None = None  # by how much its clock was set last, negative for back
+    clock_step_ago_s: float | None = None
 
 
 def judge_scheduler(found: Sequence[ProcessState], *, version: str) -> list[Finding]:
@@ -98,19 +101,35 @@ def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:
 
 
 def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
-    """Compare the clocks of scheduler and collector: one gives leases, the other renews them."""
+    """Compare the clocks of scheduler and collector, and say who noticed that its clock was set.
+
+    One gives leases, the other renews them.
+    """
+    judged = [
+        doubt(
+            f"the clock of {p.name} was set {'back' if step_s < 0 else 'forward'} by "
+            f"{duration(abs(step_s))}, {duration(ago_s)} ago; leases and pauses were corrected",
+            "look why; where a time server is always followed (chrony, systemd-timesyncd) there "
+            "are no such steps",
+        )
+        for p in found
+        if (step_s := p.clock_step_s) is not None
+        and (ago_s := p.clock_step_ago_s) is not None
+        and ago_s < _STEP_SHOWN_S
+    ]
     told = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
     if not told:
-        return []
+        return judged
     (low_s, early), (high_s, late) = min(told), max(told)
     if high_s - low_s <= _CLOCK_TOLERANCE_S:
-        return []
+        return judged
     return [
+        *judged,
         wrong(
             f"the clocks of {late} and {early} are {duration(high_s - low_s)} apart, so leases end "
             "early or late",
             "let both machines follow the same time server (chrony, systemd-timesyncd)",
-        )
+        ),
     ]
 
 

@@ -24,12 +24,12 @@ from farm.config import Settings
 from farm.core.barriers import Limits
 from farm.core.commands import Peers
 from farm.core.noise import NoiseLimits, NoisePolicy
-from farm.core.retries import RetryPolicy
 from farm.errors import FarmError
 from farm.garbage import collect_rarely
 from farm.keyring import Keyring
 from farm.life_signs import SCHEDULER, SignOfLife
 from farm.scheduler.beside import Beside
+from farm.scheduler.clock import SteppedClock
 from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
@@ -37,7 +37,8 @@ from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
-from farm.store.engine import make_engine
+from farm.store.clock_steps import follow_clock
+from farm.store.engine import make_engine, writing
 from farm.store.schema import check_schema
 from farm.store.waiting_queue import WaitingQueue
 from farm.wake import Ring, Wake
@@ -65,7 +66,7 @@ def rules_of(settings: Settings) -> Rules:
             start_s=settings.start_timeout_s,
             noise=NoiseLimits(policy=settings.noise_policy or NoisePolicy.VOID),
         ),
-        policy=RetryPolicy(max_attempts=settings.max_attempts, wait_s=settings.retry_wait_s),
+        policy=settings.retry_policy,
     )
 
 
@@ -92,18 +93,29 @@ def run(settings: Settings) -> None:
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
     post = Post(make_app(settings.broker_url, owner="scheduler"), signer)
     lengths = JobLengths(engine, home=settings.home)
-    kept = Recollection(queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC)))
+    kept = Recollection(
+        queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
+    )
+    life = SignOfLife(SCHEDULER, settings.broker_url)
+
+    def follow(now: dt.datetime, step_s: float) -> None:
+        with writing(engine) as session:
+            follow_clock(session, now=now, step_s=step_s, lease=rules.lease, policy=rules.policy)
+        if step_s:
+            life.clock_stepped(step_s)
+
+    clock = SteppedClock(follow)
 
     def lead() -> float:
-        asked_twice = lead_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules)
-        kept.pace.asked_twice(asked_twice, now_s=dt.datetime.now(dt.UTC).timestamp())
+        asked_twice = lead_once(engine, post, now=clock.now(), rules=rules)
+        kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
         placing.ring()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
         known = dataclasses.replace(kept, expected_s=lengths.expected_s)
         if leading.trouble is None:  # or nobody would lead them
-            place_once(engine, post, now=dt.datetime.now(dt.UTC), rules=rules, known=known)
+            place_once(engine, post, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
     leading = Beside(
@@ -115,7 +127,6 @@ def run(settings: Settings) -> None:
     beside = (leading, placing, housekeeping(engine), lengths.thread())
     for thread in beside:
         thread.start()
-    life = SignOfLife(SCHEDULER, settings.broker_url)
     life.start()
     collect_rarely()
     logger.info("scheduler started")

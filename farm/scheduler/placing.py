@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.core.pace import Pace
+from farm.core.retries import RetryPolicy
 from farm.core.scheduling import Placement, place
 from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import InvalidSpec, Unreachable
@@ -89,7 +90,7 @@ def place_jobs(
             return []
         agents = live_agents(session, now=now, live_within_s=live_within_s)
         idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
-        jobs, waited_more_s = _queue(session, agents, now=now, known=known)
+        jobs, waited_more_s = _queue(session, agents, now=now, policy=rules.policy, known=known)
         version = None if known.queue is None else known.queue.version
         if version is not None and known.last_look.is_same(idle, version, now=now):
             return []
@@ -197,7 +198,12 @@ def _start_commands(started: Active, rules: Rules) -> list[Outgoing]:
 
 
 def _queue(
-    session: Session, agents: Collection[LiveAgent], *, now: dt.datetime, known: Recollection
+    session: Session,
+    agents: Collection[LiveAgent],
+    *,
+    now: dt.datetime,
+    policy: RetryPolicy,
+    known: Recollection,
 ) -> tuple[list[WaitingJob], float]:
     """Return the jobs that may be placed, and for how much longer they have waited than they say.
 
@@ -207,7 +213,7 @@ def _queue(
         jobs = known.queue.jobs(session, now=now, agents=agents, expected_s=known.expected_s)
         if jobs is not None:
             return jobs, known.queue.waited_more_s(now)
-    jobs = waiting_jobs(session, now=now, agents=agents, expected_s=known.expected_s)
+    jobs = waiting_jobs(session, now=now, agents=agents, expected_s=known.expected_s, policy=policy)
     return jobs, 0.0
 
 
@@ -217,4 +223,4 @@ def _since_start_s(
     """Return for how long sweeps that wait have been given nothing; forget those that do not."""
     for sweep_id in known.last_starts.keys() - sweep_ids:
         del known.last_starts[sweep_id]
-    return {i: (now - at).total_seconds() for i, at in known.last_starts.items()}
+    return {i: max(0.0, (now - at).total_seconds()) for i, at in known.last_starts.items()}

@@ -156,7 +156,7 @@ def _ended(
         "state": move(job.state, aftermath.state),
         "attempt_id": None,
         "finished_at": at if is_over else job.finished_at,
-        "due_at": job.due_at if is_over else at + dt.timedelta(seconds=aftermath.wait_s or 0.0),
+        "due_at": job.due_at if is_over else now + dt.timedelta(seconds=aftermath.wait_s or 0.0),
         **reason,
     }
     return ended, left

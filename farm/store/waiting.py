@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.agent_index import Kind
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.core.scheduling import hopeless_kinds
 from farm.core.trainer_lines import FailureKind
 from farm.core.turns import Group, shares
@@ -35,6 +36,7 @@ _NO_CELL = (0, "")
 ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
 # Paused or not, and due or not yet.
 WAITS = (Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
+_OF_NO_PAUSED_SWEEP = Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused))
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ def waiting_jobs(
     limit: int | None = None,
     is_spread: bool = True,
     expected_s: Mapping[str, float] | None = None,
+    policy: RetryPolicy = DEFAULT_POLICY,
 ) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
@@ -94,7 +97,11 @@ def waiting_jobs(
     `expected_s`: by cell hash, how long jobs take, if that is known.
     """
     most = MOST_LOOKED_AT if limit is None else limit
-    rows = queue_rows_in_order(session, *_may_be_placed(now))
+    rows = (
+        row
+        for row in queue_rows_in_order(session, *WAITS, _OF_NO_PAUSED_SWEEP)
+        if not is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy)
+    )
     kinds = Kinds()
     found = _first_of_groups(rows, kinds, agents, most=most)
     queue = [queued_job(row, kinds, now=now, expected_s=expected_s or {}) for row in found]
@@ -210,14 +217,6 @@ def with_history(
 def waiting_count(session: Session) -> int:
     """Return how many jobs wait, those of paused sweeps and in a pause of their own among them."""
     return session.scalar(select(func.count()).select_from(Job).where(*WAITS)) or 0
-
-
-def _may_be_placed(now: dt.datetime) -> tuple[ColumnElement[bool], ...]:
-    return (
-        *WAITS,
-        Job.due_at <= now,
-        Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused)),
-    )
 
 
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:

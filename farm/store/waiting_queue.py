@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.core.scheduling import hopeless_kinds
 from farm.core.turns import shares
 from farm.core.views import LiveAgent, WaitingJob
@@ -54,8 +55,9 @@ class WaitingQueue:
     So nothing has to be made anew only because time passes, see `waited_more_s`.
     """
 
-    def __init__(self, *, epoch: dt.datetime) -> None:
+    def __init__(self, *, epoch: dt.datetime, policy: RetryPolicy = DEFAULT_POLICY) -> None:
         self._epoch = epoch
+        self._policy = policy
         self._kept: dict[int, QueuedJob] = {}
         self._in_order: list[QueuedJob] | None = None
         self._marks = _NOTHING
@@ -98,7 +100,9 @@ class WaitingQueue:
         self._expect(expected_s)
         paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
         may_be_placed = [
-            one for one in self._sorted() if one.due_at <= now and one.job.sweep_id not in paused
+            one
+            for one in self._sorted()
+            if one.job.sweep_id not in paused and (one.due_at <= now or not self._pauses(one, now))
         ]
         kinds = set(map(_kind, may_be_placed))
         hopeless = frozenset(() if agents is None else hopeless_kinds(kinds, agents))
@@ -116,6 +120,9 @@ class WaitingQueue:
             self._count(gone, -1)
             if self._in_order is not None:
                 del self._in_order[bisect_left(self._in_order, gone.place, key=_place)]
+
+    def _pauses(self, one: QueuedJob, now: dt.datetime) -> bool:
+        return is_pausing(one.due_at, now=now, attempt_count=one.attempt_count, policy=self._policy)
 
     def _sorted(self) -> list[QueuedJob]:
         if self._in_order is None:

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.core.agent_index import Kind
+from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.core.scheduling import explain, hopeless_kinds
 from farm.core.turns import Group, shares
 from farm.core.views import LiveAgent
@@ -62,6 +63,7 @@ def queue_reasons(
     now: dt.datetime,
     agents: Collection[LiveAgent],
     reserve_after_s: float,
+    policy: RetryPolicy = DEFAULT_POLICY,
 ) -> dict[int, Waits]:
     """Say of every job that waits why, the first in the queue first."""
     paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
@@ -74,7 +76,7 @@ def queue_reasons(
         if row.sweep_id in paused:
             found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSED)
             continue
-        if row.due_at > now:
+        if is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy):
             found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSING)
             continue
         kind = kinds.of(row)

@@ -121,6 +121,43 @@ def alive(engine: sa.Engine) -> str:
         )
 
 
+def test_a_job_that_could_start_says_that_no_scheduler_works(
+    doctor: Doctor, command: FarmCommand, engine: sa.Engine, broker: RedisServer, alive: str
+) -> None:
+    with writing(engine) as session:
+        job_id = factories.add_job(session)
+
+    def waits() -> str | None:
+        because = command.json("job", str(job_id))["waits_because"]
+        told = command.json("status")["waiting_reasons"]
+        assert [group["reason"] for group in told] == [because]
+        return str(because)
+
+    assert "no scheduler runs" in str(waits())
+    life = SignOfLife(SCHEDULER, broker.url)
+    life.failed("the store is away")
+    life.start()
+    try:
+        wait_until(lambda: len(signs_in(broker)) == 1, "the sign is there")
+        assert waits() == "the scheduler cannot do its work: the store is away"
+    finally:
+        life.stop()
+    broker.kill()
+    assert "does not answer" in str(waits())
+
+
+def test_a_clock_that_was_set_is_told_of(doctor: Doctor, broker: RedisServer) -> None:
+    life = SignOfLife(SCHEDULER, broker.url)
+    life.worked()
+    life.clock_stepped(-3600.0)
+    life.start()
+    try:
+        wait_until(lambda: len(signs_in(broker)) == 1, "the sign is there")
+        assert "was set back by 1 h" in doctor.words("scheduler")
+    finally:
+        life.stop()
+
+
 def signs_in(broker: RedisServer) -> list[Any]:
     with open_client(broker.url, timeout_s=5) as client:
         return read_signs(client)

@@ -60,7 +60,7 @@ def _many_sweeps(session: Session) -> None:
 def _pausing(session: Session) -> None:
     sweep_id = _older(session)
     later = sa.update(Job).where(Job.sweep_id == sweep_id)
-    session.execute(later.values(due_at=NOW + seconds(60), attempt_count=1))
+    session.execute(later.values(due_at=NOW + seconds(1), attempt_count=1))
 
 
 def _drained(session: Session) -> None:

@@ -466,7 +466,8 @@ def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by
 
 def test_a_job_in_its_retry_pause_is_not_placed(gang: Gang) -> None:
     with writing(gang.engine) as session:
-        session.scalars(select(Job)).one().due_at = NOW + seconds(10)
+        job = session.scalars(select(Job)).one()
+        job.due_at, job.attempt_count = NOW + seconds(2), 1
     assert gang.round() == []
     gang.now += seconds(10)
     gang.beat("a", serving=None, highest=0)

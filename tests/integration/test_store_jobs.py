@@ -94,7 +94,7 @@ def test_an_unknown_job_is_not_found(engine: sa.Engine) -> None:
 def test_only_jobs_that_may_be_placed_now_wait(engine: sa.Engine) -> None:
     with writing(engine) as session:
         job_id = add_job(session)
-        add_job(session, due_at=LATER)
+        add_job(session, due_at=NOW + seconds(6), attempt_count=1)
         add_job(session, cancel_requested=True)
         add_attempt(session, add_job(session))
         add_attempt(session, add_job(session), state=AttemptState.SUCCEEDED)

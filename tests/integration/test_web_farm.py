@@ -169,7 +169,7 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
         [held, *_] = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(3)))
         set_paused(session, session.get_one(Job, held).sweep_id, is_paused=True)
         pausing = session.get_one(Job, jobs[0])
-        pausing.due_at = now + dt.timedelta(hours=1)
+        pausing.due_at, pausing.attempt_count = now + dt.timedelta(seconds=250), 9
     page = page_of(client, "/")
     shown = [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)]
     assert shown == [urgent, *jobs[1:8]]

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from farm.config import Settings
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
+from farm.core.retries import is_pausing
 from farm.core.views import LiveAgent
 from farm.store.agents import live_agents
 from farm.store.engine import reading
@@ -82,7 +83,10 @@ def waiting_reasons(
 
     def read(session: Session, live: Collection[LiveAgent]) -> Mapping[int, Waits]:
         reserve_after_s = settings.reserve_after_s
-        return queue_reasons(session, now=now, agents=live, reserve_after_s=reserve_after_s)
+        policy = settings.retry_policy
+        return queue_reasons(
+            session, now=now, agents=live, reserve_after_s=reserve_after_s, policy=policy
+        )
 
     if waiting_count(session) <= _READ_AT_ONCE:
         return read(session, agents)
@@ -105,7 +109,8 @@ def waiting_reason(
         return None
     if session.get_one(Sweep, job.sweep_id).is_paused:
         return IS_PAUSED
-    if job.due_at > now:
+    policy = settings.retry_policy
+    if is_pausing(job.due_at, now=now, attempt_count=job.attempt_count, policy=policy):
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
     agents = live_agents(session, now=now, live_within_s=settings.lease_s)
     waits = waiting_reasons(session, settings, agents, now=now).get(job.id)

@@ -163,7 +163,7 @@ def _waiting(
         WaitingCard(
             jobs[job_id],
             reasons[job_id].reason,
-            (now - jobs[job_id].due_at).total_seconds(),
+            max(0.0, (now - jobs[job_id].due_at).total_seconds()),
             more.get(job_id, 0),
         )
         for job_id in shown
