@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from farm.cli import cells
-from farm.cli.measured import MeasuredCell, grouped, measured_cells
+from farm.cli.measured import Jobs, MeasuredCell, grouped, measured_cells
 from farm.cli.output import Column, print_table
 from farm.cli.results import distinctions
 from farm.core.learning_curves import LearningCurve, time_to_accuracy
@@ -44,13 +44,14 @@ class AccurateCell:
 def accurate_cells(
     rows: Sequence[MeasurementRow],
     curves: Mapping[int, LearningCurve],
+    jobs: Jobs,
     *,
     target_accuracy_ratio: float,
     prices_usd_per_hour: Mapping[str, float],
 ) -> list[AccurateCell]:
     """Return the cells that were trained by epochs. `curves`: by attempt."""
     found = []
-    for group in grouped(rows):
+    for group in grouped(rows, jobs):
         ids = [row.attempt_id for row in group if row.attempt_id is not None]
         known = [curves[attempt_id] for attempt_id in ids if attempt_id in curves]
         if not known:
@@ -58,7 +59,7 @@ def accurate_cells(
         reached, first = time_to_accuracy(known, target_accuracy_ratio), group[0]
         machines = machine_count(first.world_size, first.server_count, first.server_placement)
         price = prices_usd_per_hour.get(first.instance_type or "")
-        [cell] = measured_cells(group)
+        [cell] = measured_cells(group, jobs)
         found.append(
             AccurateCell(
                 cell=cell,

@@ -21,6 +21,7 @@ from farm.core.noise import UNDISTURBED, disturbance_of, disturbed_by
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.recommend.sweep_answers import answers_for
+from farm.store.cell_rows import jobs_of
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs, request_cancel_sweep
 from farm.store.measurements import Filter, list_measurements
@@ -112,10 +113,11 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
         rows = [
             row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
         ]
+        of_rows = jobs_of(session, [row.job_id for row in rows if row.job_id is not None])
         answers = answers_for(session, sweep_id)
     _print_failures(jobs)
     if rows:
-        print_cells(measured_cells(rows))
+        print_cells(measured_cells(rows, of_rows))
     if warning := disturbance_warning(own):
         click.echo(warning)
     print_answers(answers)

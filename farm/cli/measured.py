@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farm.core.catalogue import GangShape
 from farm.core.means import weighted_median
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from farm.store.result_tables import MeasurementRow
 
 
+# By job id: rows with the job's `cell_hash` and `spec`, see `farm.store.cell_rows.jobs_of`.
+Jobs: TypeAlias = Mapping[int, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCell:
     """Medians over the successful repetitions of one configuration on one kind of hardware.
@@ -35,7 +38,8 @@ class MeasuredCell:
     how the cell of a sweep until precision stands; `outlier_job_ids` are repetitions far from the
     others.
     `server_placement` and `network` are empty where there are no servers and where it is the usual
-    one. `expected_bytes_per_step` is what the strategy's theory says one rank sends, and receives.
+    one. `labels`, `steps` and the like are those of its jobs, None where they are not known.
+    `expected_bytes_per_step` is what the strategy's theory says one rank sends, and receives.
     `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
     """
 
@@ -52,7 +56,13 @@ class MeasuredCell:
     placement: str
     network: str
     global_batch_size: int
+    steps: int | None
     epochs: int | None
+    warmup_step_count: int | None
+    repeat: bool | None
+    time_limit_s: float | None
+    emulator: str | None
+    labels: Mapping[str, str] | None
     one_way_delay_s: float
     jitter_s: float
     packet_loss_ratio: float
@@ -95,17 +105,27 @@ class MeasuredCell:
 
 
 def measured_cells(
-    rows: Sequence[MeasurementRow], targets: Mapping[int, Target] | None = None
+    rows: Sequence[MeasurementRow],
+    jobs: Jobs | None = None,
+    targets: Mapping[int, Target] | None = None,
 ) -> list[MeasuredCell]:
-    """Group successful measurements of one sweep into cells, by batch size and the like.
+    """Group successful measurements into cells, by batch size and the like.
 
-    `targets`: job to how its cell stands, where the sweep goes on until it is precise.
+    `jobs`: those of the measurements, by id. `targets`: job to how its cell stands, where the
+    sweep goes on until it is precise.
     """
-    groups = grouped(rows)
+    groups = grouped(rows, jobs)
     alone = baselines(row for group in groups for row in group)
     timeline = _timeline(groups)
     return [
-        _cell(group, alone.get(workload(group[0])), targets or {}, timeline) for group in groups
+        _cell(
+            group,
+            spec=_spec(group[0], jobs or {}),
+            single_examples_per_s=alone.get(workload(group[0])),
+            targets=targets or {},
+            timeline=timeline,
+        )
+        for group in groups
     ]
 
 
@@ -121,13 +141,33 @@ def _timeline(groups: Sequence[Sequence[MeasurementRow]]) -> Timeline:
     return timeline_of(one[1:] for one in timed)
 
 
-def grouped(rows: Sequence[MeasurementRow]) -> list[list[MeasurementRow]]:
-    """Return the successful measurements by cell, in the cells' order."""
-    successes = sorted((row for row in rows if row.status == OK), key=_key)
-    return [list(group) for _, group in groupby(successes, key=_key)]
+def grouped(rows: Sequence[MeasurementRow], jobs: Jobs | None = None) -> list[list[MeasurementRow]]:
+    """Return the successful measurements by cell, in the cells' order.
+
+    A cell is what it is on pages, the jobs with one `cell_hash`, on one kind of hardware and by one
+    framework. The columns of a measurement only sort cells, and group measurements without a job.
+    """
+    groups: dict[tuple[object, ...], list[MeasurementRow]] = {}
+    for row in rows:
+        if row.status == OK:
+            job = (jobs or {}).get(row.job_id or 0)
+            place = _place(row)
+            key = place if job is None else (job.cell_hash, row.fingerprint, row.framework)
+            groups.setdefault(key, []).append(row)
+    lengths = {key: _length(group[0], jobs or {}) for key, group in groups.items()}
+    return [groups[key] for key in sorted(groups, key=lambda k: (_place(groups[k][0]), lengths[k]))]
 
 
-def _key(row: MeasurementRow) -> tuple[object, ...]:
+def _spec(row: MeasurementRow, jobs: Jobs) -> Mapping[str, Any]:
+    job = jobs.get(row.job_id or 0)
+    return {} if job is None else job.spec
+
+
+def _length(row: MeasurementRow, jobs: Jobs) -> int:
+    return _spec(row, jobs).get("steps") or 0
+
+
+def _place(row: MeasurementRow) -> tuple[object, ...]:
     return (
         row.model or "",
         row.dataset or "",
@@ -165,6 +205,8 @@ def _setup(row: MeasurementRow) -> dict[str, Any]:
 
 def _cell(
     group: Sequence[MeasurementRow],
+    *,
+    spec: Mapping[str, Any],
     single_examples_per_s: float | None,
     targets: Mapping[int, Target],
     timeline: Timeline,
@@ -191,6 +233,12 @@ def _cell(
         **_setup(first),
         global_batch_size=first.global_batch_size,
         epochs=first.epochs,
+        steps=spec.get("steps"),
+        warmup_step_count=spec.get("warmup_step_count"),
+        repeat=spec.get("repeat"),
+        time_limit_s=spec.get("time_limit_s"),
+        emulator=spec.get("emulator"),
+        labels=spec.get("labels"),
         one_way_delay_s=first.one_way_delay_s,
         jitter_s=first.jitter_s,
         packet_loss_ratio=first.packet_loss_ratio,

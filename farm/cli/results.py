@@ -36,13 +36,23 @@ def _bandwidth(cell: MeasuredCell) -> str:
     return cells.size(cell.bandwidth_bytes_per_s, per="/s")
 
 
+def _labels(cell: MeasuredCell) -> str:
+    return ", ".join(f"{k}={v}" for k, v in sorted((cell.labels or {}).items())) or MISSING
+
+
 # What most sweeps do not vary: each gets a column only where the cells differ in it.
 _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
     (Column("model"), lambda cell: cells.text(cell.model)),
     (Column("dataset"), lambda cell: cells.text(cell.dataset)),
     (Column("pass"), lambda cell: cell.training_pass),
     (Column("framework"), lambda cell: cells.text(cell.framework)),
+    (Column("steps", is_right=True), lambda cell: cells.text(cell.steps)),
     (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
+    (Column("warm-up steps", is_right=True), lambda cell: cells.text(cell.warmup_step_count)),
+    (Column("repeats data"), lambda cell: cells.text(cell.repeat).lower()),
+    (Column("time limit", is_right=True), lambda cell: cells.duration(cell.time_limit_s)),
+    (Column("emulator"), lambda cell: cells.text(cell.emulator)),
+    (Column("labels"), _labels),
     (Column("servers", is_right=True), lambda cell: str(cell.server_count)),
     (Column("servers are"), lambda cell: cell.server_placement or MISSING),
     (Column("replicas", is_right=True), lambda cell: str(cell.replicas_per_rank)),

@@ -32,6 +32,7 @@ from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
 from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents
+from farm.store.cell_rows import jobs_of
 from farm.store.engine import reading
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
@@ -84,17 +85,18 @@ def status(
             sweep_id = find_sweep(session, sweep).id
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
             rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
+            jobs = jobs_of(session, [row.job_id for row in rows if row.job_id is not None])
             found = sweep_cells(session, sweep_id)
             ids = {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
             curves = learning_curves(session, ids if target_accuracy is not None else ())
             answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
-    measured = measured_cells(rows, _targets(found))
+    measured = measured_cells(rows, jobs, _targets(found))
     accurate = None
     if target_accuracy is not None:
         prices = load_prices(prices_file or loaded.prices, region=region).usd_per_hour
         accurate = accurate_cells(
-            rows, curves, target_accuracy_ratio=target_accuracy, prices_usd_per_hour=prices
+            rows, curves, jobs, target_accuracy_ratio=target_accuracy, prices_usd_per_hour=prices
         )
     if as_json:
         print_json(

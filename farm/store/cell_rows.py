@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, Select, cast, extract, func, or_, select
+from sqlalchemy import Integer, Row, Select, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
@@ -187,6 +187,16 @@ def specs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Mapping[str,
             select(Job.id, Job.spec).where(Job.id.in_(job_ids[begin : begin + _IDS_A_QUERY]))
         )
         found |= {job_id: spec for job_id, spec in rows}
+    return found
+
+
+def jobs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
+    """Return the cell hash and the specification of these jobs, by their ids."""
+    found: dict[int, Row[Any]] = {}
+    for begin in range(0, len(job_ids), _IDS_A_QUERY):
+        some = job_ids[begin : begin + _IDS_A_QUERY]
+        rows = session.execute(select(Job.id, Job.cell_hash, Job.spec).where(Job.id.in_(some)))
+        found |= {row.id: row for row in rows}
     return found
 
 

@@ -233,6 +233,17 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
     assert (told["own_measurement_count"], told["other_measurement_count"]) == (1, 1)
 
 
+def test_status_measures_the_cells_that_pages_show(farm: FarmCommand, engine: sa.Engine) -> None:
+    specs = [job_spec(steps=n, repetition=r, seed=r) for n in (10, 300) for r in (0, 1)]
+    with writing(engine) as session:
+        for job_id in add_sweep(session, *specs, name="lengths"):
+            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            add_measurement(session, f"job {job_id}", job_id=job_id)
+    told = farm.json("status", "lengths")
+    assert [(one["steps"], one["run_count"]) for one in told["measured"]] == [(10, 2), (300, 2)]
+    assert len(told["cells"]) == 2
+
+
 @pytest.mark.usefixtures("waiting")
 def test_jobs_are_listed_in_pages(farm: FarmCommand) -> None:
     first = farm.json("jobs", "--limit", "3")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from farm.cli.measured import measured_cells
 from farm.cli.results import COLUMNS, notes, table, table_rows
+from farm.core.codec import to_json
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.precision import Target
+from farm.core.spec import JobSpec
 from farm.store.result_tables import MeasurementRow
 
 
@@ -98,6 +102,44 @@ def test_what_differs_between_cells_gets_a_column(
     assert [line[title] for line in lines] == shown
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "title", "shown"),
+    [
+        ({"steps": 10}, {"steps": 300}, "steps", ["10", "300"]),
+        ({"warmup_step_count": 0}, {}, "warm-up steps", ["0", "5"]),
+        ({"repeat": True}, {}, "repeats data", ["true", "false"]),
+        ({"time_limit_s": 60.0}, {"time_limit_s": 90.0}, "time limit", ["1 min 0 s", "1 min 30 s"]),
+        ({"labels": {"zone": "a"}}, {}, "labels", ["zone=a", "-"]),
+        ({"emulator": "tc_netem"}, {}, "emulator", ["tc_netem", "-"]),
+    ],
+)
+def test_cells_are_those_of_the_jobs_and_what_tells_jobs_apart_gets_a_column(
+    one: dict[str, Any], other: dict[str, Any], title: str, shown: list[str]
+) -> None:
+    jobs = {
+        number: _job(**(changes | {"repetition": number, "seed": number}))
+        for number, changes in enumerate((one, other, one, other), start=1)
+    }
+    cells = measured_cells([_row(job_id=number) for number in jobs], jobs)
+    assert [cell.run_count for cell in cells] == [2, 2]
+    columns, lines = table(cells)
+    at = [column.title for column in columns].index(title)
+    assert [line[at] for line in lines] == shown
+
+
+def _job(**changes: Any) -> SimpleNamespace:
+    values: dict[str, Any] = {
+        "model": "small_cnn",
+        "dataset": "digits",
+        "strategy": "single",
+        "world_size": 1,
+        "global_batch_size": 32,
+        "steps": 10,
+    }
+    spec = JobSpec(**(values | changes))
+    return SimpleNamespace(cell_hash=spec.cell_hash, spec=to_json(spec))
+
+
 def test_what_all_cells_share_has_no_column() -> None:
     (line,) = _table(_row())
     assert list(line) == [column.title for column in COLUMNS]
@@ -164,7 +206,7 @@ def _runs(*times_s: float) -> list[MeasurementRow]:
 
 def _shown(*times_s: float, target: Target | None = None) -> dict[str, str]:
     targets = {} if target is None else {17: target}
-    columns, (line,) = table(measured_cells(_runs(*times_s), targets))
+    columns, (line,) = table(measured_cells(_runs(*times_s), targets=targets))
     return dict(zip([column.title for column in columns], line, strict=True))
 
 
