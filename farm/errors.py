@@ -65,3 +65,7 @@ class Unreachable(FarmError):
 
 class NotPermitted(FarmError):
     """An account lacks the right to do that: grant it."""
+
+
+class OtherFarm(FarmError):
+    """A broker or a database belongs to another farm: name the right one, or take it over."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -22,7 +23,7 @@ from farm.broker_errors import broker_errors, reported
 from farm.core.codec import canonical_json, from_json
 from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.storable import storable
-from farm.errors import FarmError, InvalidSpec, Unreachable
+from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.wire import open_client
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ EVERY_S = 5.0
 KEPT_S = 15.0
 _PREFIX = "farm.alive."
 _TIMEOUT_S = 2.0
+_REFUSAL_TOLD_EVERY_S = 60.0
 # Somebody who speaks another version is told of for this long after his last message.
 _STRANGER_KEPT_S = 120.0
 _STRANGER_TOLD_EVERY_S = 60.0
@@ -85,10 +87,19 @@ class SignOfLife:
         broker_url: str,
         *,
         shown: Callable[[bool], None] = lambda is_seen: None,
+        claim: Callable[[Any], None] | None = None,
     ) -> None:
-        """`shown`: is called after each try, with whether the broker took the sign."""
+        """`shown`: is called after each try, with whether the broker took the sign.
+
+        `claim`: is called with a client before each sign, and raises OtherFarm where the broker
+        serves another farm. `is_ours` is False then, and until it has been called; it is True
+        without one.
+        """
         self._process = process
         self._shown = shown
+        self._claim = claim
+        self._refusal_told_s = -math.inf
+        self.is_ours = claim is None
         self._url = broker_url
         self._begun_s = time.monotonic()
         self._worked_s: float | None = None
@@ -165,9 +176,30 @@ class SignOfLife:
 
     def _show(self) -> None:
         with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+            if self._claim is not None and not self._renew(client, self._claim):
+                client.delete(self._key)  # whoever asks which farm is served looks for signs
+                return
             offset_s = clock_offset_s(client)
             sign = canonical_json(self._sign(offset_s))
             client.set(self._key, sign, px=int(KEPT_S * 1000))
+
+    def _renew(self, client: Any, claim: Callable[[Any], None]) -> bool:
+        try:
+            claim(client)
+        except OtherFarm as error:
+            self.is_ours = False
+            now = time.monotonic()
+            if now - self._refusal_told_s >= _REFUSAL_TOLD_EVERY_S:
+                logger.warning("the %s does nothing: %s", self._process, error)
+                self._refusal_told_s = now
+        except Unreachable as error:
+            # The store is away, so that nothing has changed there.
+            logger.debug("whose the broker is was not looked up: %s", error)
+        else:
+            if self._refusal_told_s > -math.inf and not self.is_ours:
+                logger.info("the broker serves this farm; the %s goes on", self._process)
+            self.is_ours = True
+        return self.is_ours
 
     def _sign(self, offset_s: float) -> LifeSign:
         now = time.monotonic()

@@ -57,5 +57,6 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
     print_tables(tables, as_json=as_json)
     if not as_json:
         click.echo(
-            f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up."
+            f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up, and "
+            "run `farm db takeover` with it."
         )

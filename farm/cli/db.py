@@ -45,6 +45,24 @@ def upgrade() -> None:
 
 
 @db.command()
+@click.option("--force", is_flag=True, help="Also while others use the broker.")
+def takeover(*, force: bool) -> None:
+    """Make this store the one that the farm's broker serves.
+
+    For a store that replaces another: a copy, one restored by other means than `farm db restore`,
+    or a new farm on a broker that had another one. The other is refused from then on. Stop
+    scheduler and collector before.
+    """
+    from farm.claim import take_broker_over
+    from farm.store.engine import redacted
+
+    loaded = settings()
+    with store(loaded) as engine:
+        farm_id = take_broker_over(engine, loaded.broker_url, is_forced=force)
+    click.echo(f"{redacted(loaded.database_url)} is the store of farm {farm_id[:8]} now")
+
+
+@db.command()
 def check() -> None:
     """Fail unless the store answers and has this program's schema."""
     from farm.store.engine import redacted

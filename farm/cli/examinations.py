@@ -20,6 +20,7 @@ from farm import __version__
 from farm.broker_errors import broker_errors
 from farm.broker_state import asked, queue_lengths, read_state
 from farm.broker_url import stays_here
+from farm.claim import look_at_claim
 from farm.cli.certificates import look_at_certificates
 from farm.cli.session import stopped_farm, store
 from farm.config import Settings
@@ -31,7 +32,7 @@ from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
 from farm.diagnosis.broker import judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
-from farm.diagnosis.finding import Finding, unknown, well
+from farm.diagnosis.finding import Finding, unknown, well, wrong
 from farm.diagnosis.noise import judge_noise
 from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
@@ -42,7 +43,7 @@ from farm.diagnosis.processes import (
     judge_server_clocks,
 )
 from farm.diagnosis.queue import judge_queue
-from farm.errors import Unreachable
+from farm.errors import OtherFarm, Unreachable
 from farm.figures.display import byte_count
 from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs
 from farm.store.agent_keys import key_records
@@ -122,6 +123,17 @@ def _broker(settings: Settings) -> Iterator[Any]:
 def _look_at_broker(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
         return judge_broker(read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S))
+
+
+def _look_at_farm(settings: Settings) -> list[Finding]:
+    with store(settings) as engine, _broker(settings) as client:
+        try:
+            found = look_at_claim(engine, client)
+        except OtherFarm as error:
+            return [wrong(str(error), "see docs/operations.md, Two farms")]
+    if found is None:
+        return [well("no scheduler or collector has run on this database yet")]
+    return [well(f"broker and database are those of farm {found.farm_id[:8]}")]
 
 
 def _look_at_database(settings: Settings) -> list[Finding]:
@@ -297,6 +309,7 @@ def _look_at_queue(settings: Settings) -> list[Finding]:
 EXAMINATIONS = (
     Examination("broker", _look_at_broker),
     Examination("database", _look_at_database),
+    Examination("farm", _look_at_farm, needs="database"),
     Examination("scheduler", _look_at_scheduler, needs="broker"),
     Examination("collector", _look_at_collector, needs="broker"),
     Examination("heartbeats", _look_at_heartbeats, needs="database"),

@@ -40,7 +40,9 @@ class Door:
 
         `read` raises InvalidSpec for what it cannot read, which costs no other message anything.
         """
-        messages = []
+        messages: list[_Message] = []
+        if not self._life.is_ours:
+            return messages  # nothing is confirmed, so agents send it again
         for envelope in envelopes:
             stranger = stranger_in(envelope)
             if stranger is not None:

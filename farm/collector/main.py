@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from farm.claim import Claim
 from farm.collector.door import Door
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
@@ -57,6 +58,7 @@ def run(settings: Settings) -> None:
 
     Raises:
         InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
+        OtherFarm: broker or database belong to another farm.
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
@@ -68,13 +70,16 @@ def run(settings: Settings) -> None:
     collect_rarely()
     turns = WorkerTurns(manager)
     turns.watch(app)
-    life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown)
+    claim = Claim(engine, settings.broker_url)
+    claim.make()
+    life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown, claim=claim.renew)
     keyring = None if farm_key is None else Keyring(engine, farm_key)
     register_tasks(app, engine, settings, keyring=keyring, life=life)
     life.start()
     logger.info("collector started")
     run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
     life.stop()
+    claim.release()
     engine.dispose()
     logger.info("collector stopped")
 

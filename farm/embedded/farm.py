@@ -168,11 +168,13 @@ class EmbeddedFarm:
 
     def _upgrade_store(self) -> None:
         from farm.store.engine import make_engine
+        from farm.store.identity import settle_here
         from farm.store.schema import upgrade
 
         engine = make_engine(self.settings.database_url)
         try:
             upgrade(engine)
+            settle_here(engine)
         finally:
             engine.dispose()
 

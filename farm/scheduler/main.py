@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from farm.claim import Claim
 from farm.config import Settings
 from farm.core.barriers import Limits
 from farm.core.commands import Peers
@@ -75,6 +76,7 @@ def run(settings: Settings) -> None:
 
     Raises:
         InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
+        OtherFarm: broker or database belong to another farm.
         Unreachable: the database does not answer or has another schema. A broker that is away is
             waited for instead.
     """
@@ -85,6 +87,9 @@ def run(settings: Settings) -> None:
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url, is_repeated=True)
     check_schema(engine)
+    claim = Claim(engine, settings.broker_url)
+    claim.make()
+    life = SignOfLife(SCHEDULER, settings.broker_url, claim=claim.renew)
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     # A connection that has gone stale would look here like a broker that is away, so keys are read
@@ -96,7 +101,6 @@ def run(settings: Settings) -> None:
     kept = Recollection(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
     )
-    life = SignOfLife(SCHEDULER, settings.broker_url)
 
     def follow(now: dt.datetime, step_s: float) -> None:
         with writing(engine) as session:
@@ -107,6 +111,8 @@ def run(settings: Settings) -> None:
     clock = SteppedClock(follow)
 
     def lead() -> float:
+        if not life.is_ours:
+            return _TURN_EVERY_S
         asked_twice = lead_once(engine, post, now=clock.now(), rules=rules)
         kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
         placing.ring()  # agents may be free now
@@ -114,7 +120,7 @@ def run(settings: Settings) -> None:
 
     def place() -> float:
         known = dataclasses.replace(kept, expected_s=lengths.expected_s)
-        if leading.trouble is None:  # or nobody would lead them
+        if life.is_ours and leading.trouble is None:  # or nobody would lead them
             place_once(engine, post, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
@@ -125,9 +131,9 @@ def run(settings: Settings) -> None:
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
     beside = (leading, placing, housekeeping(engine), lengths.thread())
+    life.start()
     for thread in beside:
         thread.start()
-    life.start()
     collect_rarely()
     logger.info("scheduler started")
     manager.turned()
@@ -137,6 +143,7 @@ def run(settings: Settings) -> None:
     for thread in beside:
         thread.stop()
     life.stop()
+    claim.release()
     engine.dispose()
     key_engine.dispose()
     logger.info("scheduler stopped")

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from farm.errors import FarmError
 from farm.store.copy import CopiedTable, Progress, copy_store
 from farm.store.engine import make_engine
+from farm.store.identity import take_over
 from farm.store.schema import upgrade
 from farm.store.tables import Agent
 from farm.store.tokens import latest_token, raise_latest_token
@@ -124,6 +125,7 @@ def _copy(file: Path, own: Path) -> None:
 def _settle(session: Session) -> None:
     raise_latest_token(session, latest_token(session) + _TOKENS_SINCE)
     session.execute(update(Agent).values(heartbeat_at=None))
+    take_over(session)
 
 
 def _copy_into(

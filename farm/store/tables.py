@@ -232,3 +232,20 @@ class AgentKeyRow(Table):
     made_at: Mapped[dt.datetime] = mapped_column(Utc)
     previous_until: Mapped[dt.datetime | None] = mapped_column(Utc)
     revoked_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+
+
+class FarmIdentity(Table):
+    """The one row that says which farm this store is of. It is made when a farm first runs on it.
+
+    `incarnation` grows when a restored or moved store takes over from its original. `place`: where
+    the database was then, so that a copy is told from it; None: wherever it is used next.
+    """
+
+    __tablename__ = "farm_identity"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # always 1
+    farm_id: Mapped[str] = mapped_column(sa.String(32))  # hexadecimal
+    incarnation: Mapped[int]
+    place: Mapped[str | None] = mapped_column(sa.Text)
+    broker_id: Mapped[str | None] = mapped_column(sa.String(32))  # of the broker that serves it
+    broker_seen_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # by one of its processes

@@ -18,6 +18,7 @@ from farm.errors import FarmError, Unreachable
 from farm.store.base import Table
 from farm.store.copy import CopiedTable, copy_store
 from farm.store.engine import make_engine, reading, writing
+from farm.store.identity import own_identity
 from farm.store.logs import insert_log_part
 from farm.store.partitions import partition_days
 from farm.store.schema import check_schema
@@ -62,6 +63,7 @@ def target(request: pytest.FixtureRequest, new_engine: NewEngine) -> sa.Engine:
 
 def fill(engine: sa.Engine) -> None:
     """At least a row in every table, with all that a column may hold."""
+    own_identity(engine)
     with writing(engine) as session:
         add_agent(session, "a ä \N{SNOWMAN}", heartbeat_at=None, clock_offset_s=-1e-17)
         add_agent(session, "B", unclean_token=7)

@@ -53,6 +53,10 @@ RULES: dict[str, set[str]] = {
     "farm.standard_output": {"farm.core"},
     "farm.config": {"farm.broker_url", "farm.core", "farm.database_url", "farm.errors"},
     "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
+    "farm.claim": {
+        *("farm.broker_errors", "farm.broker_url", "farm.core", "farm.errors", "farm.life_signs"),
+        *("farm.store", "farm.wire", *STORE),
+    },
     "farm.life_signs": {"farm", "farm.broker_errors", "farm.core", "farm.errors", "farm.wire"},
     "farm.broker_state": {
         *("farm.broker_errors", "farm.broker_url", "farm.diagnosis", "farm.errors", "farm.wire"),
