@@ -16,7 +16,12 @@ from farm.cli.session import settings, store
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
 from farm.figures.display import likely
-from farm.recommend.answering.measured import distinctions, servers_words, told_apart_by
+from farm.recommend.answering.measured import (
+    ToldApart,
+    distinctions,
+    servers_words,
+    told_apart_by,
+)
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.prediction import Basis
 from farm.recommend.prices import Prices
@@ -176,10 +181,10 @@ def verdict(answer: Recommendation) -> str:
     return "; ".join([said, *answer.cautions[leading_count:]])
 
 
-def _name(option: Option, by: Sequence[str]) -> str:
+def _name(option: Option, by: ToldApart) -> str:
     """Name an option by its size, and by what tells it from the other options."""
     servers = servers_words(option.server_count)
-    parts = [cells.text(option.strategy), *filter(None, [option.instance_type])]
+    parts = [option.strategy or "unnamed strategy", *filter(None, [option.instance_type])]
     parts += distinctions(option, by)
     return f"world size {option.world_size}{servers} ({', '.join(parts)})"
 
@@ -234,7 +239,7 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
         click.echo(f"farm: {warning}", err=True)
 
 
-def _guess(option: Option, by: Sequence[str]) -> str:
+def _guess(option: Option, by: ToldApart) -> str:
     time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
     of = "a step" if option.time_per_epoch_s is None else "an epoch"
     return (

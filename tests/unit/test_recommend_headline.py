@@ -15,6 +15,7 @@ from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, rank
 from tests.unit.test_recommend_measured import evidence
 from tests.unit.test_recommend_objective import option
+from web.advice.answer_figures import way_names
 
 QUESTION = Question(global_batch_size=64)
 GUESS = "it lies beyond everything that was measured"
@@ -146,6 +147,42 @@ def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> N
     columns, rows = option_table(answer.options)
     assert {"framework", "network"} <= {column.title for column in columns}
     assert len(set(map(tuple, (row[:4] for row in rows)))) == 4
+
+
+@pytest.mark.parametrize("field", ["framework", "placement", "network", "instance_type"])
+@pytest.mark.parametrize("is_named_first", [True, False])
+def test_options_of_which_one_leaves_an_axis_unnamed_are_told_apart(
+    field: str, is_named_first: bool
+) -> None:
+    values = ["packed", None] if is_named_first else [None, "packed"]
+    answer = answered(
+        *(
+            known(1.0 + n / 100, 1.3, strategy="ddp", world_size=8, **{field: value})
+            for n, value in enumerate(values)
+        ),
+        known(9.0, 1.3, strategy="single"),
+    )
+    shown = {"packed": "packed", None: f"unnamed {field.replace('_', ' ')}"}
+    best, other = (shown[value] for value in values)
+    assert best in verdict(answer).partition(":")[0]
+    [overlap] = [w for w in answer.warnings if "overlaps" in w]
+    begin, _, end = overlap.partition("runner-up")
+    assert best in begin
+    assert other in end
+    names = way_names(answer.options).values()
+    assert len(set(names)) == len(names) == 3
+    assert any(best in name for name in names)
+    assert any(other in name for name in names)
+    _, rows = option_table(answer.options)
+    assert len({tuple(row[:4]) for row in rows}) == 3
+
+
+def test_what_another_strategy_names_is_not_said_to_be_unnamed() -> None:
+    answer = answered(
+        known(1.0, 1.3, strategy="mwms_ring", world_size=2),
+        known(2.0, 1.3, strategy="ps", world_size=2, server_count=1, placement="apart"),
+    )
+    assert verdict(answer).startswith("world size 2 (mwms_ring): ")
 
 
 def test_servers_and_placement_tell_options_apart() -> None:

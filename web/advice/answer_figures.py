@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import count, dollars, duration
+from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.prediction import Basis
 
@@ -67,13 +68,17 @@ def is_by_step(answer: Recommendation) -> bool:
 def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
     """Name each way of training in the options: by its strategy, and what tells it from others."""
     ways = dict.fromkeys(_way(option) for option in options)
+    by = told_apart_by(options)
     named: dict[tuple[object, ...], str] = {}
-    for way in ways:
+    for option in options:
+        way = _way(option)
         parts = [str(way[0] or "unnamed strategy")]
         for position in range(1, len(way)):
             if len({other[position] for other in ways}) > 1 and way[position]:
                 parts.append(_part(position, way[position]))
-        named[way] = ", ".join(parts)
+        parts += [words for words in distinctions(option, by) if words.startswith(UNNAMED)]
+        # Of a way with options of one machine and of gangs, only these lack a network's name.
+        named[way] = max(named.get(way, ""), ", ".join(parts), key=len)
     return named
 
 

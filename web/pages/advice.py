@@ -15,7 +15,13 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.answering.measured import distinctions, name_of, servers_words, told_apart_by
+from farm.recommend.answering.measured import (
+    ToldApart,
+    distinctions,
+    name_of,
+    servers_words,
+    told_apart_by,
+)
 from farm.recommend.contracts import Evidence, Question, Recommendation
 from farm.recommend.observations import MACHINE_STATUSES
 from farm.recommend.service import FARM, recommend, settle
@@ -61,7 +67,7 @@ class Shown:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `kinds_left_out`: of machines and strategies, since so many lines cannot be told apart.
-    `told_apart_by`: the fields in which options differ beside strategy, sizes and instance type.
+    `told_apart_by`: the fields in which options differ beside strategy and sizes.
     """
 
     question: Question
@@ -69,7 +75,7 @@ class Shown:
     by_step: bool
     figures: Sequence[Drawn]
     kinds_left_out: int
-    told_apart_by: Sequence[str]
+    told_apart_by: ToldApart
     rests_on: Sequence[MeasurementRow]
     not_working: Sequence[NotWorking]
 
@@ -146,7 +152,7 @@ def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
 def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[NotWorking]:
     """Return what failed by itself, that with the batch size that is asked about first."""
     known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
-    by = told_apart_by(known, ("placement", "network"))
+    by = told_apart_by(known, ("instance_type", "placement", "network"))
     failed = Counter((name_of(e, by), e.global_batch_size, e.status) for e in known)
     ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
     return [

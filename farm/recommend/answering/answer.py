@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbed_by
-from farm.recommend.answering.measured import name_of, told_apart_by
+from farm.recommend.answering.measured import ToldApart, name_of, told_apart_by
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
@@ -218,7 +218,7 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
 
 
 def _overlap(
-    best: Option, runner_up: Option, objective: Objective, *, by: Sequence[str]
+    best: Option, runner_up: Option, objective: Objective, *, by: ToldApart
 ) -> Iterable[str]:
     """Compare scores, of which the intervals are as wide as those of the times."""
     if best.score is None or runner_up.score is None:
@@ -235,9 +235,7 @@ def _overlap(
         )
 
 
-def _shown(
-    option: Option, ends: tuple[float, float], objective: Objective, by: Sequence[str]
-) -> str:
+def _shown(option: Option, ends: tuple[float, float], objective: Objective, by: ToldApart) -> str:
     """Show what was compared: times, or sums where cost counts, which times need not go with."""
     value, what = option.time_per_epoch_s, "s an epoch"
     if objective.beta > 0:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from farm.core.catalogue import StrategyFacts
 from farm.core.measurement import OK
 from farm.core.trainer_lines import FailureKind
-from farm.recommend.answering.measured import answers, attempted, name_of, told_apart_by
+from farm.recommend.answering.measured import (
+    ToldApart,
+    answers,
+    attempted,
+    name_of,
+    told_apart_by,
+)
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 from farm.recommend.layout import operators_part
@@ -71,7 +77,7 @@ def candidates(
     found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(usable, question)])
     measured = {(e.strategy, e.world_size) for e in usable}
     failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
-    by = told_apart_by(found, ("placement", "network"))
+    by = told_apart_by(found, ("instance_type", "placement", "network"))
     fitting, warnings = [], []
     for configuration in found:
         chosen = (configuration.strategy, configuration.world_size)
@@ -194,7 +200,7 @@ def _out_of_memory(
     failed: Sequence[Evidence],
     usable: Sequence[Evidence],
     question: Question,
-    by: Sequence[str],
+    by: ToldApart,
 ) -> str | None:
     """Say why a configuration cannot fit into memory; None where nothing speaks against it.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from farm.core.measurement import OK
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
@@ -25,6 +26,10 @@ _EQUAL_RATIO = 1e-9
 # What is chosen: strategy, framework, placement, network, instance type, world size, server count.
 Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
 Named = Evidence | Configuration | Option
+UNNAMED = "unnamed "  # before a field, of a choice that leaves it unnamed
+ToldApart = Mapping[str, frozenset[str | None]]  # by field, see `told_apart_by`
+# What is known of a choice that failed before it began.
+_KNOWN_EARLY = ("instance_type", "placement")
 Attempted = tuple[str | None, str | None, int, int, str | None]  # see `attempted`
 
 
@@ -164,45 +169,60 @@ def servers_words(server_count: int) -> str:
     return f" and {server_count} server{'' if server_count == 1 else 's'}"
 
 
-def name_of(item: Named, by: Iterable[str] = ()) -> str:
+def name_of(item: Named, by: ToldApart = MappingProxyType({})) -> str:
     """Name a choice in a warning. `by`: further fields to tell, see `told_apart_by`."""
     servers = servers_words(item.server_count)
     of_type = f" of {item.instance_type}" if item.instance_type else ""
-    strategy = item.strategy or "unnamed strategy"
+    strategy = item.strategy or f"{UNNAMED}strategy"
     further = "".join(f", {words}" for words in distinctions(item, by))
     return f"{strategy} with world_size {item.world_size}{servers}{of_type}{further}"
 
 
 def told_apart_by(
-    items: Iterable[Named], fields: Sequence[str] = ("framework", "placement", "network")
-) -> tuple[str, ...]:
-    """Return which fields tell choices apart beside strategy, sizes and instance type.
+    items: Iterable[Named],
+    fields: Sequence[str] = ("instance_type", "framework", "placement", "network"),
+) -> ToldApart:
+    """Return which fields tell choices apart beside strategy and sizes.
 
-    The network of one machine does not count, since it has none.
+    By each field the strategies of which some choices name it, where others leave it unnamed; the
+    instance type is compared over all strategies. The network of one machine does not count, since
+    it has none.
     """
     known = list(items)
-    return tuple(
-        field
-        for field in fields
-        if len({getattr(i, field) for i in known if field != "network" or not i.is_one_machine}) > 1
-    )
+    found: dict[str, frozenset[str | None]] = {}
+    for field in fields:
+        counted = [item for item in known if field != "network" or not item.is_one_machine]
+        if len({getattr(item, field) for item in counted}) > 1:
+            found[field] = frozenset(
+                item.strategy
+                for item in counted
+                if field == "instance_type" or getattr(item, field)
+            )
+    return found
 
 
-def distinctions(item: Named, by: Iterable[str]) -> list[str]:
-    """Return the values of fields of a choice in words; what has no name is left out."""
+def distinctions(item: Named, by: ToldApart) -> list[str]:
+    """Return in words what tells a choice from others, beside a named instance type.
+
+    What it leaves unnamed is said where that alone may tell it from another.
+    """
     words = []
-    for field in by:
+    for field, named_with in by.items():
         value = getattr(item, field)
-        if not value or (field == "network" and item.is_one_machine):
+        if field == "network" and item.is_one_machine:
             continue
-        words.append(f"network {value}" if field == "network" else str(value))
+        if not value:
+            if item.strategy in named_with:
+                words.append(f"{UNNAMED}{field.replace('_', ' ')}")
+        elif field != "instance_type":
+            words.append(f"network {value}" if field == "network" else str(value))
     return words
 
 
 def _failures(kept: Sequence[Evidence]) -> list[str]:
     """Say which configurations failed. What failed early may not know framework and network."""
     knows_network = all(e.network is not None or e.is_one_machine for e in kept)
-    by = told_apart_by(kept, ("placement", "network") if knows_network else ("placement",))
+    by = told_apart_by(kept, (*_KNOWN_EARLY, "network") if knows_network else _KNOWN_EARLY)
     by_name: dict[str, list[Evidence]] = {}
     for item in kept:
         by_name.setdefault(name_of(item, by), []).append(item)
