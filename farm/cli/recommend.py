@@ -224,8 +224,8 @@ def _question(
 def _print_answer(answer: Recommendation, prices: Prices) -> None:
     click.echo(f"Recommended: {verdict(answer)}")
     if answer.options:
-        for guess in answer.worth_measuring:
-            click.echo(f"Worth measuring: {_guess(guess, told_apart_by(answer.options))}")
+        for line in worth_measuring(answer):
+            click.echo(f"Worth measuring: {line}")
         shown = answer.options[:_MOST_SHOWN]
         print_table(*option_table(shown, on_front=set(map(id, answer.pareto))))
         hidden_count = len(answer.options) - len(shown)
@@ -239,13 +239,19 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
         click.echo(f"farm: {warning}", err=True)
 
 
-def _guess(option: Option, by: ToldApart) -> str:
-    time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
-    of = "a step" if option.time_per_epoch_s is None else "an epoch"
-    return (
-        f"{_name(option, by)}: {cells.duration(time_s)} {of} (90 %: {_interval(option)}), "
-        f"{option.basis}"
-    )
+def worth_measuring(answer: Recommendation) -> list[str]:
+    """Return a line for each guess that may be better, with the reason why it is a guess."""
+    by = told_apart_by(answer.options)
+    lines = []
+    for option in answer.worth_measuring:
+        time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
+        of = "a step" if option.time_per_epoch_s is None else "an epoch"
+        why = option.speculative_because
+        lines.append(
+            f"{_name(option, by)}: {cells.duration(time_s)} {of} (90 %: {_interval(option)}), "
+            f"{f'a guess, since {why}' if why else option.basis}"
+        )
+    return lines
 
 
 def option_table(

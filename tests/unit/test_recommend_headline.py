@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farm.cli.recommend import option_table, verdict
+from farm.cli.recommend import option_table, verdict, worth_measuring
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
@@ -48,6 +48,8 @@ def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
     assert answer.recommended.world_size == 2
     assert [o.world_size for o in answer.options] == [2, 8]
     assert [o.world_size for o in answer.worth_measuring] == [8]
+    [line] = worth_measuring(answer)
+    assert line.endswith(f", a guess, since {GUESS}")
     assert answer.best_probability is not None
     assert answer.best_probability < 0.5
     assert "the best of all options with a probability of " in verdict(answer)

@@ -2,10 +2,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options, options_for
 from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
-from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.contracts import Evidence, Objective, Option, Question
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
 from tests.unit.test_recommend_measured import QUESTION, evidence
@@ -160,3 +163,69 @@ def test_an_epoch_is_as_long_as_the_measurements_say_not_the_data_set() -> None:
     [option] = predicted(*known, examples_count=60_000).options
     assert option.steps_per_epoch == 70
     assert option.time_per_epoch_s == pytest.approx(0.64 * 70)
+
+
+def typed(instance_type: str, *world_sizes: int, fingerprint: str = "f") -> list[Evidence]:
+    """One measurement of each world size."""
+    return [
+        evidence(
+            100 * n + sum(map(ord, instance_type)),
+            world_size=n,
+            instance_type=instance_type,
+            fingerprint=fingerprint,
+        )
+        for n in world_sizes
+    ]
+
+
+@given(
+    world_sizes=st.sets(st.integers(2, 16), min_size=1, max_size=4),
+    known=st.sets(st.sampled_from("ab"), min_size=1),
+    alone=st.sets(st.sampled_from("xyz"), min_size=1),
+    asked=st.sets(st.sampled_from("abxyz")),
+)
+def test_gangs_of_a_type_known_on_one_machine_are_guesses(
+    world_sizes: set[int], known: set[str], alone: set[str], asked: set[str]
+) -> None:
+    evidence = [
+        *(e for name in known for e in typed(name, 1, *world_sizes)),
+        *(e for name in alone for e in typed(name, 1)),
+    ]
+    question = Question(
+        global_batch_size=64, one_way_delay_s=0.02, instance_types=tuple(sorted(asked))
+    )
+    found = options_for(
+        evidence,
+        question,
+        examples_count=None,
+        prices_usd_per_hour={},
+        # Every gang seems a thousand times as fast as it was measured.
+        models=lambda _: FakeStepTimes(scale=1e-3),
+    )
+    compared = (known | alone) & asked if asked else known | alone
+    gangs = [o for o in found.options if not o.is_one_machine]
+    assert {(o.instance_type, o.world_size) for o in gangs} == {
+        (name, n) for name in compared for n in world_sizes
+    }
+    for option in gangs:
+        why = f"no gang of {option.instance_type} was measured"
+        assert option.speculative_because == (why if option.instance_type in alone else None)
+    if not compared:
+        return
+    answer = answer_from(found, question, Objective(), evidence)
+    assert answer.recommended is not None
+    assert answer.recommended.basis == "measured"
+    worth = {o.instance_type for o in answer.worth_measuring}
+    assert worth <= alone
+    assert bool(worth) == bool(alone & compared)
+
+
+def test_gangs_of_another_kind_of_hardware_are_not_guessed() -> None:
+    """Kinds of hardware are never pooled, so what is lacking is said."""
+    known = [*typed("a", 1, 2, fingerprint="f"), *typed("x", 1, fingerprint="g")]
+    found = predicted(*known)
+    assert {o.instance_type for o in found.options if not o.is_one_machine} == {"a"}
+    assert found.warnings == (
+        "only one machine of x was measured, and other kinds of hardware say nothing of its gangs:"
+        " measure one to compare them",
+    )

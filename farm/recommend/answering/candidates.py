@@ -2,10 +2,13 @@
 
 Strategies, world sizes and instance types are those that the origin knows, at any batch size and
 delay, and the world sizes that the question names. What is known to run out of memory is left out.
+Of an instance type that was measured on one machine only, gangs compete that are set up like those
+of other instance types: nobody has seen them, but they may be worth measuring.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,18 +67,21 @@ def candidates(
     evidence: Sequence[Evidence],
     question: Question,
     *,
+    others: Sequence[Evidence] = (),
     strategies: Mapping[str, StrategyFacts] | None = None,
 ) -> Candidates:
     """Return every configuration that competes, one machine first, then by world size.
 
-    `evidence`: of the question's workload, on one kind of hardware. `strategies`: which world
-    sizes those that are known here can do. One machine is among the candidates even if none was
-    measured: a predictor says whether anything can be said of it.
+    `evidence`: of the question's workload, on one kind of hardware. `others`: the same of instance
+    types that are not asked about. `strategies`: which world sizes those that are known here can
+    do. One machine is among the candidates even if none was measured: a predictor says whether
+    anything can be said of it.
     """
     facts = strategies or {}
     usable = [e for e in evidence if e.status == OK]
-    found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(usable, question)])
-    measured = {(e.strategy, e.world_size) for e in usable}
+    gangs = [*usable, *_assumed_gangs(usable, [e for e in others if e.status == OK])]
+    found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(gangs, question)])
+    measured = {(e.strategy, e.world_size) for e in gangs}
     failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
     by = told_apart_by(found, ("instance_type", "placement", "network"))
     fitting, warnings = [], []
@@ -124,6 +130,20 @@ def _one_machine(
         if way not in ways:
             ways.add(way)
             yield _configuration(way, question, world_size=1, server_count=0)
+
+
+def _assumed_gangs(usable: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
+    """Return the gangs of other instance types for each type of which only one machine is known."""
+    gangs = [e for e in (*usable, *others) if not e.is_one_machine]
+    with_gangs = {e.instance_type for e in usable if not e.is_one_machine}
+    alone = {(e.instance_type, e.framework): None for e in usable if e.is_one_machine}
+    return [
+        dataclasses.replace(gang, instance_type=instance_type)
+        for instance_type, framework in alone
+        if instance_type is not None and instance_type not in with_gangs
+        for gang in gangs
+        if gang.framework == framework
+    ]
 
 
 def _gangs(usable: Sequence[Evidence], question: Question) -> Iterable[Configuration]:

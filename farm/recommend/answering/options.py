@@ -135,7 +135,9 @@ def _of_kind(
             )
         )
     ]
-    tried = {choice_of(e) for e in evidence if e.status == OK and e.fingerprint == kind}
+    successes = [e for e in evidence if e.status == OK and e.fingerprint == kind]
+    tried = {choice_of(e) for e in successes}
+    with_gangs = {e.instance_type for e in successes if not e.is_one_machine}
     by = told_apart_by([*measured, *competing])
     unknown: dict[str, list[str]] = {}
     for configuration, prediction in zip(competing, predictions[len(groups) :], strict=True):
@@ -148,6 +150,9 @@ def _of_kind(
             training = trained.of(trained.alike(configuration), configuration.strategy)
             is_tried = choice_of(configuration) in tried
             why = _speculative_because(prediction, is_tried=is_tried)
+            own_type = configuration.instance_type
+            if own_type and not configuration.is_one_machine and own_type not in with_gangs:
+                why = f"no gang of {own_type} was measured"
             prediction = dataclasses.replace(prediction, speculative_because=why)
             options.append(
                 predicted_option(configuration, prediction, training, terms, fingerprint=kind)
@@ -173,14 +178,30 @@ def _not_measured(
 ) -> tuple[list[Configuration], list[str]]:
     """Return what competes and was neither measured as asked nor seen to fail."""
     types = {t for t, fingerprint in asked.fingerprints.items() if fingerprint == kind}
-    own = [e for e in evidence if e.fingerprint == kind and e.instance_type in types]
-    found = candidates(own, terms.question, strategies=terms.strategies)
+    alike = [e for e in evidence if e.fingerprint == kind]
+    own = [e for e in alike if e.instance_type in types]
+    others = [e for e in alike if e.instance_type not in types]
+    found = candidates(own, terms.question, others=others, strategies=terms.strategies)
     known: Iterable[Choice] = asked.successes.keys()
     return [
         c
         for c in found.configurations
         if choice_of(c) not in known and attempted(c) not in asked.failed
-    ], list(found.warnings)
+    ], [*found.warnings, *_without_gangs(evidence, alike, types)]
+
+
+def _without_gangs(
+    evidence: Sequence[Evidence], alike: Sequence[Evidence], types: Iterable[str | None]
+) -> Iterable[str]:
+    """Say of which instance types no gang can be predicted. `alike`: on their kind of hardware."""
+    if any(e.status == OK and not e.is_one_machine for e in alike):
+        return
+    elsewhere = {e.instance_type for e in evidence if e.status == OK and not e.is_one_machine}
+    for name in sorted(t for t in types if t is not None and elsewhere - {t}):
+        yield (
+            f"only one machine of {name} was measured, and other kinds of hardware say nothing of "
+            "its gangs: measure one to compare them"
+        )
 
 
 def _suspicions(model: StepTimeModel | None, options: Sequence[Option]) -> list[str]:
