@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from farm.recommend.calibrated.held_out import hold_out
 from farm.recommend.calibrated.intervals import distinct, prediction_interval
-from farm.recommend.calibrated.repetitions import Repetitions
+from farm.recommend.calibrated.repetitions import Repetitions, shares
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Prediction
+from farm.recommend.predictors import PREDICTORS
 from farm.recommend.predictors.contracts import PointEstimate
 from tests.synthetic_steps import configuration
 
@@ -119,6 +122,46 @@ def test_copies_of_a_baseline_make_nothing_surer() -> None:
     assert min(once) > 1.02
     for bare, with_copies in zip(once, copied, strict=True):
         assert with_copies == pytest.approx(bare, rel=0.02)
+
+
+@settings(max_examples=5)
+@given(counts=st.lists(st.integers(1, 5), min_size=9, max_size=9))
+def test_copies_of_any_values_make_nothing_surer(counts: list[int]) -> None:
+    """Neither of what was measured nor of what is asked beside, between and beyond it."""
+    once = table(copies=False)
+    copied = [
+        Observation(
+            measurement_id=10 * i + k, configuration=o.configuration, step_time_s=o.step_time_s
+        )
+        for i, (o, count) in enumerate(zip(once, counts, strict=True))
+        for k in range(count)
+    ]
+    asked = [
+        *(o.configuration for o in once),
+        *(
+            configuration(n, batch, strategy="ddp", network="one")
+            for n, batch in ((4, 64), (2, 96), (8, 128), (3, 256))
+        ),
+    ]
+    bare, with_copies = (
+        fit_step_time_model(observations, predictor=PREDICTORS["physical"]).predict(asked)
+        for observations in (once, copied)
+    )
+    assert list(map(ratio, with_copies)) == pytest.approx(list(map(ratio, bare)), rel=1e-6)
+
+
+def test_a_value_under_several_names_is_one_experiment() -> None:
+    found = shares(
+        observed(
+            {
+                configuration(1, 64): [0.4, 0.4],
+                configuration(1, 64, strategy="other"): [0.4],
+                configuration(2, 64): [0.3, 0.3, 0.2],
+                configuration(2, 64, strategy="other"): [0.25],
+            }
+        )
+    )
+    assert found == pytest.approx([0.25, 0.25, 0.5, 0.25, 0.25, 0.5, 1])
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors
 from farm.recommend.calibrated.held_out import HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
 from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
+from farm.recommend.calibrated.repetitions import shares
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
@@ -42,7 +43,7 @@ class Calibration:
     """Held-out errors of n observations, by the kind of question.
 
     `places`: (n, dimensions). `cells`: (n,), the number of each one's configuration, which
-    `cell_of` has too.
+    `cell_of` has too. `shares`: (n,), how much each counts, see `repetitions.shares`.
     """
 
     observations: tuple[Observation, ...]
@@ -50,6 +51,7 @@ class Calibration:
     neighbourhood: Neighbourhood
     places: Array
     cells: NDArray[np.int64]
+    shares: NDArray[np.float64]
     cell_of: dict[Configuration, int]
     held_out: HeldOut
     conformals: dict[Gap | None, Conformal]  # from `held_out`, as soon as they are asked for
@@ -160,7 +162,7 @@ class Calibration:
                 cells=cells,
                 sizes=sizes,
                 scales=self.held_out.log_scales[chosen],
-                weights=1 / np.bincount(self.cells)[cells],
+                weights=self.shares[rows],
             )
         )
         return self.conformals[gap]
@@ -216,6 +218,7 @@ def calibrate(
         neighbourhood=neighbourhood,
         places=neighbourhood.locate(configurations),
         cells=np.array([cell_of[c] for c in configurations], dtype=np.int64),
+        shares=np.array(shares(observations)),
         cell_of=cell_of,
         held_out=held_out,
         conformals={},

@@ -46,7 +46,7 @@ class Errors:
 
     `places`: (m, dimensions). `cells`: (m,), equal where the configuration is. `sizes`: (m,), of
     ln(measured / predicted), without sign. `scales`: (m,), the predictor's own doubt. `weights`:
-    (m,), 1 over the number of repetitions of the configuration.
+    (m,), how much each counts as an experiment, see `repetitions.shares`.
     """
 
     places: NDArray[np.float64]
@@ -95,13 +95,14 @@ def quantile(values: NDArray[np.float64], weights: NDArray[np.float64], aim: flo
     """Return what one more value does not exceed with the given probability, if all are alike.
 
     The smallest value that `aim` of the weight does not exceed, where the one more counts as
-    infinite. Where that would be the answer itself, since there are too few, the largest is
-    stretched as Student's distribution with one degree of freedom per value would have it.
+    infinite. `weights`: 1 for what nothing repeats, as for the one more. Where that would be the
+    answer itself, since there are too few, the largest is stretched as Student's distribution with
+    one degree of freedom per value would have it.
     """
     import numpy as np
 
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order]) / (np.sum(weights) + np.mean(weights))
+    reached = np.cumsum(weights[order]) / (np.sum(weights) + 1)
     index = int(np.searchsorted(reached, aim - 1e-12))
     if index < len(values):
         return float(values[order[index]])

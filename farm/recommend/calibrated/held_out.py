@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from farm.recommend.calibrated.novelty import Axis, Gap, OwnGap, Side, Space
+from farm.recommend.calibrated.repetitions import value_of
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, named, plain
+from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -40,14 +41,17 @@ class HeldOut:
 
     `rows`: positions among the observations; one may occur in several folds. `is_cell`: where
     configurations were held out and no values, which every measurement was once, unless nothing
-    could be said. `groups`: the number of what was left out together, such as a batch size.
-    `curves`: the number of each one's names. `log_errors`: ln(measured / predicted). `log_scales`:
-    the predictor's own doubt. `gaps`: what lacked in the training. `doublings`: how far beyond the
-    training's curve it lay, see `novelty.Beyond`; 0: not beyond.
+    could be said. `values`: the same number for rows that print one value, whatever their names.
+    `groups`: the number of what was left out together, such as a batch size. `curves`: the number
+    of each one's names, the same for curves that are copies. `log_errors`:
+    ln(measured / predicted). `log_scales`: the predictor's own doubt. `gaps`: what lacked in the
+    training. `doublings`: how far beyond the training's curve it lay, see `novelty.Beyond`; 0: not
+    beyond.
     """
 
     rows: NDArray[np.int64]
     is_cell: NDArray[np.bool_]
+    values: NDArray[np.int64]
     groups: NDArray[np.int64]
     curves: NDArray[np.int64]
     log_errors: NDArray[np.float64]
@@ -85,8 +89,9 @@ class HeldOut:
         return self._is_enough(self._levels(gap)[0])
 
     def _is_enough(self, chosen: Sequence[int]) -> bool:
+        values = {int(self.values[i]) for i in chosen}
         groups = {int(self.groups[i]) for i in chosen}
-        return len(chosen) >= _LEAST_ALIKE and len(groups) >= _LEAST_GROUPS
+        return len(values) >= _LEAST_ALIKE and len(groups) >= _LEAST_GROUPS
 
     def _levels(self, gap: Gap | None) -> list[list[int]]:
         if gap is None:
@@ -147,14 +152,15 @@ def hold_out(
     refit = refit_of(fitted, predictor)
     configurations = [plain(o.configuration) for o in observations]
     number_of: dict[Hashable, int] = {}
-    curve_of = {c: number for number, c in enumerate(dict.fromkeys(map(named, configurations)))}
-    rows: list[tuple[int, bool, int, int]] = []
+    values = [value_of(observation) for observation in observations]
+    value_numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    curve_of = _curve_numbers(configurations, values)
+    rows: list[tuple[int, bool, int, int, int]] = []
     errors: list[tuple[float, float, float]] = []
     gaps: list[frozenset[Gap]] = []
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
     planned = [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
     planned += [(gap.axis, fold) for gap in own for fold in own_folds(configurations, gap)]
-    values = [_value(observation) for observation in observations]
     for number, (axis, planned_fold) in enumerate(planned):
         fold = _without_copies(planned_fold, values)
         if not _is_useful(fold, configurations):
@@ -170,34 +176,40 @@ def hold_out(
             if axis is Axis.NAMES:
                 key = named(configurations[row])
             group = number_of.setdefault(key, len(number_of))
-            rows.append((row, axis is None, group, curve_of[named(configurations[row])]))
+            curve, value = curve_of[named(configurations[row])], value_numbers[values[row]]
+            rows.append((row, axis is None, value, group, curve))
             error = math.log(observations[row].step_time_s / estimate.step_time_s)
             beyond = space.beyond(configurations[row])
             away = max((one.doublings for one in beyond), default=0.0)
             errors.append((error, estimate.log_scale, away))
             lacking = space.gaps(configurations[row])
             gaps.append(seen.setdefault(lacking, lacking))
-    columns = list(zip(*rows, strict=True)) or [()] * 4
-    values = list(zip(*errors, strict=True)) or [()] * 3
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    numbers = list(zip(*errors, strict=True)) or [()] * 3
     return HeldOut(
         rows=np.array(columns[0], dtype=np.int64),
         is_cell=np.array(columns[1], dtype=np.bool_),
-        groups=np.array(columns[2], dtype=np.int64),
-        curves=np.array(columns[3], dtype=np.int64),
-        log_errors=np.array(values[0], dtype=np.float64),
-        log_scales=np.array(values[1], dtype=np.float64),
+        values=np.array(columns[2], dtype=np.int64),
+        groups=np.array(columns[3], dtype=np.int64),
+        curves=np.array(columns[4], dtype=np.int64),
+        log_errors=np.array(numbers[0], dtype=np.float64),
+        log_scales=np.array(numbers[1], dtype=np.float64),
         gaps=tuple(gaps),
-        doublings=np.array(values[2], dtype=np.float64),
+        doublings=np.array(numbers[2], dtype=np.float64),
     )
 
 
-def _value(observation: Observation) -> Hashable:
-    """Return the time with what is no name: equal where one value stands under several names."""
-    numbers = dataclasses.replace(
-        plain(observation.configuration),
-        **dict.fromkeys(name for name in NAMES if name != "training_pass"),  # type: ignore[arg-type]
-    )
-    return numbers, f"{observation.step_time_s:.5g}"
+def _curve_numbers(
+    configurations: Sequence[Configuration], values: Sequence[Hashable]
+) -> dict[tuple[object, ...], int]:
+    """Return a number for the names of each curve; curves with the same values have the same."""
+    curves: dict[tuple[object, ...], set[Hashable]] = {}
+    for c, value in zip(configurations, values, strict=True):
+        curves.setdefault(named(c), set()).add(value)
+    numbers: dict[Hashable, int] = {}
+    return {
+        curve: numbers.setdefault(frozenset(own), len(numbers)) for curve, own in curves.items()
+    }
 
 
 def _without_copies(fold: Fold, values: Sequence[Hashable]) -> Fold:
@@ -217,6 +229,7 @@ def joined(first: HeldOut, second: HeldOut) -> HeldOut:
     return HeldOut(
         rows=np.concatenate([first.rows, second.rows]),
         is_cell=np.concatenate([first.is_cell, second.is_cell]),
+        values=np.concatenate([first.values, second.values]),
         groups=np.concatenate([first.groups, second.groups + next_group]),
         curves=np.concatenate([first.curves, second.curves]),
         log_errors=np.concatenate([first.log_errors, second.log_errors]),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import collections
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.means import weighted_median
 from farm.core.student import student_quantile
 from farm.recommend.calibrated.intervals import Interval, distinct, prediction_interval
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
+from farm.recommend.features import NAMES, plain
 
 # With fewer, the common noise itself is hardly known.
 _LEAST_DEGREES = 3
@@ -107,18 +108,49 @@ class Repetitions:
 
 def counted_once(observations: Sequence[Observation]) -> list[Observation]:
     """Return the observations; those of a configuration that repeat a value share one weight."""
-    groups: dict[Configuration, list[Observation]] = {}
-    for observation in observations:
-        groups.setdefault(plain(observation.configuration), []).append(observation)
-    shares: dict[int, float] = {}
-    for group in groups.values():
-        values_s = distinct([o.step_time_s for o in group])
-        kept = [bisect.bisect_right(values_s, o.step_time_s) for o in group]
-        shares.update((id(o), 1 / kept.count(k)) for o, k in zip(group, kept, strict=True))
+    copies = collections.Counter(_values_s(observations))
     return [
-        o if shares[id(o)] == 1 else dataclasses.replace(o, weight=o.weight * shares[id(o)])
-        for o in observations
+        dataclasses.replace(o, weight=o.weight / copies[value]) if copies[value] > 1 else o
+        for o, value in zip(observations, _values_s(observations), strict=True)
     ]
+
+
+def shares(observations: Sequence[Observation]) -> list[float]:
+    """Return how much each counts as an experiment, 1 for a value that nothing repeats.
+
+    The repetitions of a configuration share 1, each distinct value alike; so do configurations
+    that differ in names alone and have one value, as of a baseline that is printed for each.
+    """
+    own = _values_s(observations)
+    copies = collections.Counter(own)
+    of_cell = collections.Counter(configuration for configuration, _ in copies)
+    printed = {value: value_of(o) for value, o in zip(own, observations, strict=True)}
+    alike = collections.Counter(printed.values())
+    return [1 / (copies[value] * of_cell[value[0]] * alike[printed[value]]) for value in own]
+
+
+def value_of(observation: Observation) -> Hashable:
+    """Return the time with what is no name: equal where one value stands under several names."""
+    numbers = dataclasses.replace(
+        plain(observation.configuration),
+        **dict.fromkeys(name for name in NAMES if name != "training_pass"),  # type: ignore[arg-type]
+    )
+    return numbers, f"{observation.step_time_s:.5g}"
+
+
+def _values_s(observations: Sequence[Observation]) -> list[tuple[Configuration, float]]:
+    """Return for each its configuration and the least of the times that are one with its own."""
+    groups: dict[Configuration, list[float]] = {}
+    for observation in observations:
+        groups.setdefault(plain(observation.configuration), []).append(observation.step_time_s)
+    values_s = {configuration: distinct(times_s) for configuration, times_s in groups.items()}
+    found = []
+    for observation in observations:
+        configuration = plain(observation.configuration)
+        known = values_s[configuration]
+        kept = bisect.bisect_right(known, observation.step_time_s) - 1
+        found.append((configuration, known[kept]))
+    return found
 
 
 def weighted_median_s(observations: Sequence[Observation]) -> float:
