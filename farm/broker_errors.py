@@ -35,6 +35,11 @@ def _explained(error: BaseException, reason: str) -> str:
     import redis
 
     for behind in _chain(error):
+        if isinstance(behind, redis.OutOfMemoryError):
+            return (
+                f"is full ({reason}): raise its `maxmemory`, and see whether the collector runs, "
+                "which empties the queues"
+            )
         if isinstance(behind, redis.AuthenticationError):
             return f"refused the account or its password ({reason}): check FARM_BROKER_URL"
         if isinstance(behind, ssl.SSLCertVerificationError):
@@ -48,6 +53,8 @@ def _explained(error: BaseException, reason: str) -> str:
                 f"ended the TLS ({reason}): check that it speaks TLS on that port, and trusts "
                 "ssl_certfile= of FARM_BROKER_URL, where it asks for a certificate"
             )
+        if isinstance(behind, redis.ResponseError):
+            return f"refused that ({reason}): check what it runs with, and the account's rights"
     return f"does not answer ({reason}): start Redis there or correct FARM_BROKER_URL"
 
 

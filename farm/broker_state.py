@@ -12,11 +12,20 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from farm.broker_errors import broker_errors, reported
 from farm.broker_url import redact, require_redis, without_credentials
-from farm.diagnosis.broker import BrokerState
+from farm.diagnosis.broker import BrokerState, ForeignKey
 from farm.errors import NotPermitted, Unreachable
+from farm.wake import WAKE_KEY
 from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client
 
 _PINGS = 5
+# What the farm's own keys hold.
+_TYPES = {
+    HEARTBEATS_QUEUE: "list",
+    REPORTS_QUEUE: "list",
+    WAKE_KEY: "list",
+    "farm.unacked.collector": "hash",
+    "farm.unacked_index.collector": "zset",
+}
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _COMMAND = re.compile(r"to run the '([a-z|]+)' command")
 
@@ -93,6 +102,19 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
         limit_bytes=int(told.get("maxmemory", 0)),
         client_count=int(told.get("connected_clients", 0)),
         client_limit=told.get("maxclients"),
+        foreign=_foreign_keys(client),
+    )
+
+
+def _foreign_keys(client: Any) -> tuple[ForeignKey, ...]:
+    nothing: list[str] = []
+    types, may_ask = _if_permitted(lambda: [client.type(key).decode() for key in _TYPES], nothing)
+    if not may_ask:
+        return ()
+    return tuple(
+        ForeignKey(key, holds, expected)
+        for (key, expected), holds in zip(_TYPES.items(), types, strict=True)
+        if holds not in ("none", expected)
     )
 
 

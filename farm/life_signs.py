@@ -241,13 +241,32 @@ def idle_reason(broker_url: str) -> str | None:
     try:
         with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
             signs = [sign for sign in read_signs(client) if sign.process == SCHEDULER]
+            refusal = None if signs else sign_refusal(client)
     except FarmError as error:
         return str(error)
+    if refusal is not None:
+        return f"the broker takes no messages: {refusal}"
     if not signs:
         return "no scheduler runs: `systemctl start farm-scheduler` or `farm run scheduler`"
     troubles = [sign.trouble for sign in signs if sign.trouble is not None]
     if len(troubles) == len(signs):
         return f"the scheduler cannot do its work: {troubles[0]}"
+    return None
+
+
+def sign_refusal(client: Any) -> str | None:
+    """Say why the broker would take no sign, as when it is full; None where it would.
+
+    Nothing is written.
+    """
+    import redis
+
+    try:
+        client.set(f"{_PREFIX}nobody", "", xx=True, px=1)
+    except redis.exceptions.NoPermissionError:
+        return None  # of this account alone
+    except redis.ResponseError as error:
+        return str(error)
     return None
 
 

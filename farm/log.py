@@ -8,15 +8,84 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OF_A_RANK = ("job_id", "attempt_id", "rank")
 _standing: dict[str, object] = {}
+# Of one place in the code, from WARNING on. A farm of a thousand agents may lose them all at once,
+# and says so of each.
+LINES_AT_ONCE, LINES_A_MINUTE = 1000, 60.0
+TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE = 10, 6.0
 # These report every reconnection, message or refusal at INFO.
 _CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
+
+
+class _Allowance:
+    """A token bucket: so many at once, and so many a minute in the long run."""
+
+    def __init__(self, burst: int, per_minute: float) -> None:
+        self._most, self._per_s = float(burst), per_minute / 60
+        self._left, self._at_s = self._most, float("-inf")
+
+    def takes(self, now_s: float) -> bool:
+        self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class LogBound(logging.Filter):
+    """Bounds what one place in the code logs from WARNING on, so that no loop fills a disk.
+
+    The first `LINES_AT_ONCE` lines of a place are written, and then `LINES_A_MINUTE`; a line after
+    a gap says how many were left out. Beyond `TRACEBACKS_AT_ONCE` and `TRACEBACKS_A_MINUTE` a line
+    comes without its traceback.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        with self._lock:
+            place = self._places.setdefault((record.pathname, record.lineno), _Place())
+            now_s = self._clock()
+            if not place.lines.takes(now_s):
+                place.left_out += 1
+                return False
+            if record.exc_info and not place.tracebacks.takes(now_s):
+                record.msg = f"{record.getMessage()} ({_last_words(record)})"
+                record.args, record.exc_info, record.exc_text = (), None, None
+            if place.left_out:
+                record.msg = f"{record.getMessage()} ({place.left_out} lines like it left out)"
+                record.args = ()
+                place.left_out = 0
+        return True
+
+
+class _Place:
+    """A place in the code that logs."""
+
+    def __init__(self) -> None:
+        self.lines = _Allowance(LINES_AT_ONCE, LINES_A_MINUTE)
+        self.tracebacks = _Allowance(TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE)
+        self.left_out = 0
+
+
+def _last_words(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 class _LineFormatter(logging.Formatter):
@@ -52,6 +121,7 @@ class _JsonFormatter(logging.Formatter):
 def configure(level: str = "INFO", *, json: bool = False) -> None:
     """Send this process's log to standard error, replacing earlier handlers."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogBound())
     handler.setFormatter(_JsonFormatter() if json else _LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -4,6 +4,10 @@ Celery ends its whole worker over some malformed messages, puts them back as it 
 of them again: one of them would silence a queue for everybody. Here only what looks like our own
 reaches Celery, rebuilt without everything that it would act upon, such as callbacks or an ETA.
 
+What Redis refuses is logged and gone on from, here or by `run_worker`: a broker that is full, lacks
+a command or holds a key of another type must end nobody. Where a message in hand cannot be written
+down or acknowledged, it is handled all the same: its sender sends it again until it is answered.
+
 Its body is parsed here, once. Left to themselves Kombu and Celery would parse it twice more, which
 for a batch of samples costs more than storing them.
 """
@@ -20,6 +24,7 @@ from typing import Any, NamedTuple
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as kombu_redis
+from redis.exceptions import ResponseError
 
 from farm.task_message import task_message
 
@@ -35,6 +40,8 @@ _DECODER = json.JSONDecoder()
 # signed and encoded that is four times as much at most. A heartbeat has some thousand bytes.
 LONGEST_BYTES = 32 * 2**20
 _LONGEST_OF = {"farm.heartbeats": 256 * 1024}
+# Before a queue is read again that Redis did not let be read.
+_REFUSED_PAUSE_S = 1.0
 
 
 def register() -> str:
@@ -126,15 +133,36 @@ class QoS(kombu_redis.QoS):
     timeout, and every handler takes a second one for what it is.
     """
 
-    def ack(self, delivery_tag: str) -> None:
+    def append(self, message: Any, delivery_tag: str) -> None:
         try:
-            super().ack(delivery_tag)  # type: ignore[no-untyped-call] # kombu has no types
+            super().append(message, delivery_tag)  # type: ignore[no-untyped-call] # kombu
+        except ResponseError as error:
+            # A full Redis refuses it, and what is taken makes room.
+            logger.warning("a message in hand was not written down: %s", error)
+            virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call] # kombu
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge as Kombu does, but outside of a transaction.
+
+        A full Redis takes no transaction, not even one that makes room. The message goes first: a
+        tag without one is removed when its time is over.
+        """
+        try:
+            with self.channel.conn_or_acquire() as client:
+                pipe = client.pipeline(transaction=False)
+                pipe.hdel(self.unacked_key, delivery_tag)
+                pipe.zrem(self.unacked_index_key, delivery_tag)
+                pipe.execute()
+        except ResponseError as error:
+            logger.warning("a message was not acknowledged, and comes again: %s", error)
         finally:
             self._quick_ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         try:
             super().reject(delivery_tag, requeue=requeue)  # type: ignore[no-untyped-call] # kombu
+        except ResponseError as error:
+            logger.warning("a message was not put back: %s", error)
         finally:
             self._quick_ack(delivery_tag)
 
@@ -149,11 +177,14 @@ class QoS(kombu_redis.QoS):
         if (self._vrestore_count - 1) % (interval or 1):
             return
         overdue = time.time() - self.visibility_timeout
-        with self.channel.conn_or_acquire() as client:
-            portion = {"offset": start, "num": num} if num else {}
-            index = self.unacked_index_key
-            for tag in client.zrange(index, overdue, 0, desc=True, byscore=True, **portion):
-                self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call] # kombu
+        try:
+            with self.channel.conn_or_acquire() as client:
+                portion = {"offset": start, "num": num} if num else {}
+                index = self.unacked_index_key
+                for tag in client.zrange(index, overdue, 0, desc=True, byscore=True, **portion):
+                    self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call] # kombu
+        except ResponseError as error:
+            logger.warning("messages that nobody acknowledged were not given out again: %s", error)
 
 
 def _bounded(answer: Any, **_: Any) -> tuple[bytes, bytes] | None:
@@ -175,6 +206,21 @@ class Channel(kombu_redis.Channel):
     def lengths(self) -> dict[str, int]:
         return {}
 
+    def _size(self, queue: str) -> int:
+        """Return how many messages wait; 0 also where that cannot be told, as of another type."""
+        try:
+            return int(super()._size(queue))  # type: ignore[no-untyped-call] # kombu
+        except ResponseError as error:
+            logger.warning("the length of queue %s is not known: %s", queue, error)
+            return 0
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        """Note which queue an exchange leads to. Nobody here sends by an exchange."""
+        try:
+            super()._queue_bind(exchange, routing_key, pattern, queue)  # type: ignore[no-untyped-call] # kombu
+        except ResponseError as error:
+            logger.warning("queue %s was not bound: %s", queue, error)
+
     def _create_client(self, asynchronous: bool = False) -> Any:  # kombu's
         """Keep one client for the pool: each new one fills a table of 200 commands first."""
         if asynchronous:
@@ -193,6 +239,13 @@ class Channel(kombu_redis.Channel):
             if self.connection.has_parsed:
                 raise
             logger.warning("a message that is no JSON was dropped")
+            return True
+        except ResponseError as error:
+            logger.warning("no message can be taken: %s", error)
+            # The next try begins with another queue: it may be one of several that is refused.
+            for queue in self._queue_cycle.consume(1):
+                self._queue_cycle.rotate(queue)
+            time.sleep(_REFUSED_PAUSE_S)
             return True
 
 

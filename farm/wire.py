@@ -11,6 +11,7 @@ matters sends it again until it is answered.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ VISIBILITY_TIMEOUT_S = 60
 # A read of a frozen Redis gives up after this. It must exceed the transport's BRPOP of 1 s.
 SOCKET_TIMEOUT_S = 3
 CONNECT_TIMEOUT_S = 3
+RECONNECT_PAUSE_S = 1.0
 # A dead collector must not fill Redis: beyond these none is added. What came first stays, since it
 # has waited for longest; an agent whose reports were not added sends them again.
 HEARTBEATS_KEPT = 10_000
@@ -83,6 +85,7 @@ def make_app(broker_url: str, *, owner: str) -> Any:
         broker_heartbeat=0,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # of what Redis refuses as well
         broker_transport_options={
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
             "socket_timeout": SOCKET_TIMEOUT_S,
@@ -102,7 +105,8 @@ def make_app(broker_url: str, *, owner: str) -> Any:
 def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
     """Consume `queues` in this thread until SIGTERM or SIGINT; one message at a time.
 
-    The app's tasks must be registered before. Connection losses are waited out.
+    The app's tasks must be registered before. Connection losses are waited out, and so is whatever
+    else Redis answers with an error.
 
     Raises:
         RuntimeError: Celery gave up; its log says why.
@@ -110,6 +114,21 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
     import warnings
 
     from celery.platforms import SecurityWarning
+    from celery.worker.consumer import Consumer
+
+    class PatientConsumer(Consumer):  # type: ignore[misc] # Celery has no types
+        """Waits before it connects again: a Redis that refuses something is connected at once."""
+
+        def on_connection_error_after_connected(self, exc: Exception) -> None:
+            with warnings.catch_warnings():
+                # With each connection that is lost Celery tells what another version will do.
+                warnings.simplefilter("ignore")
+                super().on_connection_error_after_connected(exc)
+            time.sleep(RECONNECT_PAUSE_S)
+
+        def on_connection_error_before_connected(self, exc: Exception) -> None:
+            super().on_connection_error_before_connected(exc)
+            time.sleep(RECONNECT_PAUSE_S)
 
     # Celery warns of root for the sake of pickle, which this app refuses.
     warnings.filterwarnings("ignore", category=SecurityWarning)
@@ -122,6 +141,7 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
         without_mingle=True,
         without_heartbeat=True,
         quiet=True,
+        consumer_cls=PatientConsumer,
     )
     worker.start()
     if worker.exitcode:

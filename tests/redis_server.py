@@ -37,9 +37,9 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start, empty or with what its file has, and wait until it answers."""
-        command = [_binary(), *self._listening()]
+        command = [_binary(), *self._listening(), *options]
         command += ["--save", "", "--dir", str(self._folder)]
         command += ["--appendonly", "yes" if self._keeps_file else "no"]
         command += ["--appendfsync", self._sync]
@@ -51,7 +51,7 @@ class RedisServer:
                 raise AssertionError((self._folder / "redis.log").read_text())
             try:
                 with self.client() as client:
-                    client.ping()
+                    client.echo("")
             except redis.ConnectionError:  # it may be reading its file still
                 if time.monotonic() > deadline:
                     raise

@@ -5,6 +5,7 @@ None relies on another's: each opens its own connections, so that what hangs del
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 import time
@@ -45,7 +46,7 @@ from farm.diagnosis.processes import (
 from farm.diagnosis.queue import judge_queue
 from farm.errors import OtherFarm, Unreachable
 from farm.figures.display import byte_count
-from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs
+from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
 from farm.store.agent_keys import key_records
 from farm.store.agents import list_agents, live_agents
 from farm.store.engine import SQLITE, reading, redacted
@@ -122,7 +123,8 @@ def _broker(settings: Settings) -> Iterator[Any]:
 
 def _look_at_broker(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
-        return judge_broker(read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S))
+        state = read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
+        return judge_broker(dataclasses.replace(state, refusal=sign_refusal(client)))
 
 
 def _look_at_farm(settings: Settings) -> list[Finding]:
@@ -160,7 +162,10 @@ def _look_at_database(settings: Settings) -> list[Finding]:
 def _look_at_scheduler(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
         signs = read_signs(client)
+        refusal = sign_refusal(client)
     running = _processes(signs, SCHEDULER)
+    if not running and refusal is not None:
+        return [_no_signs(refusal)]
     clocks = judge_server_clocks([*running, *_processes(signs, COLLECTOR)])
     return judge_scheduler(running, version=__version__) + clocks
 
@@ -171,6 +176,8 @@ def _look_at_collector(settings: Settings) -> list[Finding]:
         while True:
             waiting = queue_lengths(client)
             running = _processes(read_signs(client), COLLECTOR)
+            if not running and (refusal := sign_refusal(client)) is not None:
+                return [_no_signs(refusal)]
             # A sign is some seconds old, and what waits may be the first for hours: a collector
             # that works has emptied the queue, or says that it worked, by the next sign.
             is_well = not any(waiting.values()) or not idle_collectors(running)
@@ -183,6 +190,10 @@ def _look_at_collector(settings: Settings) -> list[Finding]:
         report_count=waiting["reports"],
         version=__version__,
     )
+
+
+def _no_signs(refusal: str) -> Finding:
+    return unknown(f"whether one runs cannot be told: the broker takes no signs ({refusal})")
 
 
 def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:

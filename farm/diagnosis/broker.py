@@ -13,13 +13,23 @@ _CROWDED_RATIO = 0.9
 _FULL_RATIO = 0.8
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A key of the farm's that holds another type than the farm's."""
+
+    name: str
+    holds: str
+    expected: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
     """What a Redis says of itself; None: it does not tell us, as hosted ones often do not.
 
     `account`: who asks. `forbidden`: what it may not, such as "INFO", which tells the version.
     `latency_s`: the shortest of some pings. `refuses_strangers`: whether somebody without a
-    password, or a certificate, is refused. `limit_bytes`: 0 for none.
+    password, or a certificate, is refused. `limit_bytes`: 0 for none. `refusal`: why it takes no
+    message. `foreign`: keys that another program has written.
     """
 
     shown_url: str  # without its password
@@ -37,6 +47,8 @@ class BrokerState:
     limit_bytes: int = 0
     client_count: int = 0
     client_limit: int | None = None
+    refusal: str | None = None
+    foreign: tuple[ForeignKey, ...] = ()
 
 
 def judge_broker(state: BrokerState) -> list[Finding]:
@@ -118,7 +130,22 @@ def _access(state: BrokerState) -> list[Finding]:
 
 
 def _room(state: BrokerState) -> list[Finding]:
-    found = []
+    found = [
+        wrong(
+            f"its key {key.name} holds a {key.holds} and not a {key.expected}: another program "
+            "writes here",
+            f"`redis-cli DEL {key.name}`, and give each program a database of its own in Redis",
+        )
+        for key in state.foreign
+    ]
+    if state.refusal is not None:
+        found.append(
+            wrong(
+                f"it takes no messages: {state.refusal}",
+                "where it is full raise `maxmemory`, and see whether the collector runs: it "
+                "empties the queues",
+            )
+        )
     if state.limit_bytes and state.used_bytes > _FULL_RATIO * state.limit_bytes:
         used = f"{byte_count(state.used_bytes)} of {byte_count(state.limit_bytes)}"
         found.append(

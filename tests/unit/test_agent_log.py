@@ -10,7 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from farm.log import configure, stand_for
+from farm.log import (
+    LINES_A_MINUTE,
+    LINES_AT_ONCE,
+    TRACEBACKS_A_MINUTE,
+    TRACEBACKS_AT_ONCE,
+    LogBound,
+    configure,
+    stand_for,
+)
 from worker_agent.former_life import clean_up
 from worker_agent.journal import Journal, ServedRank
 from worker_agent.spool import Spool
@@ -45,6 +53,51 @@ def test_json_carries_ids_and_traceback(capsys: pytest.CaptureFixture[str]) -> N
     entry = json.loads(line)
     assert (entry["message"], entry["level"], entry["token"]) == ("event failed", "ERROR", 91)
     assert "ValueError: invalid literal" in entry["traceback"]
+
+
+class Loop:
+    """One that logs without an end, by a clock of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("INFO")
+        self.now_s = 0.0
+        [handler] = logging.getLogger().handlers
+        handler.filters[:] = [LogBound(clock=lambda: self.now_s)]
+        self._capsys = capsys
+
+    def turns(self, count: int, *, within_s: float) -> str:
+        for _ in range(count):
+            self.now_s += within_s / count
+            try:
+                Path("/gone").stat()
+            except OSError:
+                logging.getLogger("farm.test").exception("work failed")
+        return self._capsys.readouterr().err
+
+
+def test_no_loop_logs_faster_than_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = Loop(capsys)
+    first = loop.turns(20_000, within_s=60.0)
+    assert first.count("ERROR farm.test: work failed") <= LINES_AT_ONCE + LINES_A_MINUTE
+    assert first.count("Traceback") <= TRACEBACKS_AT_ONCE + TRACEBACKS_A_MINUTE
+    assert "work failed (FileNotFoundError: " in first
+    minute = loop.turns(20_000, within_s=60.0)
+    assert minute.count("ERROR farm.test: work failed") <= LINES_A_MINUTE + 1
+    assert minute.count("Traceback") <= TRACEBACKS_A_MINUTE + 1
+    assert "lines like it left out)" in minute
+    assert len(minute) < 20_000
+
+
+def test_a_bound_costs_no_other_place_and_no_change_of_state_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Loop(capsys).turns(20_000, within_s=1.0)
+    for n in range(5000):
+        logging.getLogger("farm.test").info("changed %d", n)
+    logging.getLogger("farm.test").warning("of another place")
+    said = capsys.readouterr().err
+    assert said.count("INFO farm.test: changed") == 5000
+    assert "WARNING farm.test: of another place\n" in said
 
 
 def test_libraries_that_chatter_are_heard_only_from_warnings_on(

@@ -32,7 +32,7 @@ RULES: dict[str, set[str]] = {
         *("celery", "kombu", "redis"),
     },
     "farm.wake": {"farm.broker_errors", "farm.wire"},
-    "farm.transport": {"farm.task_message", "kombu"},
+    "farm.transport": {"farm.task_message", "kombu", "redis"},
     "farm.broker_accounts": {
         *(
             "farm.broker_errors",
@@ -57,9 +57,13 @@ RULES: dict[str, set[str]] = {
         *("farm.broker_errors", "farm.broker_url", "farm.core", "farm.errors", "farm.life_signs"),
         *("farm.store", "farm.wire", *STORE),
     },
-    "farm.life_signs": {"farm", "farm.broker_errors", "farm.core", "farm.errors", "farm.wire"},
+    "farm.life_signs": {
+        *("farm", "farm.broker_errors", "farm.core", "farm.errors", "farm.wire"),
+        "redis",
+    },
     "farm.broker_state": {
-        *("farm.broker_errors", "farm.broker_url", "farm.diagnosis", "farm.errors", "farm.wire"),
+        *("farm.broker_errors", "farm.broker_url", "farm.diagnosis", "farm.errors"),
+        *("farm.wake", "farm.wire"),
         "redis",
     },
     "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
