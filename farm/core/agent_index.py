@@ -7,9 +7,8 @@ all jobs that have it. A gang whose agents must have one version has a wish for 
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from farm.core.shared_cores import overlapping
@@ -21,6 +20,7 @@ from farm.core.views import LiveAgent, WaitingJob
 Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
 # What a job asks of its agents, and of how many.
 Kind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
+Ability: TypeAlias = str | tuple[str, str]  # a capability, or a label
 _Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None, bool]
 
 # The capability of agents whose cores the ranks of one gang may share, as hosts of a lab do.
@@ -61,6 +61,11 @@ class AgentIndex:
         self.agents = sorted(agents, key=lambda a: (*self.likeness(a), a.agent_id))
         self.by_id = {agent.agent_id: agent for agent in self.agents}
         self.order = {agent.agent_id: i for i, agent in enumerate(self.agents)}
+        # By capability, and by label: who has it, in order.
+        self._having: dict[Ability, list[LiveAgent]] = {}
+        for agent in self.agents:
+            for one in _abilities(agent.capabilities, agent.labels):
+                self._having.setdefault(one, []).append(agent)
         self._serving: dict[_Class, list[LiveAgent]] = {}
         for agent in self.agents:
             if agent.is_idle or agent.is_occupying:
@@ -159,12 +164,29 @@ class AgentIndex:
         """Agents that block equally many others and can do equally much are alike."""
         return len(self.overlaps(agent)), len(agent.capabilities)
 
+    def having(self, one: Ability) -> Sequence[LiveAgent]:
+        """Return those that have a capability or a label, in order, drained ones too."""
+        return self._having.get(one, ())
+
+    def able(self, wish: Wish) -> list[LiveAgent]:
+        """Return those that suit the wish, in order, drained ones too.
+
+        Only those are asked that have the rarest of what is wished for: of thousands of label sets
+        most agents have none.
+        """
+        capabilities, labels, _ = wish
+        wished = map(self.having, _abilities(capabilities, labels))
+        few = min(wished, key=len, default=self.agents)
+        return [agent for agent in few if suits(agent, wish)]
+
     def serving_for(self, wish: Wish) -> list[LiveAgent]:
         """Return those that are idle or at work and suit the wish, in order."""
-        suiting = [agents for agents in self._serving.values() if suits(agents[0], wish)]
-        if len(suiting) == 1:
-            return suiting[0]
-        return sorted(itertools.chain(*suiting), key=lambda a: self.order[a.agent_id])
+        return [agent for agent in self.able(wish) if agent.is_idle or agent.is_occupying]
+
+
+def _abilities(capabilities: Iterable[str], labels: Iterable[tuple[str, str]]) -> Iterator[Ability]:
+    yield from capabilities
+    yield from labels
 
 
 def _is_torch_version(capability: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from farm.core.agent_index import Kind, Wish, kind_of, suits, wish_of
+from farm.core.agent_index import AgentIndex, Kind, Wish, kind_of, suits, wish_of
 from farm.core.agent_pool import AgentPool
 from farm.core.outlook import Outlook
 from farm.core.refusals import Refusals
@@ -147,16 +147,29 @@ def explain(
     return reasons
 
 
+class Unservable:
+    """Why these agents could not serve jobs of some kinds if all of them were idle.
+
+    Make one for each decision: it keeps what it has found.
+    """
+
+    def __init__(self, agents: Collection[LiveAgent]) -> None:
+        self._pool = AgentPool(agents)
+        self._reasons: dict[Kind, str | None] = {}
+
+    def reason(self, kind: Kind) -> str | None:
+        """Return why jobs of the kind could not be served; None: they could."""
+        if kind not in self._reasons:
+            requires, labels, rank_count = kind
+            job = WaitingJob(job_id=0, rank_count=rank_count, requires=requires, labels=labels)
+            self._reasons[kind] = _hopelessness(job, self._pool)
+        return self._reasons[kind]
+
+
 def hopeless_kinds(kinds: Iterable[Kind], agents: Collection[LiveAgent]) -> dict[Kind, str]:
     """Say of each kind of job that these agents could not serve if all were idle why not."""
-    pool = AgentPool(agents)
-    reasons: dict[Kind, str] = {}
-    for kind in kinds:
-        requires, labels, rank_count = kind
-        job = WaitingJob(job_id=0, rank_count=rank_count, requires=requires, labels=labels)
-        if (reason := _hopelessness(job, pool)) is not None:
-            reasons[kind] = reason
-    return reasons
+    unservable = Unservable(agents)
+    return {kind: reason for kind in kinds if (reason := unservable.reason(kind)) is not None}
 
 
 def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dict[int, str]:
@@ -167,9 +180,9 @@ def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dic
 
 
 def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
-    able = [agent for agent in pool.index.agents if suits(agent, wish_of(job))]
+    able = pool.index.able(wish_of(job))
     if not able:
-        return _nobody_suits(job, pool.index.agents)
+        return _nobody_suits(job, pool.index)
     if any(pool.index.capacity(wish) >= job.rank_count for wish in pool.index.wishes(job)):
         return None
     return _too_narrow(job, pool, able)
@@ -177,7 +190,7 @@ def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
 
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
     """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
-    able = [agent for agent in pool.index.agents if suits(agent, wish_of(job))]
+    able = pool.index.able(wish_of(job))
     needed = job.rank_count
     wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
     ready = [agent for agent in able if _is_at_hand(agent, pool)]
@@ -238,16 +251,17 @@ def _of_version(wish: Wish) -> str:
     return "".join(f" with {v}" if v else " without TensorFlow" for v in versions)
 
 
-def _nobody_suits(job: WaitingJob, agents: Collection[LiveAgent]) -> str:
+def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
+    agents = index.agents
     if not agents:
         return "no agent is alive"
     for capability in sorted(job.requires):
-        if not any(capability in agent.capabilities for agent in agents):
+        if not index.having(capability):
             return f"no agent has capability '{capability}'"
     if TORCH not in job.requires and not any(agent.has_tensorflow for agent in agents):
         return "no agent has TensorFlow"
     for name, value in sorted(job.labels):
-        if not any((name, value) in agent.labels for agent in agents):
+        if not index.having((name, value)):
             return f"labels {name}={value}: no agent"
     if TORCH not in job.requires and not all(agent.has_tensorflow for agent in agents):
         return f"no single agent comes with {' and '.join(['TensorFlow', *_wished(job)])}"

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from farm.core.agent_index import Kind
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
-from farm.core.scheduling import hopeless_kinds
+from farm.core.scheduling import Unservable
 from farm.core.trainer_lines import FailureKind
 from farm.core.turns import Group, shares
 from farm.core.views import LiveAgent, WaitingJob
@@ -119,14 +119,13 @@ def _first_of_groups(
     rows: Iterable[Any], kinds: Kinds, agents: Collection[LiveAgent] | None, *, most: int
 ) -> Iterator[Any]:
     """Pass over what the agents could not serve, and over more than anybody looks at."""
-    servable: dict[Kind, bool] = {}
+    unservable = None if agents is None else Unservable(agents)
     counts: Counter[tuple[Kind, bool, int, int]] = Counter()
     for row in rows:
         kind = kinds.of(row)
-        if agents is not None and kind not in servable:
-            servable[kind] = kind not in hopeless_kinds((kind,), agents)
         group = kind, row.attempt_count > 0, row.priority, row.sweep_id
-        if servable.get(kind, True) and counts[group] < most:
+        is_servable = unservable is None or unservable.reason(kind) is None
+        if is_servable and counts[group] < most:
             counts[group] += 1
             yield row
 

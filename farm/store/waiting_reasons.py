@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.core.agent_index import Kind
 from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
-from farm.core.scheduling import explain, hopeless_kinds
+from farm.core.scheduling import Unservable, explain
 from farm.core.turns import Group, shares
 from farm.core.views import LiveAgent
 from farm.store.gangs import gangs_at_work
@@ -68,7 +67,7 @@ def queue_reasons(
     """Say of every job that waits why, the first in the queue first."""
     paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
     kinds = Kinds()
-    hopeless: dict[Kind, str | None] = {}
+    unservable = Unservable(agents)
     found: dict[int, Waits] = {}
     queue: list[QueuedJob] = []
     counts: Counter[Group] = Counter()
@@ -80,9 +79,7 @@ def queue_reasons(
             found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSING)
             continue
         kind = kinds.of(row)
-        if kind not in hopeless:
-            hopeless[kind] = hopeless_kinds((kind,), agents).get(kind)
-        if (reason := hopeless[kind]) is not None:
+        if (reason := unservable.reason(kind)) is not None:
             found[row.id] = Waits(sweep_id=row.sweep_id, reason=reason, is_hopeless=True)
             continue
         found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_BEHIND)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState
 from farm.core.spec import NetworkProfile
+from farm.core.views import LiveAgent
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.store import waiting
 from farm.store.agents import live_agents
@@ -18,6 +19,7 @@ from farm.store.gangs import unfinished_cells
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job
 from farm.store.waiting_queue import WaitingQueue
+from farm.store.waiting_reasons import queue_reasons
 from tests.factories import (
     NOW,
     add_agent,
@@ -168,3 +170,32 @@ def test_a_change_of_the_farm_alone_changes_what_is_looked_at(engine: sa.Engine)
     with writing(engine) as session:
         add_agent(session, "b", machine_id="b")
     assert count() == 1
+
+
+class _Counted(list[LiveAgent]):
+    """Agents that count how often somebody has gone through them."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[LiveAgent]:
+        self.passes += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("ask", ["reasons", "queue"])
+def test_agents_are_gone_through_once_and_not_for_each_kind_of_job(
+    engine: sa.Engine, ask: str
+) -> None:
+    passes = []
+    for n in range(2):
+        with writing(engine) as session:
+            add_agent(session, f"agent{n}", heartbeat_at=NOW)
+            for m in range(1 + 2 * MOST * n):
+                _older(session, count=1, labels={"owner": f"user{n}.{m}"})
+            agents = _Counted(live_agents(session, now=NOW, live_within_s=60))
+            if ask == "reasons":
+                queue_reasons(session, now=NOW, agents=agents, reserve_after_s=300)
+            else:
+                waiting.waiting_jobs(session, now=NOW, agents=agents)
+            passes.append(agents.passes)
+    assert passes[0] == passes[1]
