@@ -35,7 +35,7 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).parents[2]
 FAKE_TRAINER = f"{sys.executable} {REPOSITORY / 'tests/fakes/trainer.py'}"
 LEASE_S = 4.0
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0  # below what pytest gives a test; a busy machine takes long
 
 
 def wait_until(

@@ -188,11 +188,11 @@ class FakeGang:
         cluster = cluster_spec(addresses, [("worker",)] * len(addresses))
         self._send_all(Go(token=self.token, cluster=cluster, timeout_s=start_timeout_s))
 
-    def wait_for(self, kind: type[T], *, timeout_s: float = 60.0) -> list[T]:
+    def wait_for(self, kind: type[T], *, timeout_s: float = 240.0) -> list[T]:
         """Wait until every rank has reported a `kind`; return the first of each."""
         return self._all(kind, timeout_s=timeout_s)
 
-    def _all(self, kind: type[T], *, timeout_s: float = 60.0) -> list[T]:
+    def _all(self, kind: type[T], *, timeout_s: float = 240.0) -> list[T]:
         def collect() -> list[T] | None:
             found = [self.server.bodies(agent, kind, self.token) for agent in self.agent_ids]
             return [bodies[0] for bodies in found] if all(found) else None
@@ -208,7 +208,7 @@ class FakeGang:
             self.server.send(self.agent_ids[rank], command)
 
 
-def wait_until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 240.0) -> T:
     """Return the condition's first value that is true, or fail saying what did not come."""
     deadline = time.monotonic() + timeout_s
     while True:

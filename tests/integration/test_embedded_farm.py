@@ -23,7 +23,7 @@ from farm.store.engine import make_engine, reading
 from farm.store.tables import Agent
 
 _ROOT = Path(__file__).parents[2]
-_DEADLINE_S = 60.0
+_DEADLINE_S = 240.0
 # Redis, scheduler, collector, one agent with what it starts itself, and the web server's two.
 _FEWEST_PROCESSES = 6
 

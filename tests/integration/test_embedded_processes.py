@@ -19,7 +19,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 
 _LONGER_THAN_A_TEST_S = 3600
-_DEADLINE_S = 60.0
+_DEADLINE_S = 240.0
 
 # A child which itself starts a deaf grandchild in a session of its own, as an agent a trainer.
 _CHILD = """

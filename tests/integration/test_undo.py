@@ -23,7 +23,7 @@ from worker_agent.privilege import CAP_NET_ADMIN
 from worker_agent.shaping import undo_former
 
 PEER = "10.99.0.2"
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 
 def await_true(condition: Callable[[], bool], what: str, *, limit_s: float = LIMIT_S) -> None:

@@ -101,7 +101,7 @@ def test_suspicious_measurements_are_named_with_their_evidence(
         page = client.get("/data/origin?name=anwar2021").get_data(as_text=True)
         return None if "data-busy" in page else page
 
-    page = wait_until(found, "a model was fitted", within_s=120)
+    page = wait_until(found, "a model was fitted")
     assert page is not None
     rows = re.findall(r'href="/data/measurements/(\d+)"', page)
     assert rows

@@ -32,7 +32,7 @@ def test_the_cells_are_predicted_beside_the_requests_and_then_drawn(
         page = page_of(client, address)
         return "" if "are being predicted" in text_of(page) else page
 
-    page = wait_until(made, "the cells are predicted", within_s=120)
+    page = wait_until(made, "the cells are predicted")
     assert 'id="plot-predicted"' in page
     assert 'id="plot-prediction-error"' in page
     assert "median error" in text_of(page)
@@ -47,7 +47,7 @@ def test_too_few_cells_are_said_to_be_too_few(client: FlaskClient, engine: sa.En
         text = text_of(page_of(client, address))
         return text if "Not predicted" in text else ""
 
-    assert "too few" in wait_until(refused, "the page says why", within_s=60)
+    assert "too few" in wait_until(refused, "the page says why")
 
 
 def test_more_than_a_page_predicts_is_left_to_the_command(

@@ -164,7 +164,7 @@ def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) ->
         return None if found is None else list(found)
 
     assert ask() is None
-    found = wait_until(ask, "advice was made", within_s=30)
+    found = wait_until(ask, "advice was made")
     with reading(engine) as session:
         assert found == list(at_once.of_sweep(session, sweep_id) or ())
     assert [item.question.global_batch_size for item in found or []] == [64, 128]

@@ -33,7 +33,7 @@ from farm.registry import strategy
 from tests.integration.forked_process import ForkedProcess
 
 E = TypeVar("E", bound=object)
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0
 
 
 class TrainerProcess:

@@ -119,8 +119,8 @@ def test_an_owners_death_removes_its_lab(
     owner.send_signal(number)
     owner.wait(timeout=60)
 
-    wait_until(lambda: not traces(prefix), "nothing of the lab is left", within_s=60)
-    wait_until(lambda: not living(pids), "no wire is left", within_s=60)
+    wait_until(lambda: not traces(prefix), "nothing of the lab is left")
+    wait_until(lambda: not living(pids), "no wire is left")
 
 
 def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
@@ -164,7 +164,7 @@ def test_a_command_that_outlives_its_owner_keeps_the_slot_until_it_ends(tmp_path
             owner.kill()
             owner.wait(timeout=60)
             assert hold(number) is None
-    slot = wait_until(lambda: hold(number), "the slot is free", within_s=60)
+    slot = wait_until(lambda: hold(number), "the slot is free")
     assert slot is not None
     slot.clear()
     slot.release()
@@ -255,7 +255,7 @@ def test_wires_without_their_switch_do_not_take_the_machine() -> None:
         pids = lab.wire_pids()
         os.kill(pids.pop("switch"), signal.SIGKILL)
 
-        wait_until(lambda: not living(pids.values()), "the wire has ended", within_s=60)
+        wait_until(lambda: not living(pids.values()), "the wire has ended")
 
 
 def test_a_trainer_on_a_host_reads_the_counters_of_its_own_interface() -> None:
