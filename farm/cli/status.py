@@ -37,7 +37,13 @@ from farm.store.engine import reading
 from farm.store.measurements import Filter, list_measurements
 from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
-from farm.store.waiting_reasons import ABOUT_TO_START, Waits, grouped
+from farm.store.waiting_reasons import (
+    ABOUT_TO_START,
+    WAITS_FOR_AGENTS,
+    Waits,
+    grouped,
+    waits_for_agents,
+)
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
@@ -168,11 +174,12 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
         *counted,
         Column("submitted"),
     )
+    waits_for = waits_for_agents(sweeps, reasons)
     rows = [
         [
             str(summary.sweep_id),
             summary.name,
-            summary.status.value,
+            WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.value,
             *(str(summary.counts[state]) for state in JobState),
             cells.instant(summary.created_at),
         ]

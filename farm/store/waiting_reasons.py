@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from farm.core.lifecycle import JobState
 from farm.core.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.core.scheduling import Unservable, explain
 from farm.core.turns import Group, shares
 from farm.core.views import LiveAgent
 from farm.store.gangs import gangs_at_work
+from farm.store.sweeps import SweepSummary
 from farm.store.tables import Sweep
 from farm.store.waiting import (
     MOST_LOOKED_AT,
@@ -26,6 +29,8 @@ from farm.store.waiting import (
     with_history,
 )
 
+WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `waits_for_agents`
+_MOST_TOLD = 2
 ABOUT_TO_START = "about to start"
 IS_PAUSED = "its sweep is paused"
 IS_PAUSING = "pauses before its next attempt"
@@ -96,6 +101,32 @@ def queue_reasons(
         reason = told.get(job.job_id, ABOUT_TO_START)
         found[job.job_id] = Waits(sweep_id=job.sweep_id, reason=reason)
     return found
+
+
+def waits_for_agents(
+    summaries: Iterable[SweepSummary], reasons: Mapping[int, Waits]
+) -> dict[int, str]:
+    """Say for what those sweeps wait of which the live agents could serve nothing that is left."""
+    open_ids = {one.sweep_id for one in summaries if may_wait_for_agents(one)}
+    of_sweep: dict[int, dict[str, None]] = {}
+    for waits in reasons.values():
+        if waits.sweep_id in open_ids:
+            if waits.is_hopeless:
+                of_sweep.setdefault(waits.sweep_id, {})[waits.reason] = None
+            else:
+                open_ids.remove(waits.sweep_id)
+    return {
+        sweep_id: "; ".join(itertools.islice(told, _MOST_TOLD))
+        + (f"; and {more} more reasons" if (more := len(told) - _MOST_TOLD) > 0 else "")
+        for sweep_id, told in of_sweep.items()
+        if sweep_id in open_ids
+    }
+
+
+def may_wait_for_agents(summary: SweepSummary) -> bool:
+    """Whether a sweep is neither paused nor over, and nothing of it is at work."""
+    active_count = summary.counts[JobState.LEASED] + summary.counts[JobState.RUNNING]
+    return not summary.is_paused and not active_count and bool(summary.counts[JobState.WAITING])
 
 
 def grouped(reasons: Mapping[int, Waits]) -> list[ReasonGroup]:

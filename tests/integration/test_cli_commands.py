@@ -207,6 +207,7 @@ def test_a_job_that_waits_says_why(farm: FarmCommand, many: int) -> None:
 
 @pytest.mark.usefixtures("many")
 def test_the_doctor_counts_all_that_nobody_can_serve(farm: FarmCommand) -> None:
+    assert "waits for agents" in farm.text("status")
     findings = farm.run("doctor", "--json").stdout
     assert "nobody can serve 9 jobs, such as 2: needs 4 agents; the farm has 1" in findings
 

@@ -44,6 +44,31 @@ def _finish(session: Session, job_id: int, *, duration_s: float = 20.0) -> None:
     session.get_one(Job, job_id).finished_at = dt.datetime.now(dt.UTC)
 
 
+def test_a_sweep_of_which_only_what_nobody_can_serve_is_left_says_what_it_waits_for(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        factories.add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        done, _, narrow = factories.add_sweep(
+            session,
+            factories.job_spec(),
+            factories.job_spec(strategy="mwms_ring", world_size=4),
+            factories.job_spec(seed=2),
+        )
+        _finish(session, done)
+        for job_id in (done, narrow):
+            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+    for address in ("/", "/sweeps", "/sweeps/1"):
+        page = read(part_of(page_of(client, address), "main"))
+        assert "waits for agents" in page
+        assert "needs 4 agents; the farm has 1" in page
+        assert "left" not in page
+    with writing(engine) as session:
+        session.get_one(Job, narrow).state = JobState.WAITING
+    for address in ("/", "/sweeps", "/sweeps/1"):
+        assert "waits for agents" not in read(page_of(client, address))
+
+
 def test_an_empty_farm_says_what_to_do_first(client: FlaskClient) -> None:
     text = read(page_of(client, "/"))
     assert "No sweep yet. Enqueue the first one" in text

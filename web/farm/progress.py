@@ -19,7 +19,14 @@ from farm.store.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps import SweepSummary
 from farm.store.tables import Job, Sweep
 from farm.store.waiting import waiting_count
-from farm.store.waiting_reasons import IS_BEHIND, IS_PAUSED, Waits, queue_reasons
+from farm.store.waiting_reasons import (
+    IS_BEHIND,
+    IS_PAUSED,
+    Waits,
+    may_wait_for_agents,
+    queue_reasons,
+    waits_for_agents,
+)
 from web.backend import backend
 
 # Of a queue that is not longer than that, reasons are read for each answer.
@@ -32,10 +39,14 @@ _LEAST_PACE_GOOD_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SweepCard:
-    """A sweep of a list. `remaining_s` None: nothing to go by."""
+    """A sweep of a list. `remaining_s` None: nothing to go by.
+
+    `waits_for`: what it lacks, where the live agents could serve nothing that is left of it.
+    """
 
     summary: SweepSummary
     remaining_s: float | None
+    waits_for: str | None = None
 
 
 def loads_of(
@@ -56,13 +67,32 @@ def sweep_remaining_s(
 
 
 def sweep_cards(
-    summaries: Sequence[SweepSummary], loads: Mapping[int, SweepLoad], *, agent_count: int
+    summaries: Sequence[SweepSummary],
+    loads: Mapping[int, SweepLoad],
+    *,
+    agent_count: int,
+    waits_for: Mapping[int, str],
 ) -> list[SweepCard]:
     """Return sweeps as lists show them; `loads`: of all of them that are not over."""
     return [
-        SweepCard(s, _load_remaining_s(loads.get(s.sweep_id), agent_count=agent_count))
+        SweepCard(
+            s,
+            _load_remaining_s(loads.get(s.sweep_id), agent_count=agent_count),
+            waits_for.get(s.sweep_id),
+        )
         for s in summaries
     ]
+
+
+def sweeps_that_wait(
+    session: Session, summaries: Collection[SweepSummary], *, now: dt.datetime
+) -> dict[int, str]:
+    """Say for what those sweeps wait of which the live agents could serve nothing that is left."""
+    if not any(map(may_wait_for_agents, summaries)):
+        return {}
+    settings = backend().settings
+    agents = live_agents(session, now=now, live_within_s=settings.lease_s)
+    return waits_for_agents(summaries, waiting_reasons(session, settings, agents, now=now))
 
 
 def outlook(session: Session, loads: Mapping[int, SweepLoad], *, agent_count: int) -> QueueOutlook:

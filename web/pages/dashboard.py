@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flask import Blueprint, render_template
@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from farm.config import Settings
 from farm.core.lifecycle import JobState
-from farm.core.views import LiveAgent
 from farm.store.agent_list import AgentOrder, agent_count, agent_page
 from farm.store.agents import live_agents
 from farm.store.dashboard import (
@@ -25,7 +24,7 @@ from farm.store.dashboard import (
 )
 from farm.store.sweeps import list_sweeps
 from farm.store.tables import Job
-from farm.store.waiting_reasons import grouped
+from farm.store.waiting_reasons import Waits, grouped, waits_for_agents
 from web import params
 from web.backend import backend, now, read_session
 from web.drawing.figure_svg import drawn
@@ -94,7 +93,8 @@ def get_dashboard() -> ResponseReturnValue:
         loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
         queue = outlook(session, loads, agent_count=len(live))
-        waiting = _waiting(session, settings, live, now=instant)
+        reasons = waiting_reasons(session, settings, live, now=instant)
+        waiting = _waiting(session, reasons, now=instant)
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)
         late_count = late_report_count(session)
     throughput = throughput_figure(hours)
@@ -107,7 +107,12 @@ def get_dashboard() -> ResponseReturnValue:
         late_count=late_count,
         agents=agents,
         orders=list(AgentOrder),
-        sweeps=sweep_cards(summaries[:_SWEEPS_SHOWN], loads, agent_count=len(live)),
+        sweeps=sweep_cards(
+            summaries[:_SWEEPS_SHOWN],
+            loads,
+            agent_count=len(live),
+            waits_for=waits_for_agents(summaries, reasons),
+        ),
         has_more_sweeps=len(summaries) > _SWEEPS_SHOWN,
         waiting=waiting,
         queue=queue,
@@ -141,13 +146,12 @@ def _agents(
 
 
 def _waiting(
-    session: Session, settings: Settings, live: Sequence[LiveAgent], *, now: dt.datetime
+    session: Session, reasons: Mapping[int, Waits], *, now: dt.datetime
 ) -> list[WaitingCard]:
     """Return the first jobs of the queue that no pause holds back, in its order.
 
     Those of a sweep that the farm could not serve for one reason are one card, the first of them.
     """
-    reasons = waiting_reasons(session, settings, live, now=now)
     more = {
         group.job_id: group.job_count - 1
         for group in grouped({i: waits for i, waits in reasons.items() if waits.is_hopeless})

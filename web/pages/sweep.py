@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from flask import Blueprint, flash, redirect, url_for
@@ -20,7 +20,7 @@ from farm.store.cell_rows import failed_jobs
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps import find_sweep, set_paused, sweep_summary
-from farm.store.waiting_reasons import ReasonGroup, grouped
+from farm.store.waiting_reasons import Waits, grouped, waits_for_agents
 from web import params
 from web.access.callers import caller
 from web.access.scopes import needs
@@ -72,7 +72,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         lines = lines[first : first + _CELLS_SHOWN]
         firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
         failed = failed_jobs(session, firsts)
-        waits = _waits(session, number) if summary.counts[JobState.WAITING] else []
+        reasons = _reasons(session) if summary.counts[JobState.WAITING] else {}
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(
@@ -81,7 +81,10 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         summary=summary,
         counts={state.value: count for state, count in summary.counts.items()},
         remaining_s=left_s,
-        waits=waits[:_REASONS_SHOWN],
+        waits=grouped({job_id: one for job_id, one in reasons.items() if one.sweep_id == number})[
+            :_REASONS_SHOWN
+        ],
+        waits_for=waits_for_agents([summary], reasons).get(number),
         is_busy=is_busy,
         advice=advice,
         table=table,
@@ -165,12 +168,11 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
     return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
 
 
-def _waits(session: Session, sweep_id: int) -> list[ReasonGroup]:
-    """Return why the sweep's jobs wait, the first in the queue first."""
+def _reasons(session: Session) -> Mapping[int, Waits]:
+    """Return why jobs wait, the first in the queue first."""
     settings, instant = backend().settings, now()
     agents = live_agents(session, now=instant, live_within_s=settings.lease_s)
-    reasons = waiting_reasons(session, settings, agents, now=instant)
-    return grouped({job_id: one for job_id, one in reasons.items() if one.sweep_id == sweep_id})
+    return waiting_reasons(session, settings, agents, now=instant)
 
 
 def _jobs(count: int) -> str:

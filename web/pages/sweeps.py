@@ -10,7 +10,7 @@ from farm.store.agents import live_agent_count
 from farm.store.sweeps import SweepStatus, list_sweeps
 from web import params
 from web.backend import backend, now, read_session
-from web.farm.progress import loads_of, sweep_cards
+from web.farm.progress import loads_of, sweep_cards, sweeps_that_wait
 from web.live.shared_looks import shared
 
 bp = Blueprint("sweeps", __name__)
@@ -30,12 +30,13 @@ def get_sweeps() -> ResponseReturnValue:
         shown = found[:_SHOWN]
         ids = [s.sweep_id for s in shown if s.state is not SweepState.FINISHED]
         loads = loads_of(session, now=instant, sweep_ids=ids) if ids else {}
+        waits_for = sweeps_that_wait(session, shown, now=instant)
         agent_count = live_agent_count(
             session, now=instant, live_within_s=backend().settings.lease_s
         )
     return render_template(
         "sweeps.html",
-        cards=sweep_cards(shown, loads, agent_count=agent_count),
+        cards=sweep_cards(shown, loads, agent_count=agent_count, waits_for=waits_for),
         status=status,
         statuses=list(SweepStatus),
         is_first_page=before is None,
