@@ -18,6 +18,7 @@ from farm.figures.sweep_table import SweepTable, make_line, make_table, saving_o
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import (
     CellJobs,
+    cell_totals,
     changed_groups,
     job_groups,
     machine_s_by_cell,
@@ -26,7 +27,6 @@ from farm.store.cell_rows import (
 from farm.store.repetitions import timeline_of_rows
 from farm.store.sweeps import find_sweep, stored_precision
 
-MOST_JOBS = 10_000  # of a sweep, read to sum up its cells
 _MOST_JOBS_APART = 500  # of changed cells, asked for one by one
 
 
@@ -48,9 +48,11 @@ def read_sweep(
     *,
     prices: Prices,
     before: SweepReading | None = None,
-    max_jobs: int = MOST_JOBS,
+    max_jobs: int | None = None,
 ) -> SweepReading:
     """Sum up the cells of a sweep. `before`: an older reading, of which what is unchanged is kept.
+
+    `max_jobs`: of more jobs than that, only the first whole cells are read; None: all.
 
     Raises:
         NotFound: there is no such sweep.
@@ -81,7 +83,7 @@ def read_sweep(
         lines,
         single=single,
         precision=precision,
-        is_complete=jobs.is_complete,
+        totals=None if jobs.is_complete else cell_totals(session, sweep_id),
         spent_s=spent_s,
         skipped=tuple(sweep.skipped),
     )

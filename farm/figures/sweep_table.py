@@ -33,6 +33,7 @@ from farm.core.scaling import Baselines, workload
 from farm.figures.cell_axes import CellAxis, Value, places_of
 from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
+from farm.store.cell_rows import CellTotals
 from farm.store.repetitions import repetition_of
 
 
@@ -105,9 +106,10 @@ class CellLine:
 class SweepTable:
     """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
 
-    `axes` and `places`: those axes, and where each line stands on them. `is_complete`: no cell is
-    left out. `machine_s`: of all attempts, duration times agents. `skipped`: a line for each cell
-    that cannot run and was never added. `token`: of these very cells.
+    `axes` and `places`: those axes, and where each line stands on them. `totals`: of the whole
+    sweep, where it has so many jobs that cells were left out. `machine_s`: of all attempts,
+    duration times agents. `skipped`: a line for each cell that cannot run and was never added.
+    `token`: of these very cells.
     """
 
     lines: Sequence[CellLine]
@@ -116,11 +118,16 @@ class SweepTable:
     values: Mapping[str, Sequence[Value]]
     single: Baselines
     precision: Precision | None
-    is_complete: bool
+    totals: CellTotals | None
     machine_s: float
     saving: Saving | None
     skipped: Sequence[str] = ()
     token: object = field(default_factory=object)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no cell is left out."""
+        return self.totals is None
 
     @functools.cached_property  # kept with the table, hence no slots
     def first_gang_job_id(self) -> int | None:
@@ -148,7 +155,7 @@ def make_table(
     *,
     single: Baselines,
     precision: Precision | None,
-    is_complete: bool = True,
+    totals: CellTotals | None = None,
     spent_s: Mapping[str, float],
     skipped: Sequence[str] = (),
 ) -> SweepTable:
@@ -161,9 +168,9 @@ def make_table(
         values=values,
         single=single,
         precision=precision,
-        is_complete=is_complete,
+        totals=totals,
         machine_s=sum(spent_s.values()),
-        saving=saving_of(lines, spent_s) if precision and is_complete else None,
+        saving=saving_of(lines, spent_s) if precision and totals is None else None,
         skipped=skipped,
     )
 

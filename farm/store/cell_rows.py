@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, cast, extract, func, or_, select
+from sqlalchemy import Integer, Row, Select, case, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
@@ -52,6 +52,15 @@ class CellJobs:
     last_end: dt.datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellTotals:
+    """How many jobs and cells a whole sweep has; `failed_cell_count`: with a job that failed."""
+
+    job_count: int
+    cell_count: int
+    failed_cell_count: int
+
+
 def cells_stamp(session: Session, sweep_id: int) -> Hashable:
     """Return a value that changes whenever a job of the sweep, or any measurement, does."""
     counts = session.execute(
@@ -70,14 +79,15 @@ def cells_stamp(session: Session, sweep_id: int) -> Hashable:
     return measurement_stamp(session), tuple(tuple(row) for row in counts)
 
 
-def job_groups(session: Session, sweep_id: int, *, max_jobs: int) -> CellJobs:
+def job_groups(session: Session, sweep_id: int, *, max_jobs: int | None) -> CellJobs:
     """Return the jobs of a sweep by cell, each with what it measured.
 
-    Of more than `max_jobs` the first whole cells. The columns of the measurement are None for a job
-    that has none.
+    Of more than `max_jobs` the first whole cells; None: all. The columns of the measurement are
+    None for a job that has none.
     """
-    rows = session.execute(_jobs(sweep_id).limit(max_jobs + 1)).all()
-    is_complete = len(rows) <= max_jobs
+    limit = None if max_jobs is None else max_jobs + 1
+    rows = session.execute(_jobs(sweep_id).limit(limit)).all()
+    is_complete = max_jobs is None or len(rows) <= max_jobs
     if not is_complete:
         rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
     groups = itertools.groupby(rows, lambda row: row.cell_hash)
@@ -89,8 +99,19 @@ def job_groups(session: Session, sweep_id: int, *, max_jobs: int) -> CellJobs:
     )
 
 
+def cell_totals(session: Session, sweep_id: int) -> CellTotals:
+    """Count the jobs of a sweep, its cells, and the cells of which a job failed."""
+    failed = case((Job.state == JobState.FAILED, Job.cell_hash))
+    jobs, cells, failed_cells = session.execute(
+        select(
+            func.count(), func.count(Job.cell_hash.distinct()), func.count(failed.distinct())
+        ).where(Job.sweep_id == sweep_id)
+    ).one()
+    return CellTotals(job_count=jobs, cell_count=cells, failed_cell_count=failed_cells)
+
+
 def changed_groups(
-    session: Session, sweep_id: int, before: CellJobs, *, max_jobs: int
+    session: Session, sweep_id: int, before: CellJobs, *, max_jobs: int | None
 ) -> CellJobs | None:
     """Return what `job_groups` would, from what that has returned before of a whole sweep.
 
@@ -134,7 +155,7 @@ def changed_groups(
         jobs = tuple(by_id.values())
         if jobs != known:
             groups[cell_hash] = jobs
-    if sum(map(len, groups.values())) > max_jobs:
+    if max_jobs is not None and sum(map(len, groups.values())) > max_jobs:
         return None
     ends = [row.finished_at for row in rows if row.finished_at]
     return CellJobs(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from farm.core.lifecycle import AttemptState, JobState
 from farm.figures.sweep_reading import SweepReading, first_cells, read_sweep
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
+from farm.store.cell_rows import CellTotals
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_sweep, retry_failed
 from farm.store.repetitions import sweep_cells
@@ -16,9 +18,11 @@ from farm.store.tables import Attempt, Job
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.integration.test_web_sweep_page import add_measured, grid
-from tests.web_client import web_settings
+from tests.web_client import client_of, web_settings
+from tests.web_reading import page_of, read
 from web.advice.kept_advice import Advice, AdviceCache
 from web.kept import Kept
+from web.sweep import kept_sweeps
 from web.sweep.kept_sweeps import kept_reading
 
 PRICES = load_prices()
@@ -103,7 +107,24 @@ def test_of_a_sweep_that_is_too_large_only_whole_cells_are_told(engine: sa.Engin
     with reading(engine) as session:
         found = read_sweep(session, sweep_id, prices=PRICES, max_jobs=7)
     assert [len(line.repetitions) for line in found.table.lines] == [3, 3]
-    assert not found.table.is_complete
+    assert found.table.totals == CellTotals(job_count=18, cell_count=6, failed_cell_count=0)
+
+
+def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_id, other_id = add_measured(engine, *grid()), add_measured(engine, *grid())
+    with writing(engine) as session:
+        for job in session.scalars(sa.select(Job).where(Job.sweep_id == sweep_id)):
+            job.state = JobState.FAILED
+    monkeypatch.setattr(kept_sweeps, "MOST_JOBS", 7)
+    client = client_of(engine)
+    page = read(page_of(client, f"/sweeps/{sweep_id}"))
+    assert "Summed up are the first 2 of 6 cells, as the sweep has 18 jobs" in page
+    assert "Drawn are the first 2 of 6 cells" in page
+    assert "which something failed: 2 of the first 2 cells, 6 of all" in page
+    compared = read(page_of(client, f"/sweeps/compare?a={sweep_id}&b={other_id}"))
+    assert compared.count("the first 2 of 6 cells are compared") == 2
 
 
 def test_a_table_is_kept_until_something_changes(engine: sa.Engine) -> None:

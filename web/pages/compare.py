@@ -55,7 +55,11 @@ def get_compare() -> ResponseReturnValue:
         offered=[*offered, *(s for s in (a, b) if s is not None and s not in offered)],
         a=a,
         b=b,
-        is_complete=all(t is None or t.is_complete for t in (a_table, b_table)),
+        parts=[
+            (summary.name, len(table.lines), table.totals.cell_count)
+            for summary, table in ((a, a_table), (b, b_table))
+            if summary is not None and table is not None and table.totals is not None
+        ],
         found=found,
         pairs=ordered[first : first + _PAIRS_SHOWN],
         by_chance=CHANCE_RATIO * found.judged_count if found else 0.0,

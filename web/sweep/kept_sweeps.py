@@ -15,6 +15,8 @@ from farm.store.cell_rows import cells_stamp
 from web.kept import Kept
 from web.sweep.comparison import Comparison, compare
 
+MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
@@ -31,7 +33,7 @@ def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices)
     stamp = cells_stamp(session, sweep_id)
 
     def read(before: SweepReading | None) -> SweepReading:
-        found = read_sweep(session, sweep_id, prices=prices, before=before)
+        found = read_sweep(session, sweep_id, prices=prices, before=before, max_jobs=MOST_JOBS)
         return dataclasses.replace(found, stamp=stamp)
 
     return kept.of(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
