@@ -29,9 +29,10 @@ from farm.store.schema import check_schema
 from farm.web_listening import check_web_listening, web_url
 from web.access.callers import is_beyond_loopback
 from web.app import create_app
+from web.slow_clients import worker_class
 
-# Each stream of events holds a thread, 40 at most, and so does each client that waits; a proxy in
-# front takes the latter from us in production.
+# Each stream of events holds a thread, 40 at most, and so does each client that is slow to take its
+# answer.
 _THREADS = 96
 _CLIENT_TIMEOUT_S = 15
 _STOP_TIMEOUT_S = 5
@@ -99,7 +100,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         options: dict[str, Any] = {
             # Gunicorn closes it in the end.
             "bind": f"fd://{self._listener.detach()}",
-            "worker_class": "gthread",
+            "worker_class": worker_class(is_behind_proxy=self._settings.proxy_count > 0),
             "workers": 1,
             "threads": _THREADS,
             "timeout": 60,
@@ -161,9 +162,8 @@ def _listen(settings: Settings) -> socket.socket:
             f"{settings.web_host}:{settings.web_port}",
             f"an address that is free on this machine ({reason.lower()})",
         ) from None
-    # Gunicorn reads a request without a limit of time. The kernel has one: accepted connections
-    # inherit it, and a client that neither sends nor takes anything for so long is dropped.
+    # Gunicorn answers without a limit of time. The kernel has one: accepted connections inherit it,
+    # and a client that takes nothing for so long is dropped. For what it sends see `slow_clients`.
     patience = struct.pack("ll", _CLIENT_TIMEOUT_S, 0)
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        listener.setsockopt(socket.SOL_SOCKET, option, patience)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
     return listener

@@ -1,0 +1,228 @@
+"""Clients of the web server that are slow on purpose, over real sockets, and those beside them."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from farm.embedded.redis import free_port
+from farm.store.engine import writing
+from tests.certificates import Authority
+from tests.factories import add_job
+from tests.fakes.server import wait_until
+from tests.web_client import NO_BROKER
+
+pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
+
+_SCRIPT = """
+import sys
+import web.server, web.slow_clients
+for text in sys.argv[1:]:
+    name, _, value = text.partition("=")
+    module = web.server if name == "_THREADS" else web.slow_clients
+    assert hasattr(module, name)
+    setattr(module, name, type(getattr(module, name))(value))
+from farm.cli.main import main
+main(["run", "web"])
+"""
+_HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class Server:
+    """The web server as a process, with bounds of the test's own."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self.port = port
+        self._context = context
+        self.opened: list[socket.socket] = []
+
+    def connect(self, text: bytes = b"") -> socket.socket:
+        """Open a connection that says this and nothing more; over TLS it does not even shake."""
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        self.opened.append(sock)
+        sock.sendall(text)
+        return sock
+
+    def get(self, path: str) -> int:
+        connection = (
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+            if self._context is None
+            else http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=60, context=self._context
+            )
+        )
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(
+    database_url: str, *bounds: str, authority: Authority | None = None
+) -> Iterator[Server]:
+    port = free_port()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FARM_")}
+    environ = {
+        **kept,
+        "FARM_DATABASE_URL": database_url,
+        "FARM_BROKER_URL": NO_BROKER,
+        "FARM_WEB_PORT": str(port),
+    }
+    context = None
+    if authority is not None:
+        certificate = authority.issue("web", "127.0.0.1")
+        environ["FARM_WEB_CERTIFICATE_FILE"] = str(certificate.file)
+        environ["FARM_WEB_KEY_FILE"] = str(certificate.key)
+        context = ssl.create_default_context(cafile=str(authority.file))
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SCRIPT, *bounds], env=environ, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    server = Server(port, context)
+    try:
+        assert process.stdout.readline().startswith(b"dashboard at ")
+        yield server
+    finally:
+        for sock in server.opened:
+            sock.close()
+        for child in psutil.Process(process.pid).children() if process.poll() is None else []:
+            child.kill()
+        process.kill()
+        process.wait(timeout=60)
+        process.stdout.close()
+
+
+@contextmanager
+def trickling(connections: list[socket.socket], text: bytes) -> Iterator[None]:
+    """Send a byte on each connection again and again, for as long as it is taken."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        for place in range(10_000):
+            for sock in connections:
+                with suppress(OSError):
+                    sock.send(text[place % len(text) :][:1])
+                if is_over.is_set():
+                    return
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        for sock in connections:
+            sock.close()
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the server has closed the connection."""
+    sock.settimeout(0.01)
+    try:
+        return sock.recv(65536) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_forty_viewers_and_three_hundred_slow_connections_keep_nobody_out(
+    engine: sa.Engine, database_url: str
+) -> None:
+    with writing(engine) as session:
+        add_job(session)
+    stream = b"GET /api/v1/events?sweep=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(database_url) as server:
+        viewers = [server.connect(stream) for _ in range(40)]
+        for viewer in viewers:
+            assert viewer.recv(12) == b"HTTP/1.1 200"
+        slow = [server.connect(_HEAD) for _ in range(300)]
+        with trickling(slow, b"X-Slow: yes\r\n"):
+            for _ in range(20):
+                assert server.get("/health/live") == 200
+            assert server.get("/") == 200
+            for viewer in viewers:
+                assert not is_closed(viewer)
+                viewer.close()
+
+
+_BODY = b"POST /api/v1/sweeps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        _HEAD,
+        _BODY + b"Content-Length: 1000\r\n\r\n{",
+        _BODY + b"Content-Length: 900000\r\n\r\n{",
+        _BODY + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+        _HEAD + b"\r\n" + _HEAD,
+    ],
+    ids=["nothing", "a head", "a short body", "a long body", "chunks", "a second request"],
+)
+def test_a_request_has_one_deadline(engine: sa.Engine, database_url: str, text: bytes) -> None:
+    with serving(database_url, "REQUEST_WITHIN_S=0.5") as server:
+        sock = server.connect(text)
+        wait_until(lambda: is_closed(sock), "the connection is closed")
+        sock.close()
+        assert server.get("/health/live") == 200
+
+
+def test_no_slow_body_keeps_anybody_out(engine: sa.Engine, database_url: str) -> None:
+    with serving(database_url, "_THREADS=4", "MOST_UPLOADS=2") as server:
+        slow = [server.connect(_BODY + b"Content-Length: 900000\r\n\r\n") for _ in range(30)]
+        with trickling(slow, b" "):
+            for _ in range(5):
+                assert server.get("/health/live") == 200
+
+
+def test_an_address_has_so_many_requests_under_way_and_the_oldest_go_first(
+    engine: sa.Engine, database_url: str
+) -> None:
+    with serving(database_url, "MOST_OF_AN_ADDRESS=3") as server:
+        slow = [server.connect(_HEAD) for _ in range(5)]
+        for old in slow[:2]:
+            wait_until(lambda old=old: is_closed(old), "it makes room")  # type: ignore[misc]
+        assert server.get("/health/live") == 200
+        slow[-1].sendall(b"\r\n")
+        assert slow[-1].recv(12) == b"HTTP/1.1 200"
+        for sock in slow:
+            sock.close()
+
+
+def test_requests_sent_at_once_are_all_answered(engine: sa.Engine, database_url: str) -> None:
+    with serving(database_url) as server:
+        sock = server.connect((_HEAD + b"\r\n") * 3)
+        answered = b""
+        while answered.count(b"HTTP/1.1 200") < 3:
+            piece = sock.recv(65536)
+            assert piece, answered
+            answered += piece
+        sock.close()
+
+
+def test_over_tls_silent_connections_keep_nobody_out(
+    engine: sa.Engine, database_url: str, tmp_path: Path
+) -> None:
+    with serving(database_url, "_THREADS=4", authority=Authority(tmp_path)) as server:
+        slow: list[Callable[[], None]] = [server.connect(b"\x16").close for _ in range(30)]
+        assert server.get("/health/live") == 200
+        assert server.get("/") == 200
+        for close in slow:
+            close()
