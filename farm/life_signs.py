@@ -14,7 +14,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +49,8 @@ class LifeSign:
     `worked_s`: how long before that it last did its work without an error; None: never yet.
     `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's.
     `clock_step_s`: by how much its clock was set last, negative for back. `strangers`: agents that
-    speak another wire version, and which.
+    speak another wire version, and which. `held_back`: agents that send more than their quota, and
+    how many of their messages were dropped.
     """
 
     process: str
@@ -63,6 +65,7 @@ class LifeSign:
     clock_step_s: float | None = None
     clock_step_ago_s: float | None = None
     strangers: dict[str, int] = field(default_factory=dict)
+    held_back: dict[str, int] = field(default_factory=dict)
     age_s: float = 0.0
 
     @property
@@ -106,6 +109,7 @@ class SignOfLife:
         self._trouble: str | None = None
         self._step: tuple[float, float] | None = None  # by how much its clock was set, and when
         self._strangers: dict[str, _Met] = {}
+        self._held_back: dict[str, tuple[float, dict[str, int]]] = {}
         self._lock = threading.Lock()
         self._is_away = False
         self._stopping = threading.Event()
@@ -143,6 +147,12 @@ class SignOfLife:
             told_s = now if known is None or is_due else known.told_s
             self._strangers[stranger.agent_id] = _Met(stranger.version, now, told_s)
         return is_due
+
+    def hold_back(self, queue: str, dropped: Mapping[str, int]) -> None:
+        """Note how many messages of which agents were dropped lately, in one queue."""
+        most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_STRANGERS]
+        with self._lock:
+            self._held_back[queue] = time.monotonic(), dict(most)
 
     def _forget_strangers(self, now: float) -> None:
         since = now - _STRANGER_KEPT_S
@@ -206,6 +216,10 @@ class SignOfLife:
         with self._lock:
             self._forget_strangers(now)
             strangers = {name: met.version for name, met in self._strangers.items()}
+            held_back: Counter[str] = Counter()
+            for at_s, counts in self._held_back.values():
+                if now - at_s < _STRANGER_KEPT_S:
+                    held_back.update(counts)
         return LifeSign(
             process=self._process,
             host=socket.gethostname(),
@@ -219,6 +233,7 @@ class SignOfLife:
             clock_step_s=None if self._step is None else self._step[0],
             clock_step_ago_s=None if self._step is None else now - self._step[1],
             strangers=strangers,
+            held_back=dict(held_back),
         )
 
     @property

@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,14 +220,19 @@ def _look_at_heartbeats(settings: Settings) -> list[Finding]:
         return of_agents.judge_heartbeats(found)
 
 
-def _look_at_versions(settings: Settings) -> list[Finding]:
-    strangers: dict[str, int] = {}
+def _signs(settings: Settings) -> list[LifeSign]:
+    """Return what the server's processes say of themselves; nothing if the broker is away."""
     try:
         with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
-            for sign in read_signs(client):
-                strangers |= sign.strangers
+            return read_signs(client)
     except broker_errors():
-        strangers = {}  # what speaks another version is not heard of either
+        return []  # what speaks another version is not heard of either
+
+
+def _look_at_versions(settings: Settings) -> list[Finding]:
+    strangers: dict[str, int] = {}
+    for sign in _signs(settings):
+        strangers |= sign.strangers
     with _agents(settings) as (_, found):
         return of_agents.judge_versions(
             found, version=__version__, wire_version=WIRE_VERSION, strangers=strangers
@@ -255,8 +261,11 @@ def _look_at_access(settings: Settings) -> list[Finding]:
 
 
 def _look_at_reports(settings: Settings) -> list[Finding]:
+    held_back: Counter[str] = Counter()
+    for sign in _signs(settings):
+        held_back.update(sign.held_back)
     with _agents(settings) as (_, found):
-        return of_agents.judge_spools(found)
+        return of_agents.judge_quotas(held_back) + of_agents.judge_spools(found)
 
 
 def _look_at_leases(settings: Settings) -> list[Finding]:

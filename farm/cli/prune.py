@@ -53,6 +53,9 @@ class Pruned:
 @click.option(
     "--queues-after", type=Age("1d", _OLDEST), help="Empty queues of agents silent for longer."
 )
+@click.option(
+    "--late-reports", is_flag=True, help="Drop all reports that did not count, however new."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @json_option
 def prune(
@@ -61,6 +64,7 @@ def prune(
     thin_to: dt.timedelta,
     drop_after: dt.timedelta | None,
     queues_after: dt.timedelta | None,
+    late_reports: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -75,7 +79,7 @@ def prune(
     from farm.store.prune import prune as prune_store
     from farm.store.retention import Retention, plan_prune
 
-    is_asked = any((thin_after, drop_after, queues_after))
+    is_asked = any((thin_after, drop_after, queues_after, late_reports))
     if not is_asked:
         thin_after, drop_after = parse_age(DEFAULT_THIN_AFTER), parse_age(DEFAULT_DROP_AFTER)
     if thin_after and drop_after and thin_after >= drop_after:
@@ -86,6 +90,7 @@ def prune(
         thin_after=thin_after,
         thin_to_ticks=int(thin_to.total_seconds()),
         drop_after=drop_after,
+        drop_late_reports=late_reports,
     )
     loaded, now = settings(), dt.datetime.now(dt.UTC)
     with store(loaded) as engine:
@@ -150,8 +155,10 @@ def _print(
         click.echo(f"older than {retention.drop_after.days} days, {verb}dropped:")
         click.echo(f"  {pruned.dropped_sample_count} samples{days}")
         click.echo(f"  {pruned.log_part_count} parts of logs")
-        click.echo(f"  {pruned.late_report_count} late reports")
         click.echo(f"  {pruned.spool_position_count} positions of spools long replaced or gone")
+    if retention.drop_late_reports or retention.drop_after is not None:
+        age = "" if retention.drop_late_reports else " as old"
+        click.echo(f"late reports{age} {verb}dropped: {pruned.late_report_count}")
     if retention.thin_after is not None:
         click.echo(
             f"older than {retention.thin_after.days} days, {verb}thinned to a row for "

@@ -1,18 +1,20 @@
 """What the collector reads of what arrives: messages of this version, by whom they claim to be.
 
-What is refused is told of here, and nothing of it goes on. Nothing is stored here.
+What is refused is told of here, and nothing of it goes on. Nothing is stored here. An account that
+sends more than its quota is not heard until it has some left.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from farm import __version__
+from farm.collector.quotas import Quotas
 from farm.core.commands import BeatConfirmed, Command
 from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
-from farm.core.signing import claimed_agent
+from farm.core.signing import claimed_agent, signed_bytes
 from farm.errors import InvalidSpec, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SignOfLife
@@ -25,43 +27,84 @@ _Message = TypeVar("_Message")
 
 
 class Door:
-    """With a `keyring` nothing comes in that is not signed. `life` learns how that goes."""
+    """With a `keyring` nothing comes in that is not signed. `life` learns how that goes.
 
-    def __init__(self, *, keyring: Keyring | None, life: SignOfLife, answer: Answer) -> None:
+    `quotas`: by task, of the accounts that the keyring proves.
+    """
+
+    def __init__(
+        self,
+        *,
+        keyring: Keyring | None,
+        life: SignOfLife,
+        answer: Answer,
+        quotas: Mapping[str, Quotas] | None = None,
+    ) -> None:
         self._keyring = keyring
+        self._quotas = quotas or {}
         self._life = life
         self._answer = answer
         self._refusals = Refusals()
 
     def let_in(
-        self, task: str, envelopes: Sequence[object], read: Callable[[object], _Message]
+        self,
+        task: str,
+        envelopes: Sequence[object],
+        read: Callable[[object], _Message],
+        *,
+        row_count: Callable[[_Message], int] | None = None,
     ) -> list[_Message]:
         """Return, in their order, the messages that `read` makes of what may come in.
 
         `read` raises InvalidSpec for what it cannot read, which costs no other message anything.
+        `row_count`: how many rows the store would get of a message, which are charged for, too.
         """
         messages: list[_Message] = []
         if not self._life.is_ours:
             return messages  # nothing is confirmed, so agents send it again
+        quotas = None if self._keyring is None else self._quotas.get(task)
+        is_any_dropped = False
         for envelope in envelopes:
             stranger = stranger_in(envelope)
             if stranger is not None:
                 self._refuse(stranger)
                 continue
+            account = claimed_agent(envelope)
+            # Only what it has signed was charged to it, so that nobody else who claims its name can
+            # have used this up.
+            empty = quotas.exhausted(account) if quotas is not None and account else None
+            if quotas is not None and account and empty is not None:
+                self._refusals.add(account, f"it may send {quotas.limit(empty)}")
+                is_any_dropped = True
+                continue
             try:
-                opened = envelope if self._keyring is None else self._keyring.opened(task, envelope)
-                messages.append(read(opened))
+                message = read(self._opened(task, envelope, quotas))
+                if quotas is not None and account and row_count is not None:
+                    quotas.charge(account, rows=row_count(message))
+                messages.append(message)
             except InvalidSpec as error:
-                self._refusals.add(claimed_agent(envelope) or "unnamed", str(error))
+                self._refusals.add(account or "unnamed", str(error))
             except Unreachable as error:
                 # Keys are in the store, so the others could not be stored either.
                 logger.warning("%d messages not read: %s", len(envelopes), error)
                 self._life.failed(str(error))
                 return []
             except Exception as error:
-                logger.exception("message not read", extra={"agent_id": claimed_agent(envelope)})
+                logger.exception("message not read", extra={"agent_id": account})
                 self._life.failed(repr(error))
+        if quotas is not None and is_any_dropped:
+            self._life.hold_back(task, quotas.dropped())
         return messages
+
+    def _opened(self, task: str, envelope: object, quotas: Quotas | None) -> object:
+        """Return what was signed, and charge its sender for it."""
+        if self._keyring is None:
+            return envelope
+        opened = self._keyring.opened(task, envelope)
+        account = claimed_agent(envelope)
+        if quotas is not None and account is not None:
+            quotas.charge(account, messages=1, bytes=signed_bytes(envelope))
+        return opened
 
     def _refuse(self, stranger: Stranger) -> None:
         """Say in our own log that an agent speaks another version, and let it say so in its own.

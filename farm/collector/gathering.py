@@ -131,6 +131,10 @@ class Gathering:
             time_s=time.monotonic() - begun_s,
         )
 
+    def more(self) -> list[object]:
+        """Take the next messages, as many as are usually stored together."""
+        return self._more(MOST)
+
     def _more(self, count: int) -> list[object]:
         envelopes = []
         for text in self._texts(count):

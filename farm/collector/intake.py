@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from sqlalchemy import Engine
@@ -20,9 +21,12 @@ from farm.core.storable import storable
 from farm.errors import InvalidSpec
 from farm.store.engine import writing
 from farm.store.heartbeats import BeatEffect, record_heartbeats
-from farm.store.reports import Stored, store_batches
+from farm.store.reports import ElapsedTime, Stored, store_batches, time_by_wall
 
 logger = logging.getLogger(__name__)
+
+# Of one agent at a time: one that starts anew has two, and two machines of one name as many each.
+_MOST_LIVES = 8
 
 TakenReports = tuple[str, Confirm, Stored]
 TakenBeat = tuple[str, BeatConfirmed, BeatEffect]
@@ -33,6 +37,12 @@ def read_batch(envelope: object) -> ReportBatch:
     batch = unseal(ReportBatch, envelope)
     assert isinstance(batch, ReportBatch)
     return batch
+
+
+def row_count(batch: ReportBatch) -> int:
+    """Return about how many rows the store gets of a batch."""
+    samples = (report.body.get("samples") for report in batch.reports)
+    return len(batch.reports) + sum(len(some) for some in samples if isinstance(some, list))
 
 
 def read_beat(envelope: object) -> Heartbeat:
@@ -53,11 +63,15 @@ def take_reports(engine: Engine, envelope: object, *, now: dt.datetime) -> Taken
 
 
 def take_batches(
-    engine: Engine, batches: Sequence[ReportBatch], *, now: dt.datetime
+    engine: Engine,
+    batches: Sequence[ReportBatch],
+    *,
+    now: dt.datetime,
+    elapsed: ElapsedTime = time_by_wall,
 ) -> list[TakenReports]:
     """Store batches; return of each its sender, what to confirm to it now, and what it did."""
     with writing(engine) as session:
-        results = store_batches(session, batches, now=now)
+        results = store_batches(session, batches, now=now, elapsed=elapsed)
     taken = []
     for batch, stored in zip(batches, results, strict=True):
         for (token, rank), count in stored.late.items():
@@ -82,15 +96,21 @@ def take_beats(
 ) -> list[TakenBeat]:
     """Store heartbeats; return of each its sender, the confirmation, and what it did.
 
-    Of several beats of one life of an agent only the last counts, and is answered.
+    Of several beats of one life of an agent only the last counts, and is answered; of an agent
+    that has many lives at once, the first few do.
 
     Even a beat that proves nothing is confirmed: the confirmation is what lets the next one of
     that boot prove its freshness. But one that has lain in the broker for half a lease is not
     stored: after an outage so many wait that the newest would be as old before their turn came.
     """
     last: dict[tuple[str, str], Heartbeat] = {}
+    lives: Counter[str] = Counter()
     for beat in beats:
         life = (beat.agent_id, beat.boot_id)
+        if life not in last:
+            lives[beat.agent_id] += 1
+            if lives[beat.agent_id] > _MOST_LIVES:
+                continue
         known = last.get(life)
         if known is None or beat.counter >= known.counter:
             last[life] = beat

@@ -19,8 +19,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from farm.claim import Claim
 from farm.collector.door import Door
+from farm.collector.elapsed import ElapsedTimes
 from farm.collector.gathering import Arrivals, Gathering
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quotas
 from farm.collector.worker_turns import WorkerTurns
 from farm.config import Settings
 from farm.core.agents import Heartbeat
@@ -51,6 +53,8 @@ _Message = TypeVar("_Message", ReportBatch, Heartbeat)
 
 # A store that is locked by another makes each message wait for seconds; the rest comes again.
 _PATIENCE_S = 10.0
+# Taken at once while most of what comes is held back.
+_MORE_PORTIONS = 50
 
 
 def run(settings: Settings) -> None:
@@ -101,10 +105,12 @@ def register_tasks(
     lease = dt.timedelta(seconds=settings.lease_s)
     answer = functools.partial(_answer, app, keyring)
     arrivals = Arrivals()
-    door = Door(keyring=keyring, life=sign, answer=answer)
+    elapsed = ElapsedTimes()
+    quotas = {REPORTS_TASK: Quotas(REPORTS), HEARTBEAT_TASK: Quotas(HEARTBEATS)}
+    door = Door(keyring=keyring, life=sign, answer=answer, quotas=quotas)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:
-        taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC))
+        taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC), elapsed=elapsed)
         if any(stored.moves_attempts for _, _, stored in taken):
             wake.ring()
         # Copies of a batch have one answer.
@@ -123,16 +129,27 @@ def register_tasks(
         queue: str,
         read: Callable[[object], _Message],
         handle: Callable[[Sequence[_Message]], bool],
+        row_count: Callable[[_Message], int] | None = None,
     ) -> None:
         gathering = Gathering(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 
         def take(envelope: object) -> None:
             with gathering.around(envelope) as envelopes:
-                _store(door.let_in(task, envelopes, read), handle, sign)
+                let_in = functools.partial(door.let_in, task, read=read, row_count=row_count)
+                messages = let_in(envelopes)
+                # A flood that is held back must not keep the others behind it waiting.
+                for _ in range(_MORE_PORTIONS):
+                    if 2 * len(messages) >= len(envelopes):
+                        break
+                    envelopes = gathering.more()
+                    messages += let_in(envelopes)
+                    if not envelopes:
+                        break
+                _store(messages, handle, sign)
 
         app.task(name=task, shared=False)(take)
 
-    register(REPORTS_TASK, REPORTS_QUEUE, read_batch, reports)
+    register(REPORTS_TASK, REPORTS_QUEUE, read_batch, reports, row_count)
     register(HEARTBEAT_TASK, HEARTBEATS_QUEUE, read_beat, heartbeats)
 
 

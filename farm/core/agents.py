@@ -6,8 +6,21 @@ import dataclasses
 import enum
 import re
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from farm.core.codec import content_hash
+from farm.core.ranges import (
+    ByteSize,
+    Count,
+    Identifier,
+    Length,
+    Message,
+    Name,
+    Port,
+    Range,
+    Span,
+    UnixTime,
+)
 from farm.errors import InvalidSpec
 
 # A capability: this agent lets only a gang's peers reach the gang's ports.
@@ -15,7 +28,13 @@ CLOSES_PORTS = "closes_ports"
 # Another one: its trainers run as a user of their own.
 TRAINER_USER = "trainer_user"
 _GIB = 2**30
+_MOST_CORES = 4096  # of one machine
+_MOST_ACCELERATORS = 64
+_MOST_LABELS = 100
+_MOST_CAPABILITIES = 1000
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+CoreCount = Annotated[float, Range(1e-3, _MOST_CORES, "cores")]
 
 
 def check_agent_id(text: str) -> str:
@@ -49,15 +68,15 @@ def check_short(text: str, *, name: str, most: int = 64) -> None:
 class Hardware:
     """What a measurement was made on, and with which software."""
 
-    cpu_model: str
+    cpu_model: Name
     # Of the agent's CPU set, not of the machine; fewer where a CPU quota does not allow for them.
-    core_count: float
-    memory_bytes: int  # of the machine, or the limit of the agent's control groups
-    accelerators: tuple[str, ...] = ()
-    kernel: str
-    tensorflow_version: str | None
-    python_version: str
-    benchfarm_version: str
+    core_count: CoreCount
+    memory_bytes: ByteSize  # of the machine, or the limit of the agent's control groups
+    accelerators: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()
+    kernel: Name
+    tensorflow_version: Name | None
+    python_version: Name
+    benchfarm_version: Name
 
     def __post_init__(self) -> None:
         if self.core_count == int(self.core_count):  # written as a whole number, as ever
@@ -84,15 +103,15 @@ class AgentFacts:
     """What an agent says of itself with every heartbeat."""
 
     machine_id: str
-    address: str  # what peers and probes connect to
-    interface: str
-    first_port: int
-    last_port: int
-    cpus: tuple[int, ...]
-    labels: dict[str, str] = field(default_factory=dict)
-    capabilities: tuple[str, ...] = ()
+    address: Name  # what peers and probes connect to
+    interface: Name
+    first_port: Port
+    last_port: Port
+    cpus: Annotated[tuple[Count, ...], Length(_MOST_CORES)]
+    labels: Annotated[dict[str, Name], Length(_MOST_LABELS)] = field(default_factory=dict)
+    capabilities: Annotated[tuple[Name, ...], Length(_MOST_CAPABILITIES)] = ()
     hardware: Hardware
-    trouble: str | None = None  # why it takes no rank, as long as that has to be mended
+    trouble: Message | None = None  # why it takes no rank, as long as that has to be mended
 
     def __post_init__(self) -> None:
         check_short(self.machine_id, name="machine_id", most=128)
@@ -105,9 +124,9 @@ class Backlog:
     `oldest_s`: for how long the oldest of it has waited, to a heartbeat; None where nothing waits.
     """
 
-    report_count: int
-    byte_count: int
-    oldest_s: float | None
+    report_count: Identifier
+    byte_count: ByteSize
+    oldest_s: Span | None
 
 
 class AgentState(enum.Enum):
@@ -126,8 +145,8 @@ class BeatEcho:
     by at most the confirmation's way.
     """
 
-    server_time_s: float
-    elapsed_s: float
+    server_time_s: UnixTime
+    elapsed_s: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,16 +155,18 @@ class Heartbeat:
 
     agent_id: str
     boot_id: str
-    counter: int
+    counter: Identifier
     state: AgentState
-    serving_token: int | None  # the attempt whose rank runs here, until its last process is gone
-    highest_token: int  # the highest fencing token ever seen, as kept on the agent's disk
-    agent_time_s: float
+    # The attempt whose rank runs here, until its last process is gone.
+    serving_token: Identifier | None
+    highest_token: Identifier  # the highest fencing token ever seen, as kept on the agent's disk
+    agent_time_s: UnixTime
     echo: BeatEcho | None
     facts: AgentFacts
-    template_bytes: int | None = None  # proportional memory of the warm trainer, if there is one
+    # Proportional memory of the warm trainer, if there is one.
+    template_bytes: ByteSize | None = None
     backlog: Backlog | None = None
-    disk_free_bytes: int | None = None  # where its spool is
+    disk_free_bytes: ByteSize | None = None  # where its spool is
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)

@@ -3,7 +3,8 @@
 Everything that enters a process (a sweep file, a command, a report, a trainer's line) passes
 through `from_json`, so that what lies behind it can be trusted. Only the types that such
 messages use are known: str, int, float, bool, None, enums, tuples of one type, dicts with
-string keys, nested dataclasses, unions with None, and `object` for free JSON.
+string keys, nested dataclasses, unions with None, and `object` for free JSON. Numbers, texts,
+tuples and dicts may have bounds: `Annotated` with a `Range` or a `Length` of `farm.core.ranges`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import enum
 import functools
 import hashlib
 import json
-import math
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from farm.core.json_values import SCALARS, Misfit, read_free, step_to
+from farm.core.ranges import Length, Range, RangesByName
 from farm.errors import InvalidSpec
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -33,7 +35,8 @@ T = TypeVar("T")
 _Reader = Callable[[object], object]
 _Writer = Callable[[Any], object]
 
-_NO_NUMBER = (object, 0.0, 0.0)  # JSON has no bare object
+_Number = tuple[type, float, float]  # a number's type, and its least and greatest value
+_NO_NUMBER: _Number = (object, 0.0, 0.0)  # JSON has no bare object
 
 
 def to_json(value: object) -> object:
@@ -48,7 +51,8 @@ def from_json(kind: type[T], data: object, *, where: str = "") -> T:
     """Build `kind` from JSON values; `where` prefixes the field named in an error.
 
     Raises:
-        InvalidSpec: a field is missing, unknown, of another type, or not a finite number.
+        InvalidSpec: a field is missing, unknown, of another type, not a finite number, or beyond
+            the bounds that it declares.
     """
     try:
         return cast(T, _reader(cast(Hashable, kind))(data))
@@ -114,10 +118,13 @@ def _reader(kind: object) -> _Reader:
     if kind is object:
         return read_free
     origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return _bounded_reader(kind)
     if origin in (types.UnionType, typing.Union):
         return _union_reader(kind)
     if origin is tuple:
-        return _tuple_reader(_reader(typing.get_args(kind)[0]))
+        item = typing.get_args(kind)[0]
+        return _tuple_reader(_reader(item), _range_of(item) or _NO_NUMBER)
     if origin is dict:
         return _dict_reader(_reader(typing.get_args(kind)[1]))
     if isinstance(kind, type):
@@ -138,14 +145,70 @@ def _union_reader(kind: object) -> _Reader:
     return lambda data: None if data is None else read_member(data)
 
 
-def _tuple_reader(read_item: _Reader) -> _Reader:
+def _bounded_reader(kind: object) -> _Reader:
+    """Return what reads a value and holds it to the bounds of its annotation."""
+    plain, bound = typing.get_args(kind)
+    read_plain = _reader(plain)
+
+    def read_sized(data: object) -> object:
+        if isinstance(data, str | list | tuple | dict) and len(data) > bound.most:
+            items = "characters" if isinstance(data, str) else "items"
+            raise Misfit(f"{len(data)} of them", f"at most {bound.most} {items}")
+        return read_plain(data)
+
+    if isinstance(bound, RangesByName):
+        return _numbers_reader(bound)
+    if isinstance(bound, Range):
+        return lambda data: _within(bound, read_plain(data))
+    if isinstance(bound, Length):
+        return read_sized
+    raise TypeError(f"the codec does not know the bounds of {kind!r}")
+
+
+def _numbers_reader(bound: RangesByName) -> _Reader:
+    """Return what reads a table of numbers, each within the bounds that its name has."""
+    range_of = functools.lru_cache(maxsize=4096)(bound.of)
+
+    def read(data: object) -> object:
+        if not isinstance(data, dict):
+            raise Misfit(data, "a table")
+        if len(data) > bound.most:
+            raise Misfit(f"{len(data)} of them", f"at most {bound.most} items")
+        items: dict[str, object] = {}
+        for key, item in data.items():
+            if not isinstance(key, str) or len(key) > bound.most_characters:
+                raise Misfit(key, f"a text of at most {bound.most_characters} characters as key")
+            its_range = range_of(key)
+            if not (type(item) is float and its_range.low <= item <= its_range.high):
+                try:
+                    item = _within(its_range, SCALARS[float](item))
+                except Misfit as misfit:
+                    raise misfit.below(step_to(key)) from None
+            items[key] = item
+        return items
+
+    return read
+
+
+def _within(bound: Range, number: object) -> object:
+    if not bound.takes(cast(float, number)):
+        raise Misfit(number, str(bound))
+    return number
+
+
+def _tuple_reader(read_item: _Reader, numbers: _Number) -> _Reader:
+    number, low, high = numbers
+
     def read(data: object) -> object:
         if not isinstance(data, list | tuple):
             raise Misfit(data, "a list")
         items: list[object] = []
         try:
             for item in data:
-                items.append(read_item(item))
+                if type(item) is number and low <= item <= high:  # type: ignore[operator]
+                    items.append(item)
+                else:
+                    items.append(read_item(item))
         except Misfit as misfit:
             raise misfit.below(f"[{len(items)}]") from None
         return tuple(items)
@@ -182,7 +245,7 @@ def _enum_reader(kind: type[enum.Enum]) -> _Reader:
 
 
 def _dataclass_reader(kind: type) -> _Reader:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)
     readers = {
         field.name: _read_table if _is_unread(field) else _reader(hints[field.name])
@@ -208,7 +271,7 @@ def _dataclass_reader(kind: type) -> _Reader:
         try:
             for key, item in data.items():
                 number, low, high = numbers.get(key, _NO_NUMBER)
-                if type(item) is number and low < item < high:  # type: ignore[operator] # a number
+                if type(item) is number and low <= item <= high:  # type: ignore[operator]
                     values[key] = item
                 else:
                     values[key] = readers.get(key, unknown)(item)
@@ -226,12 +289,21 @@ def _is_unread(field: dataclasses.Field[Any]) -> bool:
     return UNREAD.items() <= field.metadata.items()
 
 
-def _range_of(kind: object) -> tuple[type, float, float] | None:
+def _range_of(kind: object) -> _Number | None:
     """Return which numbers a field takes as they are: their type, and between which bounds."""
-    for number, low, high in ((float, -math.inf, math.inf), (int, -(2**63) - 1, 2**63)):
-        if kind in (number, number | None):
-            return number, low, high
-    return None
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        members = [member for member in typing.get_args(kind) if member is not type(None)]
+        kind = members[0] if len(members) == 1 else kind
+    bound = None
+    if typing.get_origin(kind) is typing.Annotated:
+        kind, bound = typing.get_args(kind)
+    if kind is float:
+        low, high = -sys.float_info.max, sys.float_info.max
+    elif kind is int:
+        low, high = -(2**63), 2**63 - 1
+    else:
+        return None
+    return (kind, bound.low, bound.high) if isinstance(bound, Range) else (kind, low, high)
 
 
 def _read_table(data: object) -> object:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from farm.core.ranges import Count, Length, Name, Port
 from farm.core.spec import JobSpec, NetworkProfile
+
+_MOST_ROLES = 1 + 4096  # a worker, and the parameter servers of one rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +31,12 @@ class StartRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAddress:
-    rank: int
-    host: str
-    probe_port: int
-    trainer_ports: tuple[int, ...]  # one for each role process, in the order of `roles`
+    rank: Count
+    host: Name
+    probe_port: Port
+    trainer_ports: Annotated[
+        tuple[Port, ...], Length(_MOST_ROLES)
+    ]  # one for each role process, in the order of `roles`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from farm.core.ranges import FIGURE
+
 MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 # Of a key, in the path that an error names: a long one would be copied with every item below it.
 _SHOWN_CHARACTERS = 80
@@ -31,7 +33,7 @@ def read_free(data: object, depth: int = 0) -> object:
         for key, item in data.items():
             if not isinstance(key, str):
                 raise Misfit(key, "a text as key")
-            if isinstance(item, float) and math.isfinite(item):
+            if isinstance(item, float) and FIGURE.low <= item <= FIGURE.high:
                 continue  # series hold little else, and a call for each would double their cost
             try:
                 read_free(item, depth + 1)
@@ -44,7 +46,8 @@ def read_free(data: object, depth: int = 0) -> object:
             except Misfit as misfit:
                 raise misfit.below(f"[{i}]") from None
     elif isinstance(data, float):
-        _read_float(data)
+        if not FIGURE.takes(_read_float(data)):
+            raise Misfit(data, str(FIGURE))
     elif isinstance(data, int):
         _read_int(int(data))
     elif data is not None and not isinstance(data, str):

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from farm.core.agents import check_agent_id, check_short
 from farm.core.codec import UNREAD, from_json
 from farm.core.commands import RankAddress
+from farm.core.ranges import (
+    EXTRAS,
+    ByteSize,
+    Count,
+    CountedShare,
+    Duration,
+    Identifier,
+    Length,
+    Message,
+    Name,
+    Range,
+    Rate,
+    Share,
+    Span,
+)
+from farm.core.spec import MAX_WORLD_SIZE
 from farm.core.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
 from farm.errors import InvalidSpec
 
+# Agents stay below both, so that no log can fill the store.
 LONGEST_LOG_CHARACTERS = 8 * 1024 * 1024
 LONGEST_LOG_PART_CHARACTERS = 36 * 1024
+MOST_SAMPLES_AT_ONCE = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,26 +38,29 @@ class Prepared:
     """Barrier 1: ports are held, a probe listens, a trainer waits."""
 
     address: RankAddress
-    framework: str
+    framework: Name
     dataset: DatasetSource
-    model_sha256: str | None = None
-    prepare_s: float
+    model_sha256: Name | None = None
+    prepare_s: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRtt:
-    rank: int
-    rtt_s: float  # median
-    probe_count: int
+    rank: Count
+    rtt_s: Duration  # median
+    probe_count: Count
+
+
+PeerRtts = Annotated[tuple[PeerRtt, ...], Length(MAX_WORLD_SIZE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerBandwidth:
     """What arrived at a peer when this rank sent as much as it could, headers included."""
 
-    rank: int
-    bytes_per_s: float
-    byte_count: int  # timed
+    rank: Count
+    bytes_per_s: Rate
+    byte_count: ByteSize  # timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +70,8 @@ class PeersMeasured:
     `control_s`: how long the agent's cores took for a fixed piece of work, None if it was not run.
     """
 
-    rtts: tuple[PeerRtt, ...]
-    control_s: float | None = None
+    rtts: PeerRtts
+    control_s: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +83,21 @@ class Shaped:
     they were not measured; `loaded_rtt_unknown` says why.
     """
 
-    emulator: str  # "none" for the untouched network
-    rtts: tuple[PeerRtt, ...]
-    bandwidths: tuple[PeerBandwidth, ...] = ()
-    loaded_rtts: tuple[PeerRtt, ...] = ()
-    loaded_rtt_unknown: str | None = None
+    emulator: Name  # "none" for the untouched network
+    rtts: PeerRtts
+    bandwidths: Annotated[tuple[PeerBandwidth, ...], Length(MAX_WORLD_SIZE)] = ()
+    loaded_rtts: PeerRtts = ()
+    loaded_rtt_unknown: Message | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStarted:
     """Barrier 4: connected, first step done."""
 
-    parameter_count: int
-    gradient_bytes: int
-    connect_s: float
-    first_step_s: float
+    parameter_count: ByteSize  # as large as its bytes may be
+    gradient_bytes: ByteSize
+    connect_s: Span
+    first_step_s: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,31 +108,27 @@ class Sample:
     second that ends at the tick.
     """
 
-    tick: int
-    machine_cpu_ratio: float | None = None
-    machine_steal_ratio: float | None = None
-    cpu_ratio: float | None = None  # the trainers' process tree
-    memory_used_bytes: int | None = None  # machine
-    resident_bytes: int | None = None  # the trainers' process tree
-    net_rx_bytes_per_s: float | None = None
-    net_tx_bytes_per_s: float | None = None
-    disk_read_bytes_per_s: float | None = None
-    disk_write_bytes_per_s: float | None = None
-    disk_read_operations_per_s: float | None = None
-    disk_write_operations_per_s: float | None = None
-    swap_bytes_per_s: float | None = None  # to and from swap, the whole machine
-    throttled_ratio: float | None = None  # share of the second held back by a CPU quota
-    extra: dict[str, float] = field(default_factory=dict)  # such as gpu0_ratio
-
-    def __post_init__(self) -> None:
-        # The store counts ticks in 32 bits; one absurd report must not block its whole batch.
-        if not 0 <= self.tick < 2**31:
-            raise InvalidSpec("tick", self.tick, "a tick from 0 to 2**31 - 1")
+    tick: Count
+    machine_cpu_ratio: Share | None = None
+    machine_steal_ratio: Share | None = None
+    cpu_ratio: CountedShare | None = None  # the trainers' process tree
+    memory_used_bytes: ByteSize | None = None  # machine
+    resident_bytes: ByteSize | None = None  # the trainers' process tree
+    net_rx_bytes_per_s: Rate | None = None
+    net_tx_bytes_per_s: Rate | None = None
+    disk_read_bytes_per_s: Rate | None = None
+    disk_write_bytes_per_s: Rate | None = None
+    disk_read_operations_per_s: Rate | None = None
+    disk_write_operations_per_s: Rate | None = None
+    swap_bytes_per_s: Rate | None = None  # to and from swap, the whole machine
+    throttled_ratio: Share | None = None  # share of the second held back by a CPU quota
+    # Such as gpu0_ratio.
+    extra: Annotated[dict[str, float], EXTRAS] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    samples: tuple[Sample, ...]
+    samples: Annotated[tuple[Sample, ...], Length(MOST_SAMPLES_AT_ONCE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +136,9 @@ class StepTimes:
     """`begun_s`: seconds after this rank's go at which the chunk's first step began."""
 
     kind: StepKind
-    first_step: int
-    begun_s: float
-    times_s: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.first_step < 2**31:
-            raise InvalidSpec("first_step", self.first_step, "a step from 0 to 2**31 - 1")
+    first_step: Count
+    begun_s: Span
+    times_s: tuple[Duration, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +148,8 @@ class LogPart:
     `first_character`: where in the rank's log it begins. Bytes that are no UTF-8 are replaced.
     """
 
-    first_character: int
-    text: str
-
-    def __post_init__(self) -> None:
-        # Agents stay below both, so that no log can fill the store.
-        if not 0 <= self.first_character < LONGEST_LOG_CHARACTERS:
-            expected = f"a character from 0 to {LONGEST_LOG_CHARACTERS - 1}"
-            raise InvalidSpec("first_character", self.first_character, expected)
-        if len(self.text) > LONGEST_LOG_PART_CHARACTERS:
-            expected = f"at most {LONGEST_LOG_PART_CHARACTERS} characters"
-            raise InvalidSpec("text", f"{len(self.text)} of them", expected)
+    first_character: Annotated[int, Range(0, LONGEST_LOG_CHARACTERS - 1)]
+    text: Annotated[str, Length(LONGEST_LOG_PART_CHARACTERS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +163,9 @@ class RankEnded:
 
     result: TrainerResult | None
     failure: Failure | None
-    timed_begun_s: float | None
-    log_tail: str
-    rtts: tuple[PeerRtt, ...] = ()
+    timed_begun_s: Span | None
+    log_tail: Annotated[str, Length(LONGEST_LOG_PART_CHARACTERS)]
+    rtts: PeerRtts = ()
 
 
 ReportBody = (
@@ -193,9 +198,9 @@ REPORT_NAMES = {kind: name for name, kind in REPORTS.items()}
 class Report:
     """One numbered report. Numbers start at 1 and have no gap within a spool generation."""
 
-    number: int
-    token: int
-    rank: int
+    number: Annotated[int, Range(1, 2**63 - 1)]
+    token: Identifier
+    rank: Count
     kind: str  # a key of REPORTS
     body: dict[str, object] = field(metadata=UNREAD)  # `decoded` reads it, and once is enough
 
@@ -216,6 +221,8 @@ class Report:
         if self.kind not in REPORTS:
             raise InvalidSpec("kind", self.kind, f"one of {', '.join(REPORTS)}")
         body: ReportBody = from_json(REPORTS[self.kind], self.body, where=self.kind)
+        if isinstance(body, RankEnded) and body.result is not None:
+            body.result.check_details()
         return body
 
 

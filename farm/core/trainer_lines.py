@@ -15,8 +15,21 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from farm.core.codec import from_json, to_json
+from farm.core.ranges import (
+    ByteSize,
+    Count,
+    CountedShare,
+    Duration,
+    Figure,
+    Length,
+    Message,
+    Name,
+    Share,
+    Span,
+)
 from farm.core.role_samples import LOOPBACK
 from farm.core.spec import JobSpec
 from farm.core.storable import storable
@@ -101,22 +114,22 @@ class GoLine:
 class DatasetSource:
     """Where the examples came from; stored with every result."""
 
-    name: str
-    origin: str  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
-    sha256: str
+    name: Name
+    origin: Message  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
+    sha256: Name
     is_synthetic: bool
-    train_examples_count: int
-    test_examples_count: int
+    train_examples_count: Count
+    test_examples_count: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """Imported, data loaded; waiting for go. Nothing is connected yet."""
 
-    import_s: float
-    framework: str  # such as "tensorflow 2.21.0"
+    import_s: Span
+    framework: Name  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
-    model_sha256: str | None = None  # of the file, if the model is a user's own
+    model_sha256: Name | None = None  # of the file, if the model is a user's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,17 +148,17 @@ class UserCode:
 class Started:
     """The gang is connected and its first step is done."""
 
-    parameter_count: int
-    gradient_bytes: int
-    connect_s: float
-    first_step_s: float
+    parameter_count: ByteSize
+    gradient_bytes: ByteSize
+    connect_s: Span
+    first_step_s: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """At most once a second; its absence is how an agent notices a stalled trainer."""
 
-    step_count: int  # steps done, warm-up included
+    step_count: Count  # steps done, warm-up included
 
 
 class StepKind(enum.Enum):
@@ -160,26 +173,21 @@ class Steps:
     """Wall times of consecutive steps of one kind; sent in chunks, none left out."""
 
     kind: StepKind
-    first_step: int  # 0 is the first step after start, warm-up included
-    begun_monotonic_s: float  # when the chunk's first step began
-    times_s: tuple[float, ...]
+    first_step: Count  # 0 is the first step after start, warm-up included
+    begun_monotonic_s: Span  # when the chunk's first step began
+    times_s: tuple[Duration, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
     """One pass over the training set; accuracy is on the test split, by rank 0 only."""
 
-    epoch: int  # from 0
-    train_s: float  # the sum of its steps, evaluation excluded
-    step_count: int
-    train_loss: float | None  # mean over this rank's examples
-    val_loss: float | None
-    val_accuracy_ratio: float | None
-
-    def __post_init__(self) -> None:
-        for name in ("epoch", "step_count"):
-            if not 0 <= getattr(self, name) < 2**31:
-                raise InvalidSpec(name, getattr(self, name), "a number from 0 to 2**31 - 1")
+    epoch: Count  # from 0
+    train_s: Duration  # the sum of its steps, evaluation excluded
+    step_count: Count
+    train_loss: Figure | None  # mean over this rank's examples
+    val_loss: Figure | None
+    val_accuracy_ratio: Share | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +197,11 @@ class StepProfile:
     `idle_ratios`: of each of them, the share in which this rank computed nothing.
     """
 
-    step_count: int
-    step_time_s: float  # median while profiled: beside the plain median it states the cost
-    compute_s: float  # per step: everything that is not communication
-    communication_s: float  # per step: inside collectives, transfer and waiting together
-    idle_ratios: tuple[float, ...] = ()
+    step_count: Count
+    step_time_s: Duration  # median while profiled: beside the plain median it states the cost
+    compute_s: Span  # per step: everything that is not communication
+    communication_s: Span  # per step: inside collectives, transfer and waiting together
+    idle_ratios: Annotated[tuple[Share, ...], Length(MOST_PROFILED_STEPS)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +214,14 @@ class Exchange:
     synchronous strategies, whose gradients are never stale.
     """
 
-    update_count: int  # weight updates that this rank's steps have had a part in
-    push_s: float | None = None
-    pull_s: float | None = None
-    staleness_counts: tuple[int, ...] | None = None
+    update_count: Count  # weight updates that this rank's steps have had a part in
+    push_s: Span | None = None
+    pull_s: Span | None = None
+    staleness_counts: Annotated[tuple[Count, ...], Length(MOST_STALENESSES)] | None = None
 
+
+MOST_PROFILED_STEPS = 1000
+MOST_STALENESSES = 100_000
 
 # Among a result's details.
 TIMED_PARTS = "timed_parts"
@@ -223,8 +234,8 @@ WINDOW_CPU_RATIO = "window_cpu_ratio"  # of the rank's cores, by this process in
 class TimedPart:
     """A stretch of timed steps, in seconds after the first of all began."""
 
-    begin_s: float
-    end_s: float
+    begin_s: Span
+    end_s: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,29 +253,33 @@ class WindowUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    window_training_s: float | None
-    window_cpu_ratio: float | None
+    window_training_s: Span | None
+    window_cpu_ratio: CountedShare | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerResult:
     """The last line of a trainer that did what it was told."""
 
-    timed_step_count: int  # steps of the full global batch
-    window_step_count: int  # all steps whose bytes were counted: partial ones, too
-    timed_window_s: float  # from the begin of the first timed step to the end of the last
-    timed_begun_monotonic_s: float
-    interface_rx_bytes: int | None  # counted over the timed window, on the whole interface
-    interface_tx_bytes: int | None
-    payload_rx_bytes: int | None  # likewise, of this process's own TCP connections alone
-    payload_tx_bytes: int | None
-    train_loss: float | None
-    val_accuracy_ratio: float | None
-    peak_resident_bytes: int
-    seed: int
+    timed_step_count: Count  # steps of the full global batch
+    window_step_count: Count  # all steps whose bytes were counted: partial ones, too
+    timed_window_s: Duration  # from the begin of the first timed step to the end of the last
+    timed_begun_monotonic_s: Span
+    interface_rx_bytes: ByteSize | None  # counted over the timed window, on the whole interface
+    interface_tx_bytes: ByteSize | None
+    payload_rx_bytes: ByteSize | None  # likewise, of this process's own TCP connections alone
+    payload_tx_bytes: ByteSize | None
+    train_loss: Figure | None
+    val_accuracy_ratio: Share | None
+    peak_resident_bytes: ByteSize
+    seed: Count
     profile: StepProfile | None = None
     exchange: Exchange | None = None
     details: dict[str, object] = field(default_factory=dict)
+
+    def check_details(self) -> None:
+        """Raises InvalidSpec: what is read of the details later is not what it has to be."""
+        _ = self.timed_parts, self.window_use
 
     @property
     def timed_parts(self) -> tuple[TimedPart, ...] | None:
@@ -314,7 +329,7 @@ class Failure:
     """The last line of a trainer that could not; also what an agent says of a dead one."""
 
     kind: FailureKind
-    message: str
+    message: Message
 
     @property
     def is_of_configuration(self) -> bool:

@@ -234,6 +234,18 @@ def judge_spools(agents: Sequence[AgentCondition]) -> list[Finding]:
     return [well(f"{counted(total, 'report')} on the way, the oldest for {duration(most_s)}")]
 
 
+def judge_quotas(held_back: Mapping[str, int]) -> list[Finding]:
+    """Say which agents send more than the collector takes of one, and how many were dropped."""
+    return [
+        wrong(
+            f"{agent_id} sends more than its quota: {counted(count, 'message')} dropped",
+            "an agent that returns with a large backlog is served in time; if it is none, its key "
+            f"was stolen: `farm agent remove {agent_id}`",
+        )
+        for agent_id, count in sorted(held_back.items(), key=lambda item: -item[1])
+    ]
+
+
 def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[Finding]:
     """Say which leases ran out, now and within the last hour."""
     found = [
@@ -260,7 +272,8 @@ def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[F
             doubt(
                 f"{counted(losses.late_reports, 'report')} of the last hour came late and do not "
                 "count",
-                "nothing: an agent sent what it had after its attempt was over",
+                "nothing where an agent sent what it had after its attempt was over; the agent's "
+                "page says how many are whose",
             )
         )
     return found or [well("no lease has run out in the last hour")]

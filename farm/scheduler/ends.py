@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState
+from farm.core.rank_limits import excess_of_attempt
 from farm.core.rendezvous import End, voided
 from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
@@ -146,6 +147,14 @@ def _judged(over: Over, findings: Findings, *, now: dt.datetime, rules: Rules) -
     attempt, end = over.attempt, over.end
     evidence, measurement = None, None
     if end.state is AttemptState.SUCCEEDED:
+        excess = excess_of_attempt(
+            attempt.spec,
+            clock_count=len(_clocks(attempt)),
+            sample_count=findings.sample_count,
+            step_count=findings.step_count,
+        )
+        if excess is not None:
+            return given_up(attempt.token, excess)
         evidence = evidence_of(
             attempt,
             findings,

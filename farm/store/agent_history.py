@@ -9,7 +9,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState
-from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition, Sweep
+from farm.store.late_reports import late_count
+from farm.store.tables import Attempt, Job, Rank, SpoolPosition, Sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +124,8 @@ def outcome_counts(session: Session, agent_id: str, *, limit: int) -> dict[Attem
 
 
 def late_report_count_of(session: Session, agent_id: str) -> int:
-    """Count the reports of an agent that were kept aside."""
-    query = select(func.count()).select_from(LateReport).where(LateReport.agent_id == agent_id)
-    return session.scalar(query) or 0
+    """Count the reports of an agent that did not count."""
+    return late_count(session, agent_id=agent_id)
 
 
 def spool_position(session: Session, agent_id: str) -> SpoolPosition | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from farm.core.agent_keys import KeyRecord
 from farm.core.agents import check_agent_id
 from farm.errors import InvalidSpec, NotFound
-from farm.store.tables import Agent, AgentKeyRow
+from farm.store.tables import Agent, AgentKeyRow, LateReport, SpoolPosition
 
 
 def add_agent_key(session: Session, agent_id: str, *, now: dt.datetime) -> KeyRecord:
@@ -59,7 +59,8 @@ def rotate_agent_key(
 def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
     """Let nothing count any more that an agent says, and its lease end at once.
 
-    The scheduler then ends the attempt and frees the gang, as after every lease that ran out.
+    The scheduler then ends the attempt and frees the gang, as after every lease that ran out. What
+    is kept of its reports that did not count goes at once: a stolen agent may have sent many.
 
     Raises:
         NotFound: there is neither a key nor an agent of that name.
@@ -74,6 +75,8 @@ def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
         agent.is_removed = agent.is_drained = True
         if agent.lease_expires_at is not None:
             agent.lease_expires_at = min(agent.lease_expires_at, now)
+    for table in (LateReport, SpoolPosition):
+        session.execute(delete(table).where(table.agent_id == agent_id))
     session.flush()
 
 

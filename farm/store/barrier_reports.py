@@ -9,6 +9,7 @@ from typing import TypeAlias
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from farm.core.codec import to_json
 from farm.core.lifecycle import RankPhase
 from farm.core.reports import (
     REPORT_NAMES,
@@ -20,6 +21,7 @@ from farm.core.reports import (
     ReportBody,
     Shaped,
 )
+from farm.core.trainer_lines import Failure, FailureKind
 from farm.store.tables import Rank
 
 # An attempt's ranks by number, all of them.
@@ -34,6 +36,7 @@ _BARRIERS: dict[type, tuple[RankPhase, str]] = {
     RankEnded: (RankPhase.ENDED, "ended"),
 }
 _KINDS = frozenset(REPORT_NAMES[kind] for kind in _BARRIERS)
+_REASON_CHARACTERS = 500
 _ORDER = {phase: number for number, phase in enumerate(RankPhase)}
 
 
@@ -47,6 +50,22 @@ def gangs_at_barriers(session: Session, reports: Iterable[Report]) -> dict[int, 
         for rank in session.scalars(select(Rank).where(Rank.attempt_id.in_(gangs))):
             gangs[rank.attempt_id][rank.rank] = rank
     return {**gangs}
+
+
+def fail_rank(session: Session, token: int, rank: int, *, reason: str, now: dt.datetime) -> None:
+    """End a rank that has reported what cannot be: nothing can be measured of its attempt.
+
+    The caller has locked the attempt.
+    """
+    row = session.get_one(Rank, (token, rank))
+    if row.ended is not None:
+        return
+    failure = Failure(kind=FailureKind.SENSELESS, message=reason[:_REASON_CHARACTERS])
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    fields = to_json(ended)
+    assert isinstance(fields, dict)
+    row.ended, row.ended_at = fields, now
+    row.phase, row.commanded_at = RankPhase.ENDED, None
 
 
 def pass_barrier(gang: Gang, report: Report, body: ReportBody, *, now: dt.datetime) -> bool:

@@ -11,9 +11,10 @@ from sqlalchemy import BigInteger, and_, cast, extract, func, select
 from sqlalchemy.orm import Session, defer
 
 from farm.core.lifecycle import JobState
+from farm.store.late_reports import late_count
 from farm.store.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
+from farm.store.tables import Agent, Attempt, Job, Rank
 
 _AN_HOUR_S = 3600
 
@@ -56,8 +57,8 @@ def job_counts(session: Session) -> dict[JobState, int]:
 
 
 def late_report_count(session: Session) -> int:
-    """Count the reports that were kept aside."""
-    return session.scalar(select(func.count()).select_from(LateReport)) or 0
+    """Count the reports that did not count."""
+    return late_count(session)
 
 
 def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, ServedRank]:

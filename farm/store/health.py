@@ -16,7 +16,8 @@ from farm.core.lifecycle import AttemptState
 from farm.core.trainer_lines import FailureKind
 from farm.errors import Unreachable
 from farm.store.engine import POSTGRESQL, writing
-from farm.store.tables import Attempt, LateReport, SpoolPosition
+from farm.store.late_reports import late_count
+from farm.store.tables import Attempt, SpoolPosition
 
 
 def server_version(session: Session) -> str:
@@ -92,6 +93,5 @@ def failure_counts(session: Session) -> dict[str, int]:
 
 
 def late_reports_since(session: Session, since: dt.datetime) -> int:
-    """Count the reports that were kept aside since then."""
-    late = sa.select(sa.func.count()).select_from(LateReport)
-    return session.scalar(late.where(LateReport.received_at >= since)) or 0
+    """Count the reports that did not count since then."""
+    return late_count(session, since=since)

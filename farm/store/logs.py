@@ -43,8 +43,19 @@ class LogEnd:
 
 
 def insert_log_part(session: Session, *, token: int, rank: int, part: LogPart) -> None:
-    """Store a piece of a rank's log; the same one again changes nothing."""
+    """Store a piece of a rank's log; what begins before the end of the last one changes nothing.
+
+    So a log never takes more room than its length.
+    """
     if not part.text:
+        return
+    last = (
+        select(LogPartRow.first_character + func.length(LogPartRow.text))
+        .where(*_is_of(token, rank))
+        .order_by(LogPartRow.first_character.desc())
+        .limit(1)
+    )
+    if part.first_character < (session.scalar(last) or 0):
         return
     connection = session.connection()
     dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite

@@ -22,6 +22,7 @@ from farm.core.reports import Sample
 from farm.core.thinning import Stretch, thin
 from farm.errors import Unreachable
 from farm.store.engine import SQLITE, writing
+from farm.store.late_reports import forget_late_counts
 from farm.store.partitions import drop_partition, is_lock_conflict
 from farm.store.result_tables import LogPartRow, SampleRow
 from farm.store.retention import PrunePlan, Series, is_forgotten, is_old_log
@@ -54,8 +55,11 @@ def prune(engine: sa.Engine, plan: PrunePlan, *, progress: Progress) -> None:
         _drop_partition(engine, day)
         done += sum(series.row_count for series in plan.dropped if series.day == day)
         progress(done, total)
+    if plan.late_before is not None:
+        _drop_reports(engine, plan.late_before)
     if plan.before is not None:
-        _drop_reports(engine, plan.before)
+        with writing(engine) as session:
+            session.execute(delete(SpoolPosition).where(is_forgotten(plan.before)))
         _drop_logs(engine, plan.before)
     rest = [series for series in plan.dropped if series.day not in plan.partitions]
     for batch in _batches(rest, width=1):
@@ -139,7 +143,7 @@ def _drop_reports(engine: sa.Engine, before: dt.datetime) -> None:
             ids = list(session.scalars(some))
             session.execute(delete(LateReport).where(LateReport.id.in_(ids)))
     with writing(engine) as session:
-        session.execute(delete(SpoolPosition).where(is_forgotten(before)))
+        forget_late_counts(session, before=before)
 
 
 def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:

@@ -5,36 +5,42 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
+import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, case, select
 from sqlalchemy.orm import Session
 
 from farm.core.admission import LeasedAttempt, refusal_of_report
 from farm.core.codec import from_json
+from farm.core.rank_limits import MOST_BODY_BYTES, RankLimits, excess, rank_limits
 from farm.core.reports import (
     REPORT_NAMES,
+    REPORTS,
     LogPart,
     Report,
     ReportBatch,
+    ReportBody,
     Sample,
     Samples,
     StepTimes,
 )
+from farm.core.spec import JobSpec
 from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
-from farm.store.barrier_reports import Gang, gangs_at_barriers, pass_barrier
+from farm.store.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
+from farm.store.late_reports import Refused, set_aside
 from farm.store.logs import insert_log_part
 from farm.store.sample_rows import SampleSeries, insert_series
 from farm.store.series import insert_epoch
 from farm.store.spool_positions import Spool, lock_positions, write_positions
 from farm.store.step_rows import insert_chunks
-from farm.store.tables import Attempt, Job, LateReport, Rank
+from farm.store.tables import Attempt, Job, Rank
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +64,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """An attempt that reports speak of. `day`: the UTC date of its lease."""
+    """An attempt that reports speak of. `day`: the UTC date of its lease.
+
+    `limits`: None where its job cannot be read, of which the scheduler makes nothing either.
+    """
 
     job_id: int
     day: dt.date
     leased: LeasedAttempt
+    limits: RankLimits | None
 
 
 @dataclass(slots=True)
@@ -74,6 +84,11 @@ class _Series:
 
 
 _SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
+# A rank without one of these is no less a measurement.
+_DISPENSABLE = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[LogPart]})
+
+# The time since an attempt was leased, from its token and what the wall clock says.
+ElapsedTime = Callable[[int, float], float]
 
 # Every message passes through it, so it is built once.
 _TARGETS = (
@@ -82,7 +97,10 @@ _TARGETS = (
         Attempt.job_id,
         Attempt.state,
         Attempt.leased_at,
+        Attempt.state_since,
         Job.attempt_id,
+        # In one row of the gang, since it is as long as all the others together.
+        case((Rank.rank == 0, Job.spec)).label("spec"),
         Rank.rank,
         Rank.agent_id,
     )
@@ -100,8 +118,16 @@ def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> St
     return stored
 
 
+def time_by_wall(token: int, by_wall_s: float) -> float:
+    return by_wall_s
+
+
 def store_batches(
-    session: Session, batches: Sequence[ReportBatch], *, now: dt.datetime
+    session: Session,
+    batches: Sequence[ReportBatch],
+    *,
+    now: dt.datetime,
+    elapsed: ElapsedTime = time_by_wall,
 ) -> list[Stored]:
     """Store what is new in batches and say of each how far its agent's spool is stored then.
 
@@ -113,11 +139,15 @@ def store_batches(
 
     Whoever stores several at once locks all positions first, and then all attempts, each in the
     order of their keys, so that two collectors never wait for each other.
+
+    What is more than a rank can have, or beyond its quantity's range, is refused and confirmed: it
+    would block its spool. If nothing can be measured without it, the rank has failed.
     """
     confirmed = lock_positions(session, batches, now=now)
     fresh = [_fresh(batch, confirmed) for batch in batches]
     write_positions(session, confirmed, ((b.agent_id, b.generation) for b in batches), now=now)
-    targets = _targets(session, {report.token for reports in fresh for report in reports})
+    tokens = {report.token for reports in fresh for report in reports}
+    targets = _targets(session, tokens, now=now, elapsed=elapsed)
     gangs = gangs_at_barriers(session, itertools.chain.from_iterable(fresh))
     series = _Series()
     results = [
@@ -173,17 +203,23 @@ def _store_fresh(
 ) -> Stored:
     """Store a batch's reports but for its series, which are added to those of all."""
     late: Counter[tuple[int, int]] = Counter()
+    refused: list[Refused] = []
     moves = False
     for sent in fresh:
-        report = sent
-        try:
-            report = _storable(sent)
-            body = report.decoded()
-            reason = _refusal(targets.get(report.token), batch.agent_id, report)
-        except InvalidSpec as error:
-            reason = str(error)
+        report, body = sent, None
+        target = targets.get(report.token)
+        reason = _refusal(target, batch.agent_id, report)
+        if reason is None and target is not None:
+            try:
+                report, body = _read(sent)
+                reason = None if target.limits is None else excess(body, target.limits)
+            except InvalidSpec as error:
+                reason = str(error)
+            if reason is not None and report.kind in REPORTS and report.kind not in _DISPENSABLE:
+                fail_rank(session, report.token, report.rank, reason=reason, now=now)
+                moves = True
         if reason is not None:
-            session.add(_late(batch, report, reason=reason, now=now))
+            refused.append(_refused(batch, report, reason=reason))
             late[report.token, report.rank] += 1
         elif isinstance(body, Samples):
             series.samples.setdefault((report.token, report.rank), []).extend(body.samples)
@@ -193,8 +229,9 @@ def _store_fresh(
             insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
         elif isinstance(body, LogPart):
             insert_log_part(session, token=report.token, rank=report.rank, part=body)
-        else:
+        elif body is not None:
             moves = pass_barrier(gangs[report.token], report, body, now=now) or moves
+    set_aside(session, refused, now=now)
     return Stored(
         confirmed=0,
         admitted_count=len(fresh) - late.total(),
@@ -205,15 +242,21 @@ def _store_fresh(
     )
 
 
-def _storable(report: Report) -> Report:
-    """Return the report as every database takes it. Series, the bulk of all, hold no texts.
+def _read(report: Report) -> tuple[Report, ReportBody]:
+    """Return the report as every database takes it, and what it says.
+
+    Series, the bulk of all, hold no texts.
 
     Raises:
-        InvalidSpec: a body that no JSON text should hold.
+        InvalidSpec: a body that no JSON text should hold, is too long, or does not fit its kind.
     """
     if report.kind in _SERIES:
-        return report
-    return dataclasses.replace(report, body=_checked(report.body))
+        return report, report.decoded()
+    plain = dataclasses.replace(report, body=_checked(report.body))
+    size = len(json.dumps(plain.body))
+    if size > MOST_BODY_BYTES:
+        raise InvalidSpec(report.kind, f"{size} bytes", f"at most {MOST_BODY_BYTES} of them")
+    return plain, plain.decoded()
 
 
 def _checked(body: dict[str, object]) -> dict[str, object]:
@@ -221,14 +264,20 @@ def _checked(body: dict[str, object]) -> dict[str, object]:
     return cast(dict[str, object], storable(free))
 
 
-def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
+def _targets(
+    session: Session, tokens: Iterable[int], *, now: dt.datetime, elapsed: ElapsedTime
+) -> dict[int, _Target]:
     """Look up and lock the attempts that reports speak of, so that none ends halfway through."""
     rows = session.execute(_TARGETS, {"tokens": sorted(tokens)})
     targets: dict[int, _Target] = {}
     for token, members in itertools.groupby(rows, key=lambda row: row.id):
         gang = list(members)
-        _, job_id, state, leased_at, current, _, _ = gang[0]
+        _, job_id, state, leased_at, state_since, current, *_ = gang[0]
+        # What the store saw begin later than now was seen before the clock was set back.
+        by_wall_s = (max(now, state_since) - leased_at).total_seconds()
+        specs = [row.spec for row in gang if row.spec is not None]
         targets[token] = _Target(
+            limits=_limits(specs, elapsed_s=elapsed(token, by_wall_s)),
             job_id=job_id,
             day=leased_at.date(),
             leased=LeasedAttempt(
@@ -240,24 +289,31 @@ def _targets(session: Session, tokens: Iterable[int]) -> dict[int, _Target]:
     return targets
 
 
+def _limits(specs: Sequence[object], *, elapsed_s: float) -> RankLimits | None:
+    try:
+        spec = from_json(JobSpec, specs[0] if specs else None)
+    except InvalidSpec:
+        return None
+    return rank_limits(spec, elapsed_s=elapsed_s)
+
+
 def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | None:
     leased = target.leased if target else None
     return refusal_of_report(leased, agent_id=agent_id, token=report.token, rank=report.rank)
 
 
-def _late(batch: ReportBatch, report: Report, *, reason: str, now: dt.datetime) -> LateReport:
+def _refused(batch: ReportBatch, report: Report, *, reason: str) -> Refused:
     try:
         body = _checked(report.body)
     except InvalidSpec:
         body = {}  # no database would take it; the reason says what was wrong with it
-    return LateReport(
+    return Refused(
         agent_id=batch.agent_id,
         generation=batch.generation,
         number=report.number,
         token=report.token,
         rank=report.rank,
-        kind=report.kind[:32],
+        kind=report.kind,
         body=body,
-        received_at=now,
         reason=reason,
     )

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, aliased
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.engine import reading
+from farm.store.late_reports import forgotten_late_count
 from farm.store.partitions import partition_days
 from farm.store.result_tables import LogPartRow, SampleRow
 from farm.store.tables import Agent, Attempt, LateReport, SpoolPosition
@@ -29,6 +30,7 @@ class Retention:
     drop_after: dt.timedelta | None = None
     thin_after: dt.timedelta | None = None
     thin_to_ticks: int = 10
+    drop_late_reports: bool = False  # all that did not count, however new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class PrunePlan:
 
     retention: Retention
     before: dt.datetime | None  # of what is dropped
+    late_before: dt.datetime | None  # of the reports that did not count
     dropped: tuple[Series, ...]
     thinned: tuple[Series, ...]
     partitions: tuple[dt.date, ...]  # dropped whole
@@ -85,9 +88,12 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
             held = {at.date() for at in session.scalars(leased)}
             days = partition_days(session)
             partitions = [day for day in days if day < before.date() and day not in held]
-            late_count = _count(session, LateReport, LateReport.received_at < before)
             position_count = _count(session, SpoolPosition, is_forgotten(before))
             log_count = _count(session, LogPartRow, is_old_log(before))
+        late_before = now if retention.drop_late_reports else before
+        if late_before is not None:
+            late_count = _count(session, LateReport, LateReport.received_at < late_before)
+            late_count += forgotten_late_count(session, before=late_before)
         if retention.thin_after is not None:
             which = [SampleRow.day < (now - retention.thin_after).date()]
             if before is not None:
@@ -96,6 +102,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     return PrunePlan(
         retention=retention,
         before=before,
+        late_before=late_before,
         dropped=tuple(dropped),
         thinned=tuple(series for series in thinned if series.surplus_count),
         partitions=tuple(partitions),

@@ -19,12 +19,14 @@ from sqlalchemy.orm import Session
 
 from farm.core.reports import Sample, StepTimes
 from farm.core.trainer_lines import Epoch
-from farm.errors import NotFound
+from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.sample_ranges import extent, ranks_there, stored_span
 from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_series
 from farm.store.tables import Attempt
+
+_ROWS_AT_ONCE = 10_000
 
 
 def insert_samples(
@@ -85,20 +87,28 @@ def samples_by_rank(
 
 
 def whole_series(
-    session: Session, which: Sequence[ColumnElement[bool]]
+    session: Session, which: Sequence[ColumnElement[bool]], *, most: int | None = None
 ) -> dict[int, dict[int, list[Sample]]]:
     """Return token to rank to samples by tick, of all rows that meet the conditions.
 
     One finished gang may have hundreds of thousands of them.
+
+    Raises:
+        InvalidSpec: there are more than `most` rows.
     """
     columns = [getattr(SampleRow, name) for name in (*VALUES, "extra")]
     rows = session.execute(
         select(SampleRow.attempt_id, SampleRow.rank, *columns)
         .where(*which)
         .order_by(SampleRow.attempt_id, SampleRow.rank, SampleRow.tick)
+        .limit(None if most is None else most + 1)
+        .execution_options(yield_per=_ROWS_AT_ONCE)
     )
     found: dict[int, dict[int, list[Sample]]] = {}
-    for token, rank, *values, extra in rows:
+    for count, (token, rank, *values, extra) in enumerate(rows):
+        if count == most:
+            rows.close()
+            raise InvalidSpec("samples", f"more than {most}", f"at most {most} of all ranks")
         sample = Sample(**dict(zip(VALUES, values, strict=True)), extra=extra or {})
         found.setdefault(token, {}).setdefault(rank, []).append(sample)
     return found

@@ -175,7 +175,11 @@ class JobEvent(Table):
 
 
 class SpoolPosition(Table):
-    """How far the reports of one spool generation are stored: what the agent may forget."""
+    """How far the reports of one spool generation are stored: what the agent may forget.
+
+    And how many of them did not count, beside those that `LateReport` keeps: all, and those of the
+    last hour in which there were any.
+    """
 
     __tablename__ = "spool_positions"
 
@@ -183,6 +187,9 @@ class SpoolPosition(Table):
     generation: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     confirmed_number: Mapped[int] = mapped_column(sa.BigInteger)
     updated_at: Mapped[dt.datetime] = mapped_column(Utc)
+    late_count: Mapped[int] = mapped_column(sa.BigInteger, default=0, server_default="0")
+    late_hour: Mapped[dt.datetime | None] = mapped_column(Utc)  # when it began
+    late_hour_count: Mapped[int] = mapped_column(sa.BigInteger, default=0, server_default="0")
 
 
 class LateReport(Table):

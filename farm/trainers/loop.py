@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from farm.core.codec import to_json
+from farm.core.ranges import MOST_COUNTED_SHARE
 from farm.core.spec import TrainingPass
 from farm.core.ticks import TICK_S
 from farm.core.trainer_lines import (
@@ -119,7 +120,7 @@ class Training:
                 INTERFACE: self._interface,
                 TIMED_PARTS: to_json([p for p in window.parts if p.end_s - p.begin_s >= TICK_S]),
                 WINDOW_TRAINING_S: window.duration_s,
-                WINDOW_CPU_RATIO: window.cpu_s / window.duration_s / self._core_count,
+                WINDOW_CPU_RATIO: _share(window.cpu_s / window.duration_s / self._core_count),
                 "val_loss": evaluation.val_loss if evaluation else None,
                 "weights_sum": weights.total,
                 "weights_square_sum": weights.total_of_squares,
@@ -259,6 +260,11 @@ def _until_full(stream: Iterator[Step], full_step_count: int) -> Iterator[Step]:
         step = next(stream)
         yield step
         full_step_count -= not step.is_partial
+
+
+def _share(ratio: float) -> float | None:
+    """Return the share; None where the time was too short beside reading two clocks."""
+    return ratio if ratio <= MOST_COUNTED_SHARE else None
 
 
 def _epoch(epoch: int, passed: Passed, evaluation: Evaluation | None) -> Epoch:

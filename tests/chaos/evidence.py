@@ -159,10 +159,14 @@ def _generations(
 ) -> dict[tuple[int, int], frozenset[str]]:
     rows = session.execute(select(LateReport.agent_id, LateReport.generation, LateReport.number))
     late = {tuple(row) for row in rows}
+    # Which of a spool's reports did not count is not known where some of them were only counted.
+    counted = select(SpoolPosition.agent_id, SpoolPosition.generation)
+    unclear = {tuple(row) for row in session.execute(counted.where(SpoolPosition.late_count > 0))}
     found: dict[tuple[int, int], set[str]] = {}
     for spool in spools:
         for report in spool.reports:
-            if (spool.agent_id, spool.generation, report.number) not in late:
+            its_own = (spool.agent_id, spool.generation)
+            if its_own not in unclear and (*its_own, report.number) not in late:
                 found.setdefault((report.token, report.rank), set()).add(spool.generation)
     return {at: frozenset(generations) for at, generations in found.items()}
 

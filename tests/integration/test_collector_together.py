@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import sqlalchemy as sa
 
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.collector.main import register_tasks
+from farm.collector.quotas import HEARTBEATS
 from farm.config import load_settings
 from farm.core.agent_keys import derive_key
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
@@ -27,7 +30,15 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import SampleRow
 from farm.store.tables import Agent, LateReport
 from farm.store.tokens import latest_token
-from farm.wire import REPORTS_TASK, agent_queue, make_app, publish_reports
+from farm.task_message import task_text
+from farm.wire import (
+    HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    REPORTS_TASK,
+    agent_queue,
+    make_app,
+)
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 from tests.redis_server import RedisServer
 
@@ -225,11 +236,15 @@ class Collector:
         environ = {"FARM_BROKER_URL": broker.url, "FARM_HOME": "/dev/null/farm"}
         register_tasks(self.app, engine, load_settings(environ), keyring=keyring)
 
-    def takes(self, *envelopes: dict[str, object]) -> dict[str, int]:
+    def takes(
+        self, *envelopes: dict[str, object], task: str = REPORTS_TASK, queue: str = REPORTS_QUEUE
+    ) -> dict[str, int]:
         """Take the first, which the others wait behind; count the answers by agent."""
-        for envelope in envelopes[1:]:
-            publish_reports(self.app, envelope)
-        self.app.tasks[REPORTS_TASK](envelopes[0])
+        with self._broker.client() as client, client.pipeline(transaction=False) as pipe:
+            for envelope in envelopes[1:]:
+                pipe.lpush(queue, task_text(queue, task, envelope))
+            pipe.execute()
+        self.app.tasks[task](envelopes[0])
         with self._broker.client() as client:
             return {agent_id: client.llen(agent_queue(agent_id)) for agent_id in AGENTS}
 
@@ -274,6 +289,80 @@ def test_a_message_that_is_not_signed_costs_those_around_it_nothing(
     assert answers == {"a": 1, "b": 0, "c": 1}
     assert stored_ticks(engine) == {tokens["a"]: [1, 2], tokens["c"]: [1, 2]}
     collector.app.close()
+
+
+def signer(engine: sa.Engine) -> Callable[..., dict[str, object]]:
+    """Give every agent a key; return what signs a message by one of them, in its name or not."""
+    with writing(engine) as session:
+        numbers = {a: add_agent_key(session, a, now=NOW).number for a in AGENTS}
+
+    def signed(
+        message: object, *, by: str, kind: str, name: str | None = None
+    ) -> dict[str, object]:
+        key = derive_key(FARM_KEY, by, numbers[by])
+        to_server = Direction.TO_SERVER
+        return sign(seal(message), [key], agent_id=name or by, direction=to_server, kind=kind)
+
+    return signed
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_flood_of_heartbeats_by_one_account_leaves_the_others_heard(
+    engine: sa.Engine, broker: RedisServer, tokens: dict[str, int]
+) -> None:
+    """One turn of the collector: all that one account has sent is passed, and the others answered.
+
+    Those that claim another's name cost that one nothing of its quota.
+    """
+    signed = signer(engine)
+    collector = Collector(engine, broker, keyring=Keyring(engine, FARM_KEY))
+    beats = functools.partial(collector.takes, task=HEARTBEAT_TASK, queue=HEARTBEATS_QUEUE)
+    kind = HEARTBEAT_TASK
+    count = int(HEARTBEATS["messages"].burst) + 20
+    flood = [
+        signed(dataclasses.replace(beat("a", number), boot_id=f"boot {number}"), by="a", kind=kind)
+        for number in range(1, count)
+    ]
+    beats(*flood)
+    with broker.client() as client:
+        while client.llen(HEARTBEATS_QUEUE):
+            beats(flood[-1])
+    forged = [signed(beat("b", 1), by="a", name="b", kind=kind)] * 500
+    answers = beats(*forged, *flood * 3, signed(beat("b", 1), by="b", kind=kind))
+    assert answers["b"] == 1
+    with broker.client() as client:
+        assert client.llen(HEARTBEATS_QUEUE) == 0
+    collector.app.close()
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_what_an_account_sends_beyond_its_quota_is_neither_stored_nor_confirmed(
+    engine: sa.Engine, broker: RedisServer, tokens: dict[str, int]
+) -> None:
+    signed = signer(engine)
+    collector = Collector(engine, broker, keyring=Keyring(engine, FARM_KEY))
+    body: dict[str, object] = {"text": "x" * 6 * 2**20}
+    reports = tuple(Report(number=n, token=999, rank=0, kind="log", body=body) for n in range(1, 4))
+    large = ReportBatch(agent_id="a", generation="large", reports=reports)
+    signed_batch = functools.partial(signed, kind=REPORTS_TASK)
+    first = collector.takes(signed_batch(large, by="a"))
+    assert first["a"] == 1, "the burst is large enough for one such message"
+    answers = collector.takes(
+        signed_batch(batch("a", tokens["a"], range(1, 3)), by="a"),
+        signed_batch(batch("b", tokens["b"], range(1, 3)), by="b"),
+    )
+    assert answers == {"a": 1, "b": 1, "c": 0}
+    assert stored_ticks(engine) == {tokens["b"]: [1, 2]}
+    with reading(engine) as session:
+        assert max(len(row.body) for row in session.scalars(sa.select(LateReport))) == 0
+    collector.app.close()
+
+
+def test_of_an_agent_with_many_lives_at_once_the_first_few_are_heard(engine: sa.Engine) -> None:
+    beats = [dataclasses.replace(beat("a", n), boot_id=f"boot {n}") for n in range(1, 200)]
+    taken = take_beats(engine, [*beats, beat("b", 1)], now=NOW, lease=LEASE)
+    assert [agent for agent, _, _ in taken].count("b") == 1
+    assert len(taken) < 20
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])

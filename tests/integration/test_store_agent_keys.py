@@ -7,6 +7,7 @@ import datetime as dt
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from farm.collector.intake import take_heartbeat, take_reports
 from farm.core.agent_keys import KeyRecord, derive_key
@@ -18,7 +19,8 @@ from farm.errors import InvalidSpec, NotFound
 from farm.keyring import Keyring
 from farm.store.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent
+from farm.store.late_reports import KEPT_REPORTS, Refused, late_count, set_aside
+from farm.store.tables import Agent, SpoolPosition
 from farm.wire import REPORTS_TASK
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 
@@ -154,3 +156,38 @@ def test_a_change_of_keys_counts_within_a_second(
             keyring.opened(REPORTS_TASK, batch("a", number=number))
     with pytest.raises(NotFound, match="has no key that counts"):
         keyring.signed("a", "agent.confirm", seal(None))
+
+
+def test_a_removed_agent_leaves_none_of_what_it_has_flooded_the_store_with(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        for agent_id in ("a", "b"):
+            add_agent(session, agent_id)
+            flood(session, agent_id, count=KEPT_REPORTS + 20)
+        remove_agent(session, "a", now=NOW)
+        flood(session, "a", count=5, first=1000)  # what a collector had in hand
+    with reading(engine) as session:
+        assert late_count(session, agent_id="a") == 0
+        assert late_count(session, agent_id="b") == KEPT_REPORTS + 20
+
+
+def flood(session: Session, agent_id: str, *, count: int, first: int = 0) -> None:
+    session.merge(
+        SpoolPosition(agent_id=agent_id, generation="g", confirmed_number=1, updated_at=NOW)
+    )
+    session.flush()
+    refused = [
+        Refused(
+            agent_id=agent_id,
+            generation="g",
+            number=number,
+            token=1,
+            rank=0,
+            kind="log",
+            body={},
+            reason="there is no attempt 1",
+        )
+        for number in range(first, first + count)
+    ]
+    set_aside(session, refused, now=NOW)

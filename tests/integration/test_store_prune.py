@@ -16,6 +16,7 @@ from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import Unreachable
 from farm.store.base import Table
 from farm.store.engine import reading, writing
+from farm.store.late_reports import KEPT_REPORTS, Refused, late_count, set_aside
 from farm.store.logs import insert_log_part
 from farm.store.partitions import make_partitions, partition_days
 from farm.store.prune import prune
@@ -256,6 +257,31 @@ def test_late_reports_and_forgotten_spools_go_with_the_samples(engine: sa.Engine
         left = set(session.execute(select(SpoolPosition.agent_id, SpoolPosition.generation)))
     assert {agent_id for agent_id, _ in left} == {"here", "never seen either"}
     assert len(left) == 2
+
+
+def test_new_reports_that_did_not_count_go_when_that_is_asked_for(engine: sa.Engine) -> None:
+    refused = [
+        Refused(
+            agent_id="a",
+            generation="g",
+            number=number,
+            token=1,
+            rank=0,
+            kind="log",
+            body={},
+            reason="there is no attempt 1",
+        )
+        for number in range(KEPT_REPORTS + 7)
+    ]
+    with writing(engine) as session:
+        session.add(SpoolPosition(agent_id="a", generation="g", confirmed_number=1, updated_at=NOW))
+        session.flush()
+        set_aside(session, refused, now=NOW - dt.timedelta(minutes=1))
+    assert run(engine, DROP).late_report_count == 0
+    plan = run(engine, Retention(drop_late_reports=True))
+    assert plan.late_report_count == KEPT_REPORTS + 7
+    with reading(engine) as session:
+        assert late_count(session) == 0
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])

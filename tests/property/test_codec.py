@@ -21,15 +21,14 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-RATES = st.none() | FINITE
+RATES = st.none() | st.floats(0.0, 1e15)
 SAMPLES = st.builds(
     Sample,
     tick=st.integers(0, 10**6),
-    cpu_ratio=RATES,
-    memory_used_bytes=st.none() | st.integers(0, 2**63 - 1),
+    cpu_ratio=st.none() | st.floats(0.0, 1.3),
+    memory_used_bytes=st.none() | st.integers(0, 2**60),
     net_rx_bytes_per_s=RATES,
-    extra=st.dictionaries(st.text(), FINITE, max_size=3),
+    extra=st.dictionaries(st.text(max_size=64), st.floats(1e-9, 1.3), max_size=3),
 )
 
 

@@ -111,6 +111,14 @@ def all_judgements() -> list[list[Finding]]:
     ]
 
 
+def test_an_agent_that_sends_more_than_its_quota_is_named_with_what_to_do() -> None:
+    found = of_agents.judge_quotas({"vm-1": 2, "vm-2": 900})
+    assert [finding.what.split()[0] for finding in found] == ["vm-2", "vm-1"]
+    assert "900 messages" in found[0].what
+    assert "farm agent remove vm-2" in (found[0].remedy or "")
+    assert of_agents.judge_quotas({}) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "beat_count", "level"),
     [

@@ -206,7 +206,7 @@ METRICS = (
     Metric(
         "farm_late_reports",
         "gauge",
-        "Reports that came too late or from somebody else, and were kept aside.",
+        "Reports that did not count: too late, of another's rank, or beyond what a rank can have.",
         _of_one(lambda seen: seen.late_report_count),
     ),
     Metric(

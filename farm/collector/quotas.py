@@ -1,0 +1,110 @@
+"""How much each account may send in a minute, so that none keeps the others from being heard.
+
+Only what an account has signed is charged to it: a name that a message claims proves nothing, and
+a stolen agent could use up another's share. What is beyond the quota is dropped before it is even
+verified, and not confirmed: an honest agent sends it again, later, and loses nothing. Without keys
+nobody is proven, and there are no quotas: that is for one machine alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """`burst` at once after a pause, and `per_minute` for ever."""
+
+    burst: float
+    per_minute: float
+
+
+# A program with an agent's key so brings 42 MiB and 80,000 rows into the store in ten minutes. An
+# honest agent sends some 0.1 MB and 200 rows a minute; with a backlog of an hour, 5 MB at once.
+REPORTS = {
+    "messages": Quota(600, 300),
+    "bytes": Quota(16 * 2**20, 3 * 2**20),
+    "rows": Quota(20_000, 6_000),
+}
+# One beat each 5 s, of some thousand bytes.
+HEARTBEATS = {
+    "messages": Quota(300, 300),
+    "bytes": Quota(2 * 2**20, 2 * 2**20),
+}
+_KEPT_S = 600.0  # a full bucket need not be remembered
+_SHOWN_S = 120.0
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is left of each quota, as it was at `at_s`; below 0: more was taken than there was."""
+
+    at_s: float
+    left: dict[str, float]
+    dropped_count: int = 0
+    dropped_at_s: float = field(default=float("-inf"))
+
+
+class Quotas:
+    """The accounts' use of one queue, by a monotonic clock. For one thread."""
+
+    def __init__(
+        self, quotas: Mapping[str, Quota], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._quotas = quotas
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}
+        self._swept_at_s = clock()
+
+    def exhausted(self, account: str) -> str | None:
+        """Name the quota of which the account has nothing left, and count a message dropped."""
+        known = self._accounts.get(account)
+        if known is None:
+            return None
+        self._refill(known)
+        empty = next((name for name, left in known.left.items() if left <= 0), None)
+        if empty is not None:
+            known.dropped_count += 1
+            known.dropped_at_s = self._clock()
+        return empty
+
+    def charge(self, account: str, **used: float) -> None:
+        """Take from the account's quotas what it has used: its signature was verified."""
+        known = self._accounts.get(account)
+        if known is None:
+            self._sweep()
+            full = {name: quota.burst for name, quota in self._quotas.items()}
+            known = self._accounts[account] = _Account(self._clock(), full)
+        self._refill(known)
+        for name, amount in used.items():
+            known.left[name] -= amount
+
+    def dropped(self) -> dict[str, int]:
+        """Return how many messages were dropped of each account that was lately held back."""
+        since = self._clock() - _SHOWN_S
+        return {
+            name: known.dropped_count
+            for name, known in self._accounts.items()
+            if known.dropped_at_s >= since
+        }
+
+    def limit(self, name: str) -> str:
+        """Say what a quota allows."""
+        return f"{self._quotas[name].per_minute:,.0f} {name} a minute"
+
+    def _refill(self, known: _Account) -> None:
+        now_s = self._clock()
+        minutes = (now_s - known.at_s) / 60
+        known.at_s = now_s
+        for name, quota in self._quotas.items():
+            known.left[name] = min(quota.burst, known.left[name] + minutes * quota.per_minute)
+
+    def _sweep(self) -> None:
+        """Forget accounts that have been silent for long, such as removed ones."""
+        now_s = self._clock()
+        if now_s - self._swept_at_s < _KEPT_S:
+            return
+        self._swept_at_s = now_s
+        self._accounts = {n: a for n, a in self._accounts.items() if now_s - a.at_s < _KEPT_S}
