@@ -241,7 +241,7 @@ def build(s, c): return Own(c)
 def of_layers(*written: str) -> str:
     """A file of a Sequential model: flattened images, then these layers. c: class count."""
     layers = ", ".join(("layers.Input(s)", "layers.Flatten()", *written))
-    return f"{HEAD}\ndef build(s, c): return keras.Sequential([{layers}])\n"
+    return f"{HEAD}{SCALED}\ndef build(s, c): return keras.Sequential([{layers}])\n"
 
 
 def of_class(value: str, more: str = "") -> str:
@@ -268,6 +268,27 @@ FUNCTIONAL = (
     HEAD
     + "def build(s, c):\n    i = layers.Input(s)\n    y = layers.Dense(c)(layers.Flatten()(i))\n"
 )
+# What leaves probabilities what they are, but for one factor and one summand.
+AFTER_SOFTMAX = (
+    ("Scaled()",),
+    ("Scaled(-3.0)", "layers.Dropout(0.5)"),
+    ("Scaled()", "layers.Rescaling(-7.0, offset=0.2)"),
+    ("layers.Rescaling(2.0, offset=-1.0)",),
+    ("layers.Lambda(lambda x: 5 - x)", "layers.Identity()"),
+    ("layers.Reshape((10,))", "layers.Activation('linear')", "layers.Dropout(0.2)"),
+)
+SCALED = """
+class Scaled(layers.Layer):
+    def __init__(self, start=1.0):
+        super().__init__()
+        self.start = start
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), initializer=keras.initializers.Constant(self.start))
+
+    def call(self, values):
+        return self.scale * values
+"""
 SOFTMAX = "expected logits, got a softmax as its last layer"
 SIGMOID = "expected logits, got a sigmoid as its last layer"
 TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
@@ -318,6 +339,7 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
         (of_layers(DENSE, "layers.Lambda(lambda x: tf.nn.softmax(3 * x))"), SOFTMAX),
         (of_layers(DENSE, "layers.Softmax()", "layers.Rescaling(100.0)"), SOFTMAX),
         (FUNCTIONAL + "    return keras.Model(i, keras.Model(i, ops.softmax(y))(i))", SOFTMAX),
+        *((of_layers(DENSE, "layers.Softmax()", *after), SOFTMAX) for after in AFTER_SOFTMAX),
         (of_class("ops.softmax(y)"), SOFTMAX),
         (of_class("y if training else ops.softmax(y)", ", training=False"), SOFTMAX),
         (of_layers("layers.Dense(c, activation='softmax', dtype='mixed_bfloat16')"), SOFTMAX),
@@ -374,6 +396,17 @@ def test_what_a_file_gets_wrong_is_one_line(source: str, message: str) -> None:
         of_layers("layers.BatchNormalization()", "layers.Dropout(0.3)", DENSE),
         of_layers("layers.Dense(c, 'tanh', dtype='mixed_bfloat16', kernel_regularizer='l2')"),
         of_layers("layers.Reshape((8, 8))", "layers.LSTM(4)", DENSE),
+        of_layers(DENSE, "Scaled()"),
+        of_layers(DENSE, "layers.LayerNormalization()"),
+        of_layers(DENSE, "layers.Lambda(lambda y: y - tf.reduce_mean(y, 1, keepdims=True))"),
+        of_layers("layers.Dense(64, 'relu')", "layers.Softmax()", DENSE),
+        of_layers(
+            "layers.Reshape((8, 8, 1))",
+            "layers.Conv2D(8, 3, activation='relu')",
+            "layers.Conv2D(8, 3, activation='relu')",
+            "layers.GlobalAveragePooling2D()",
+            "layers.Dense(c, bias_initializer='ones')",
+        ),
         of_class("y"),
         f"{FUNCTIONAL}    return keras.Model(i, y)",
     ],

@@ -95,8 +95,8 @@ def weight_trouble(model: Any) -> str | None:
 def output_trouble(model: Any, example_shape: tuple[int, int, int], class_count: int) -> str | None:
     """Say what is wrong with what the model gives for random images.
 
-    Probabilities are told by what they are, wherever in the model they come from: not negative,
-    and the same sum for every image, or all from 0 to 1, whatever the weights.
+    Probabilities are told by what they are, wherever in the model they come from: the same sum for
+    every image, or all from 0 to 1, whatever the weights.
     """
     random = np.random.default_rng(0)
     for image_count, training in zip(_IMAGE_COUNTS, (False, True), strict=True):
@@ -150,14 +150,24 @@ def _probabilities(model: Any, images: Any, logits: Any, *, training: bool) -> s
         # Layers that are not Keras's own may keep their weights.
         is_bounded = is_bounded and _is_bounded(found) and not np.array_equal(found, logits)
     if adds_up:
-        return "a softmax as its last layer (its outputs are not negative and add up alike)"
+        return "a softmax as its last layer (its outputs add up alike for every image)"
     return "a sigmoid as its last layer (its outputs are from 0 to 1)" if is_bounded else None
 
 
 def _adds_up(outputs: Any) -> bool:
+    """Whether the outputs of each image have one sum other than 0, as those of a softmax have.
+
+    They still do once they were multiplied by one number, of any sign, and another was added.
+    """
     sums = outputs.sum(axis=1)
-    is_alike = np.ptp(sums) <= _TOLERANCE * abs(sums.mean())
-    return bool(outputs.min() >= 0 and sums.mean() > 0 and is_alike)
+    mean, difference = abs(sums.mean()), np.ptp(sums)
+    if outputs.min() >= 0 or outputs.max() <= 0:
+        return bool(mean > 0 and difference <= _TOLERANCE * mean)
+    # Logits may differ little from image to image, and so may their sums: what counts is by how
+    # much less the sums differ. Logits that are centred have the sum 0.
+    spread = np.sqrt(outputs.var(axis=0).sum())
+    is_centred = mean <= _TOLERANCE * abs(outputs).mean()
+    return bool(difference <= _TOLERANCE * spread and not is_centred)
 
 
 def _is_bounded(outputs: Any) -> bool:
