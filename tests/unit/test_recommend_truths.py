@@ -22,7 +22,7 @@ from tests.step_truths import TRUTHS, Truth
 SEEDS = (0, 1)
 SPLITS = (
     *("random", "batch", "delay", "world size", "two largest world sizes"),
-    *("world size and batch", "world size and delay"),
+    *("world size and batch", "world size and delay", "batch and delay"),
     "one curve beyond its two smallest gangs",
     *("instance type on one machine only", "instance type on two machines at most"),
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.core.student import student_quantile
-from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors
-from farm.recommend.calibrated.held_out import HeldOut, hold_out, joined
+from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors, quantile
+from farm.recommend.calibrated.held_out import Combination, HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
 from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
 from farm.recommend.calibrated.repetitions import shares
@@ -36,6 +37,8 @@ _MAY_JUMP = (Axis.WORLD_SIZE, Axis.SERVERS)
 # Errors grow with the distance, and do not vanish at 0: half of that of a doubling is always there.
 _LEAST_DOUBLINGS = 0.5
 _MOST_ENDS = 2  # places where curves end that are tried, for each axis and side
+# What is left out on several axes at once, where no question says what to leave out.
+_MOST_COMBINATIONS, _FOLDS_OF_EACH = 16, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class Calibration:
 
     `places`: (n, dimensions). `cells`: (n,), the number of each one's configuration, which
     `cell_of` has too. `shares`: (n,), how much each counts, see `repetitions.shares`.
+    `together`: what `factors` found.
     """
 
     observations: tuple[Observation, ...]
@@ -56,6 +60,7 @@ class Calibration:
     held_out: HeldOut
     conformals: dict[Gap | None, Conformal]  # from `held_out`, as soon as they are asked for
     experiments: dict[Gap, int]  # how many independent ones each of them rests on
+    together: dict[frozenset[Gap], tuple[float, ...] | None]
 
     def half_widths(
         self,
@@ -68,32 +73,106 @@ class Calibration:
     ) -> Array:
         """Return them in ln(time) for k questions with the same gaps: (k, len(AIMS)).
 
-        `places`: where the neighbourhood locates them.
-        What lacks on several axes was not held out together, which would take too many fits: each
-        axis counts as a doubt of its own, and their squares add up.
+        `places`: where the neighbourhood locates them. Where nothing that was measured lacked
+        several values as the questions do, the half-widths of each alone are added up, as if all
+        were off in the same way. Where even one alone has no example, it is assumed to be wide
+        enough, and their squares add up.
         """
         import numpy as np
 
         scales = np.array(log_scales, dtype=float)
-        squares = np.zeros((len(configurations), len(NO_EVIDENCE)))
-        alone: list[Gap | None] = [None]
-        for gap in sorted(gaps, key=repr) or alone:
-            conformal = self.conformal(gap)
-            away = self._doublings(gap, configurations)
-            widths: Array
-            if conformal is None:
-                further = np.maximum(away - 1, 0) * np.array(_PER_DOUBLING)
-                widths = np.array(NO_EVIDENCE) + further
-            else:
-                widths = (
-                    np.array(conformal.constants)[None, :]
-                    if is_constant
-                    else conformal.half_widths(places, scales)
+        alone = np.array(
+            [
+                self._alone(
+                    gap,
+                    self._doublings(gap, configurations),
+                    scales,
+                    places=places,
+                    is_constant=is_constant,
                 )
-                widths = self._widened(gap, widths, away)
-            squares += widths**2
-        result: Array = np.sqrt(squares)
+                for gap in (sorted(gaps, key=repr) if gaps else [None])
+            ]
+        )
+        result: Array
+        if len(gaps) < 2:
+            result = alone[0]
+            return result
+        factors = self.factors(gaps)
+        if factors is not None:
+            result = np.sqrt(np.sum(alone**2, axis=0)) * np.array(factors)
+        elif any(self.conformal(gap) is None for gap in gaps):
+            result = np.sqrt(np.sum(alone**2, axis=0))
+        else:
+            result = np.sum(alone, axis=0)
         return result
+
+    def factors(self, gaps: frozenset[Gap]) -> tuple[float, ...] | None:
+        """Return for each of `AIMS` what `together` says of several gaps at once.
+
+        The errors of measurements that were left out like this, over the root of the squares of
+        the half-widths that each gap alone would have given them: of these the quantile. It is
+        1 at least, since few experiments may agree by chance. None: nothing was left out like this.
+        """
+        import numpy as np
+
+        if gaps in self.together:
+            return self.together[gaps]
+        chosen = self.held_out.together(gaps)
+        self.together[gaps] = None
+        if not len(chosen):
+            return None
+        if len(chosen) > _MOST_ERRORS:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, _MOST_ERRORS).round().astype(int)]
+        rows, scales = self.held_out.rows[chosen], self.held_out.log_scales[chosen]
+        squares = np.zeros((len(chosen), len(AIMS)))
+        lacking = [self.held_out.gaps[i] for i in chosen]
+        for own in dict.fromkeys(lacking):
+            of = np.array([other == own for other in lacking])
+            for gap in own:
+                away = np.zeros((len(chosen), 1))
+                if gap.axis in NUMBERS:
+                    away = self.held_out.doublings[chosen, NUMBERS.index(gap.axis)][:, None]
+                widths = self._alone(gap, away[of], scales[of], places=self.places[rows[of]])
+                squares[of] += widths**2
+        sizes = np.abs(self.held_out.log_errors[chosen])
+        weights = self.shares[rows]
+        count = min(self.held_out.experiments(gap, chosen) for gap in gaps)
+        ratios = [
+            quantile(sizes / np.sqrt(squares[:, i]), weights, aim) for i, aim in enumerate(AIMS)
+        ]
+        self.together[gaps] = tuple(
+            max(1.0, ratio * _stretch(aim, count + 2))
+            for ratio, aim in zip(ratios, AIMS, strict=True)
+        )
+        return self.together[gaps]
+
+    def _alone(
+        self,
+        gap: Gap | None,
+        away: Array,
+        scales: Array,
+        *,
+        places: Array,
+        is_constant: bool = False,
+    ) -> Array:
+        """Return the half-widths of what has that gap alone. `away`: (k, 1), in doublings."""
+        import numpy as np
+
+        conformal = self.conformal(gap)
+        if conformal is None:
+            further: Array = np.maximum(away - 1, 0) * np.array(_PER_DOUBLING)
+            return np.array(NO_EVIDENCE) + further
+        widths: Array
+        if is_constant:
+            widths = np.tile(np.array(conformal.constants), (len(scales), 1))
+        else:
+            widths = conformal.half_widths(places, scales)
+        return self._widened(gap, widths, away)
+
+    @staticmethod
+    def _may_jump(gap: Gap) -> bool:
+        is_own = gap.is_beyond and not gap.is_everywhere
+        return is_own or gap.axis in (*_MAY_JUMP, Axis.NAMES)
 
     def _widened(self, gap: Gap | None, widths: Array, away: Array) -> Array:
         """Return half-widths for the distance, and for how few experiments tell them.
@@ -109,8 +188,7 @@ class Calibration:
             return widths
         count = self.experiments[gap]
         result: Array = widths * (_LEAST_DOUBLINGS + away) if gap.is_beyond else widths
-        is_own = gap.is_beyond and not gap.is_everywhere
-        if not (is_own or gap.axis in (*_MAY_JUMP, Axis.NAMES)):
+        if not self._may_jump(gap):
             # As if two more had been made.
             smooth = np.array([_stretch(aim, count + 2) for aim in AIMS])
             return result * smooth if gap.is_beyond else result
@@ -155,7 +233,8 @@ class Calibration:
         cells = self.cells[rows]
         sizes = np.abs(self.held_out.log_errors[chosen])
         if gap is not None and gap.is_beyond:
-            sizes = sizes / (_LEAST_DOUBLINGS + self.held_out.doublings[chosen])
+            away = np.max(self.held_out.doublings[chosen], axis=1)
+            sizes = sizes / (_LEAST_DOUBLINGS + away)
         self.conformals[gap] = Conformal.of(
             Errors(
                 places=self.places[rows],
@@ -209,7 +288,11 @@ def calibrate(
             axis for axis in axes if any(g.axis is axis and not held_out.tells(g) for g in gaps)
         ]
     own = _own_gaps(space, asked)
-    held_out = joined(held_out, hold_out(observations, predictor, axes, own=own, fitted=fitted))
+    combined = _asked_combinations(space, asked) if asked is not None else _combinations(space)
+    held_out = joined(
+        held_out,
+        hold_out(observations, predictor, axes, own=own, combined=combined, fitted=fitted),
+    )
     configurations = [plain(o.configuration) for o in observations]
     cell_of = {c: number for number, c in enumerate(dict.fromkeys(configurations))}
     calibration = Calibration(
@@ -223,9 +306,13 @@ def calibrate(
         held_out=held_out,
         conformals={},
         experiments={},
+        together={},
     )
-    for gap in {gap for gaps in held_out.gaps for gap in gaps}:
-        calibration.conformal(gap)
+    for lacking in set(held_out.gaps):
+        for gap in lacking:
+            calibration.conformal(gap)
+        if len(lacking) > 1:
+            calibration.factors(lacking)
     return calibration
 
 
@@ -247,6 +334,46 @@ def _own_gaps(space: Space, asked: Iterable[Configuration] | None) -> list[OwnGa
     for end in sorted(ends, key=lambda end: (-ends[end], repr(end))):
         kept.setdefault((end.axis, end.side), []).append(end)
     return [end for found in kept.values() for end in found[:_MOST_ENDS]]
+
+
+def _asked_combinations(space: Space, asked: Iterable[Configuration]) -> list[Combination]:
+    """Return what questions lack on several axes at once, the most frequent first."""
+    found = collections.Counter(
+        Combination(gaps, tuple(space.own_gaps(c))) for c in asked if len(gaps := space.gaps(c)) > 1
+    )
+    ordered = sorted(found, key=lambda one: (-found[one], repr(sorted(one.gaps, key=repr))))
+    first = {one.gaps: one for one in reversed(ordered)}
+    return [one for one in ordered if first[one.gaps] is one][:_MOST_COMBINATIONS]
+
+
+def _combinations(space: Space) -> list[Combination]:
+    """Return what any question may lack on several axes at once, two of them first.
+
+    Of world sizes and servers beyond and between those that were measured, since neither tells of
+    the other. Curves that end early are combined with each other axis; so are new names.
+    """
+    axes = varied(space)
+    numbers = [axis for axis in axes if axis is not Axis.NAMES]
+
+    def several(count: int) -> Iterator[Combination]:
+        for chosen in itertools.combinations(numbers, count):
+            sides = (Side.ABOVE, Side.INSIDE) if set(chosen) & set(_MAY_JUMP) else (Side.ABOVE,)
+            for side in sides:
+                gaps = frozenset(Gap(axis, side, is_everywhere=True) for axis in chosen)
+                yield Combination(gaps, fold_count=_FOLDS_OF_EACH)
+
+    def beside(gap: Gap, *own: OwnGap) -> Iterator[Combination]:
+        for axis in numbers:
+            if axis is not gap.axis:
+                other = Gap(axis, Side.ABOVE, is_everywhere=True)
+                yield Combination(frozenset({gap, other}), own, _FOLDS_OF_EACH)
+
+    found = [*several(2)]
+    for end in {end.axis: end for end in reversed(_own_gaps(space, None))}.values():
+        found += beside(Gap(end.axis, end.side, is_everywhere=False), end)
+    if Axis.NAMES in axes:
+        found += beside(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
+    return [*found, *several(3)][:_MOST_COMBINATIONS]
 
 
 def varied(space: Space) -> list[Axis]:

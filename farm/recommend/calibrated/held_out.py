@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from farm.recommend.calibrated.novelty import Axis, Gap, OwnGap, Side, Space
+from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
 from farm.recommend.calibrated.repetitions import value_of
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
@@ -45,8 +45,8 @@ class HeldOut:
     `groups`: the number of what was left out together, such as a batch size. `curves`: the number
     of each one's names, the same for curves that are copies. `log_errors`:
     ln(measured / predicted). `log_scales`: the predictor's own doubt. `gaps`: what lacked in the
-    training. `doublings`: how far beyond the training's curve it lay, see `novelty.Beyond`; 0: not
-    beyond.
+    training. `doublings`: (m, len(NUMBERS)), how far beyond the training's curve it lay on each
+    axis, see `novelty.Beyond`; 0: not beyond.
     """
 
     rows: NDArray[np.int64]
@@ -88,6 +88,19 @@ class HeldOut:
         """Whether enough of the m lacked just that."""
         return self._is_enough(self._levels(gap)[0])
 
+    def together(self, gaps: frozenset[Gap]) -> NDArray[np.int64]:
+        """Return which of the m lacked values on just these axes, two at least, all at once.
+
+        Those with the same gaps; where they are too few, also those with others on these axes, as
+        far as these tell of them: see `alike`. Possibly none.
+        """
+        import numpy as np
+
+        same = [i for i, own in enumerate(self.gaps) if own == gaps]
+        if not self._is_enough(same):
+            same = [i for i, own in enumerate(self.gaps) if _tells_of(own, gaps)]
+        return np.array(same, dtype=np.int64)
+
     def _is_enough(self, chosen: Sequence[int]) -> bool:
         values = {int(self.values[i]) for i in chosen}
         groups = {int(self.groups[i]) for i in chosen}
@@ -112,6 +125,32 @@ class HeldOut:
 
 def _axes(gaps: Iterable[Gap]) -> set[Axis]:
     return {gap.axis for gap in gaps}
+
+
+def _tells_of(known: frozenset[Gap], asked: frozenset[Gap]) -> bool:
+    """Whether what lacked `known` is at least about as hard as what lacks `asked`."""
+    if _axes(known) != _axes(asked):
+        return False
+    of_axis = {gap.axis: gap for gap in known}
+    for gap in asked:
+        other = of_axis[gap.axis]
+        if other == gap or gap.axis is Axis.NAMES:
+            continue
+        is_strict = gap.axis in _STRICT or (gap.is_beyond and not gap.is_everywhere)
+        if is_strict and other.side is not gap.side:
+            return False
+        if gap.is_everywhere and not other.is_everywhere:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Gaps on several axes at once; `own`: those of them that others do not have."""
+
+    gaps: frozenset[Gap]
+    own: tuple[OwnGap, ...] = ()
+    fold_count: int = 4
 
 
 Refit = Callable[[Sequence[Observation]], FittedPredictor]
@@ -139,13 +178,15 @@ def hold_out(
     axes: Iterable[Axis | None],
     *,
     own: Iterable[OwnGap] = (),
+    combined: Iterable[Combination] = (),
     fitted: FittedPredictor | None = None,
 ) -> HeldOut:
     """Fit once for each fold; return the errors of what was left out and answered.
 
     `axes`: whose values to hold out, one axis after the other; None: configurations. `own`: what
-    some curves lack and others have, so that it is left out of some of those others. `fitted`: the
-    predictor fitted to all of them, if there is one; see `Refitting`.
+    some curves lack and others have, so that it is left out of some of those others. `combined`:
+    what to leave out at once. `fitted`: the predictor fitted to all of them, if there is one; see
+    `Refitting`.
     """
     import numpy as np
 
@@ -156,11 +197,14 @@ def hold_out(
     value_numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     curve_of = _curve_numbers(configurations, values)
     rows: list[tuple[int, bool, int, int, int]] = []
-    errors: list[tuple[float, float, float]] = []
+    errors: list[tuple[float, float]] = []
+    doublings: list[list[float]] = []
     gaps: list[frozenset[Gap]] = []
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
-    planned = [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
+    planned: list[tuple[Axis | Combination | None, Fold]] = []
+    planned += [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
     planned += [(gap.axis, fold) for gap in own for fold in own_folds(configurations, gap)]
+    planned += [(one, fold) for one in combined for fold in combined_folds(configurations, one)]
     for number, (axis, planned_fold) in enumerate(planned):
         fold = _without_copies(planned_fold, values)
         if not _is_useful(fold, configurations):
@@ -179,13 +223,13 @@ def hold_out(
             curve, value = curve_of[named(configurations[row])], value_numbers[values[row]]
             rows.append((row, axis is None, value, group, curve))
             error = math.log(observations[row].step_time_s / estimate.step_time_s)
-            beyond = space.beyond(configurations[row])
-            away = max((one.doublings for one in beyond), default=0.0)
-            errors.append((error, estimate.log_scale, away))
+            errors.append((error, estimate.log_scale))
+            beyond = {one.axis: one.doublings for one in space.beyond(configurations[row])}
+            doublings.append([beyond.get(number_axis, 0.0) for number_axis in NUMBERS])
             lacking = space.gaps(configurations[row])
             gaps.append(seen.setdefault(lacking, lacking))
     columns = list(zip(*rows, strict=True)) or [()] * 5
-    numbers = list(zip(*errors, strict=True)) or [()] * 3
+    numbers = list(zip(*errors, strict=True)) or [()] * 2
     return HeldOut(
         rows=np.array(columns[0], dtype=np.int64),
         is_cell=np.array(columns[1], dtype=np.bool_),
@@ -195,7 +239,7 @@ def hold_out(
         log_errors=np.array(numbers[0], dtype=np.float64),
         log_scales=np.array(numbers[1], dtype=np.float64),
         gaps=tuple(gaps),
-        doublings=np.array(numbers[2], dtype=np.float64),
+        doublings=np.array(doublings, dtype=np.float64).reshape(len(rows), len(NUMBERS)),
     )
 
 
@@ -261,31 +305,85 @@ def own_folds(configurations: Sequence[Configuration], gap: OwnGap) -> list[Fold
     The others stay as they are: somebody has been there.
     """
     space = Space.of(configurations)
-    curves: dict[Hashable, set[float]] = {}
-    for c in space.configurations:
-        value = space.value(c, gap.axis)
-        if not c.is_one_machine and value is not None:
-            curves.setdefault(named(c), set()).add(value)
-
-    def is_beyond(value: float | None) -> bool:
-        if value is None:
-            return False
-        return value > gap.edge if gap.side is Side.ABOVE else value < gap.edge
-
-    going_on = [
-        curve
-        for curve, values in sorted(curves.items(), key=lambda item: repr(item[0]))
-        if any(map(is_beyond, values)) and not all(map(is_beyond, values))
-    ]
+    going_on = _going_on(space, gap)
     found = []
     for start in range(min(_OWN_FOLDS, len(going_on))):
         ended = set(going_on[start::_OWN_FOLDS])
         out = [
-            not c.is_one_machine and named(c) in ended and is_beyond(space.value(c, gap.axis))
+            not c.is_one_machine and named(c) in ended and gap.is_beyond(space.value(c, gap.axis))
             for c in map(plain, configurations)
         ]
         found.append(holding_out(out, [True]))
     return [fold for fold in found if _is_useful(fold, configurations)]
+
+
+def _going_on(space: Space, gap: OwnGap) -> list[Hashable]:
+    """Return the names of the gangs' curves that were measured at the edge and beyond it."""
+    curves: dict[Hashable, set[bool]] = {}
+    for c in space.configurations:
+        value = space.value(c, gap.axis)
+        if not c.is_one_machine and value is not None:
+            curves.setdefault(named(c), set()).add(gap.is_beyond(value))
+    return sorted((curve for curve, sides in curves.items() if len(sides) > 1), key=repr)
+
+
+def combined_folds(configurations: Sequence[Configuration], combination: Combination) -> list[Fold]:
+    """Return folds that leave out something on each axis, and test what lacks all of it at once.
+
+    What lacks a part of it is in neither. Of an own gap some of the curves that go on are ended;
+    of names some combinations are left out; of other axes some values, on the side of the gap
+    where there are several.
+    """
+    ours = [plain(c) for c in configurations]
+    space = Space.of(ours)
+    lacking = sorted(combination.gaps, key=repr)
+    own = {end.axis: end for end in combination.own}
+    curves = sorted({named(c) for c in ours if not c.is_one_machine}, key=repr)
+    for end in own.values():
+        going_on = set(_going_on(space, end))
+        curves = [curve for curve in curves if curve in going_on]
+
+    def is_out(c: Configuration, gap: Gap, ended: set[Hashable], values: set[float]) -> bool:
+        value = None if gap.axis is Axis.NAMES else space.value(c, gap.axis)
+        if gap.axis is Axis.NAMES or gap.axis in own:
+            is_ended = not c.is_one_machine and named(c) in ended
+            return is_ended and (gap.axis not in own or own[gap.axis].is_beyond(value))
+        return value in values and not (gap.axis in _STRICT and c.is_one_machine)
+
+    found = []
+    for number in range(combination.fold_count):
+        ended: set[Hashable] = set(curves[number :: combination.fold_count])
+        values = [
+            set()
+            if gap.axis is Axis.NAMES
+            else _left_out(space, gap, number + place * (number // 2))
+            for place, gap in enumerate(lacking)
+        ]
+        out = [
+            [is_out(c, gap, ended, left) for gap, left in zip(lacking, values, strict=True)]
+            for c in ours
+        ]
+        found.append(
+            Fold(
+                training=tuple(i for i, lacks in enumerate(out) if not any(lacks)),
+                tested=tuple(i for i, lacks in enumerate(out) if all(lacks)),
+            )
+        )
+    return [fold for fold in dict.fromkeys(found) if _is_useful(fold, ours)]
+
+
+def _left_out(space: Space, gap: Gap, number: int) -> set[float]:
+    """Return values of gangs to leave out, on the side of the gap; `number`: which of several."""
+    gangs = [c for c in space.configurations if not c.is_one_machine]
+    values = sorted({v for c in gangs if (v := space.value(c, gap.axis)) is not None})
+    if len(values) < 2:
+        return set()
+    ends = {Side.ABOVE: values[::-1], Side.BELOW: values}
+    if gap.side in ends:
+        most = 2 if len(values) > 3 and number % 2 else 1
+        return set(ends[gap.side][:most])
+    inner = values[1:-1] or values
+    return {inner[number % len(inner)]}
 
 
 def _is_useful(fold: Fold, configurations: Sequence[Configuration]) -> bool:

@@ -89,6 +89,12 @@ class OwnGap:
     side: Side
     edge: float
 
+    def is_beyond(self, value: float | None) -> bool:
+        """Whether a value lies beyond the edge; one machine has no delay, so it does not."""
+        if value is None:
+            return False
+        return value > self.edge if self.side is Side.ABOVE else value < self.edge
+
 
 # The values that were measured on each of NUMBERS.
 _Values = tuple[frozenset[float], ...]

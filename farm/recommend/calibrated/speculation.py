@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from farm.recommend.calibrated.novelty import Axis, Beyond, Gap
 
@@ -13,11 +13,16 @@ _NEAR_DOUBLINGS = 0.25
 
 
 def why_speculative(
-    gaps: Iterable[Gap], beyond: Iterable[Beyond], unexampled: Iterable[Gap]
+    gaps: Collection[Gap],
+    beyond: Iterable[Beyond],
+    unexampled: Collection[Gap],
+    *,
+    is_together_exampled: bool,
 ) -> str | None:
     """Say why a prediction with these gaps is speculative; None where it is not.
 
     `unexampled`: the gaps of which no measurement could be held out as an example.
+    `is_together_exampled`: whether one could be that had all the gaps at once.
     """
     if any(gap.axis is Axis.ALONE for gap in gaps):
         return "no single machine was measured"
@@ -32,6 +37,9 @@ def why_speculative(
         for axis in dict.fromkeys(gap.axis for gap in sorted(unexampled, key=repr))
         if axis not in told
     ]
+    if not (reasons or is_together_exampled):
+        several = " and ".join(_checked(gap.axis) for gap in sorted(gaps, key=repr))
+        reasons.append(f"no measurement could be held out to check {several} at once")
     return "; ".join(reasons) or None
 
 

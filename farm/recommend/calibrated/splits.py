@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,9 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     def by(axis: Axis) -> list[Fold]:
         return leave_one_out(configurations, lambda c: space.value(c, axis))
 
+    def both(first: Axis, second: Axis) -> list[Fold]:
+        return _both(space, configurations, (first, second))
+
     def network(c: Configuration) -> Hashable:
         return None if c.is_one_machine else str(c.network)
 
@@ -95,8 +99,9 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
         Split("delay, the first or last", tuple(by(Axis.DELAY)[:1] + by(Axis.DELAY)[1:][-1:])),
         Split("world size", tuple(by(Axis.WORLD_SIZE)), is_leave_one_out=True),
         Split("two largest world sizes", tuple(beyond)),
-        Split("world size and batch", tuple(_both(space, configurations, Axis.BATCH))),
-        Split("world size and delay", tuple(_both(space, configurations, Axis.DELAY))),
+        Split("world size and batch", tuple(both(Axis.WORLD_SIZE, Axis.BATCH))),
+        Split("world size and delay", tuple(both(Axis.WORLD_SIZE, Axis.DELAY))),
+        Split("batch and delay", tuple(both(Axis.BATCH, Axis.DELAY))),
         Split("one curve beyond its two smallest gangs", tuple(_curves_ended(configurations))),
         Split("instance type on one machine only", tuple(_types_on(configurations, most=1))),
         Split("instance type on two machines at most", tuple(_types_on(configurations, most=2))),
@@ -110,29 +115,32 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     return [split for split in found if split.folds]
 
 
-def _both(space: Space, configurations: Sequence[Configuration], axis: Axis) -> list[Fold]:
-    """Leave out a world size and a value of another axis, and test where both meet.
+def _both(
+    space: Space, configurations: Sequence[Configuration], axes: Sequence[Axis]
+) -> list[Fold]:
+    """Leave out a value of each axis, and test the gangs where both meet.
 
     The largest and the smallest of each: what a question far from everything asks.
     """
     gangs = [c for c in configurations if not c.is_one_machine]
-    sizes = sorted({c.world_size for c in gangs})
-    values = sorted({v for c in gangs if (v := space.value(c, axis)) is not None})
-    if len(sizes) < _LEAST_VALUES or len(values) < _LEAST_VALUES:
+    known = [sorted({v for c in gangs if (v := space.value(c, axis)) is not None}) for axis in axes]
+    if any(len(values) < _LEAST_VALUES for values in known):
         return []
     found = []
-    for size in (sizes[0], sizes[-1]):
-        for value in (values[0], values[-1]):
-            lacks = [
-                (not c.is_one_machine and c.world_size == size, space.value(c, axis) == value)
-                for c in configurations
+    for chosen in itertools.product(*((values[0], values[-1]) for values in known)):
+        lacks = [
+            [
+                space.value(c, axis) == value and not (axis is Axis.WORLD_SIZE and c.is_one_machine)
+                for axis, value in zip(axes, chosen, strict=True)
             ]
-            found.append(
-                Fold(
-                    training=tuple(i for i, own in enumerate(lacks) if not any(own)),
-                    tested=tuple(i for i, own in enumerate(lacks) if all(own)),
-                )
+            for c in configurations
+        ]
+        found.append(
+            Fold(
+                training=tuple(i for i, own in enumerate(lacks) if not any(own)),
+                tested=tuple(i for i, own in enumerate(lacks) if all(own)),
             )
+        )
     return [fold for fold in found if fold.tested]
 
 

@@ -99,6 +99,7 @@ class CalibratedModel:
                 gaps, asked, log_scales, places=places, is_constant=is_constant
             )
             unexampled = [gap for gap in gaps if self.calibration.conformal(gap) is None]
+            is_together_exampled = len(gaps) < 2 or self.calibration.factors(gaps) is not None
             for i, width, ids in zip(positions, widths, self._nearest(places), strict=True):
                 beyond = self.calibration.space.beyond(configurations[i])
                 answers[i] = _between(
@@ -106,7 +107,9 @@ class CalibratedModel:
                     gaps,
                     width,
                     ids,
-                    speculative_because=why_speculative(gaps, beyond, unexampled),
+                    speculative_because=why_speculative(
+                        gaps, beyond, unexampled, is_together_exampled=is_together_exampled
+                    ),
                 )
         return [answers[i] for i in range(len(configurations))]
 
