@@ -60,7 +60,7 @@ class Condition:
             echo=self._pulse.echo(now=now),
             facts=dataclasses.replace(
                 self._facts,
-                trouble=self._remains.trouble,
+                trouble=self.trouble,
                 labels={**self._labels.told, **self._facts.labels},
             ),
             template_bytes=template_bytes,
@@ -68,10 +68,15 @@ class Condition:
             disk_free_bytes=_free_bytes(self._config.state_dir),
         )
 
+    @property
+    def trouble(self) -> str | None:
+        """What has to be mended before this agent takes a rank; None: nothing."""
+        return self._remains.trouble or self._journal.trouble
+
     def state(self, *, is_serving: bool) -> AgentState:
         if self._departure.has_begun:
             return AgentState.LEAVING
-        if is_serving or self._remains.trouble is not None:
+        if is_serving or self.trouble is not None:
             return AgentState.BUSY
         if self._journal.is_full:
             return AgentState.SPOOL_FULL
@@ -80,8 +85,8 @@ class Condition:
     def refusal(self, *, is_serving: bool) -> str:
         """Say why a rank is not taken, where the state is not to take any."""
         state = self.state(is_serving=is_serving)
-        if state is AgentState.BUSY and not is_serving and self._remains.trouble is not None:
-            return self._remains.trouble
+        if state is AgentState.BUSY and not is_serving and self.trouble is not None:
+            return self.trouble
         return f"agent is {state.value}"
 
 

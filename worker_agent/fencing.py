@@ -58,8 +58,16 @@ class TokenFile:
 
     def raise_to(self, token: int) -> None:
         """Remember `token` if it is higher; survives a loss of power once this returns."""
-        if token <= self.highest:
-            return
+        if token > self.highest:
+            self._write(token)
+            self.highest = token
+
+    def write_again(self) -> None:
+        """Write what is known into a folder that lost it. Raises OSError."""
+        if self.highest:
+            self._write(self.highest)
+
+    def _write(self, token: int) -> None:
         beside = self._path.with_suffix(".new")
         with beside.open("w") as file:
             file.write(f"{token}\n")
@@ -67,7 +75,6 @@ class TokenFile:
             os.fsync(file.fileno())
         beside.rename(self._path)
         sync_folder(self._path.parent)
-        self.highest = token
 
 
 def sync_folder(folder: Path) -> None:

@@ -24,11 +24,17 @@ class Journal:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._unwritten: deque[tuple[int, int, ReportBody]] = deque()
+        self._has_told = False  # that the disk takes none
 
     @property
     def is_blocked(self) -> bool:
         """Whether a report could not be written yet; whoever produces them should stop."""
         return bool(self._unwritten)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the folder of the reports cannot be used; None: it can."""
+        return self._spool.trouble()
 
     @property
     def is_full(self) -> bool:
@@ -58,10 +64,12 @@ class Journal:
                     is_urgent=type(body) not in _SERIES,
                 )
             except OSError as error:
-                if len(self._unwritten) == 1:
+                if not self._has_told:
+                    self._has_told = True
                     ids = {"attempt_id": token, "rank": rank}
                     logger.error("report was not written: %s", error, extra=ids)  # noqa: TRY400
                 return
+            self._has_told = False
             self._unwritten.popleft()
 
 

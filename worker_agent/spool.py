@@ -60,6 +60,10 @@ class Spool:
         self._folder = folder
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
+        self._open()
+
+    def _open(self) -> None:
+        folder = self._folder
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self.generation, self._segments = _read_folder(folder)
@@ -74,6 +78,33 @@ class Spool:
         self._file = self._segments[-1].path.open("ab")
         self._is_synced = False
         self._urgent_number = self.last_number
+
+    def trouble(self) -> str | None:
+        """Say why the folder cannot be used, as when it was removed; None: it can.
+
+        What is written into a file that was removed is lost in silence.
+        """
+        own = os.fstat(self._file.fileno())
+        try:
+            self._segments[0].path.stat()
+            there = self._segments[-1].path.stat()
+        except OSError as error:
+            return f"the spool in {self._folder} is gone ({error.strerror}): put it back"
+        if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            return f"the spool in {self._folder} was replaced: put it back"
+        return None
+
+    def begin_anew(self) -> int:
+        """Begin another generation in a folder that is empty; return how many reports are lost.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        lost_count = self.last_number - self._confirmed
+        before = self._file
+        self._open()
+        before.close()
+        return lost_count
 
     @property
     def has_urgent(self) -> bool:
@@ -108,6 +139,8 @@ class Spool:
         Raises:
             OSError: the disk is full or broken; nothing was added.
         """
+        if (trouble := self.trouble()) is not None:
+            raise OSError(trouble)
         number = self.last_number + 1
         fields = {"number": number, "token": token, "rank": rank, "kind": kind, "body": body}
         line = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -163,7 +196,7 @@ class Spool:
         self._unconfirmed_bytes -= self._bytes_between(self._confirmed, number)
         self._confirmed = number
         while len(self._segments) > 1 and self._segments[0].next_number - 1 <= number:
-            self._segments.pop(0).path.unlink()
+            self._segments.pop(0).path.unlink(missing_ok=True)
 
     def sync(self) -> None:
         """Put everything on disk for good."""

@@ -92,6 +92,8 @@ class Supervisor:
         self._ports = PortRange(config.first_port, config.last_port)
         self._rank: Rank | None = None
         self._seen_tokens: frozenset[int] = frozenset()
+        self._has_failed = False  # in the last step
+        self._has_told_of_folder = False
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
         self._departure = Departure()
         self._remains = Remains(config.state_dir, self._events.put)
@@ -128,14 +130,19 @@ class Supervisor:
                 self._handle(event, now=now)
             self._tick(now)
         except Exception:
+            self._has_failed = True
             logger.exception("event was not handled: %r", event)
+        else:
+            self._has_failed = False
 
     def _patience_s(self, now: float) -> float:
         """Return how long nothing will be due. What cannot be sent now is not waited for."""
         waits = [TICK_S]
+        if self._has_failed:  # or what fails at once would be tried again without an end
+            return TICK_S
         if self._keeper.can_publish("heartbeats"):
             waits.append(self._pulse.due_in_s(now=now))
-        if self._keeper.can_publish("reports"):
+        if self._keeper.can_publish("reports") and self._journal.trouble is None:
             silent = self._pulse.is_server_silent(now=now)
             waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
         return min(waits)
@@ -160,6 +167,7 @@ class Supervisor:
             self._rank.handle(event, now=now)
 
     def _tick(self, now: float) -> None:
+        self._look_at_folder()
         self._journal.write()
         if self._rank is not None:
             self._watch_over(self._rank, now=now)
@@ -169,7 +177,12 @@ class Supervisor:
         self._remains.tick(now=now, is_idle=is_idle)
         if is_idle:
             reap_orphans(own=self._keeper.pids | self._warmth.pids)
-        shown = (self._state(), self._serving_token(), self._tokens.highest, self._remains.trouble)
+        shown = (
+            self._state(),
+            self._serving_token(),
+            self._tokens.highest,
+            self._condition.trouble,
+        )
         if shown != self._shown:
             self._shown = shown
             self._pulse.hasten()
@@ -177,11 +190,32 @@ class Supervisor:
             logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
         if self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
             self._keeper.publish("heartbeats", seal(self._beat(now)))
-        if self._keeper.can_publish("reports"):
+        if self._keeper.can_publish("reports") and self._journal.trouble is None:
             silent = self._pulse.is_server_silent(now=now)
             batch = self._delivery.next_batch(now=now, server_is_silent=silent)
             if batch is not None:
                 self._keeper.publish("reports", seal(batch))
+
+    def _look_at_folder(self) -> None:
+        """Say once that the state folder is gone; go on once it is back, or another is there."""
+        trouble = self._journal.trouble
+        if trouble is None:
+            if self._has_told_of_folder:
+                logger.info("the state folder is back")
+            self._has_told_of_folder = False
+            return
+        if not self._has_told_of_folder:
+            logger.error("this agent takes no rank: %s", trouble)
+            self._has_told_of_folder = True
+        folder = self._config.state_dir
+        try:
+            if folder.is_dir() and not any((folder / "spool").glob("*")):
+                self._tokens.write_again()
+                lost_count = self._spool.begin_anew()
+                self._delivery.start_over()
+                logger.warning("a new spool was begun; reports that are lost: %d", lost_count)
+        except OSError as error:
+            logger.warning("no new spool can be begun: %s", error)
 
     def _watch_over(self, rank: Rank, *, now: float) -> None:
         limit_s = self._config.lease_s / 2
@@ -189,7 +223,7 @@ class Supervisor:
         unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
         if unconfirmed_s > limit_s and not rank.is_ending:
             rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")
-        if self._journal.is_blocked and not rank.is_ending:
+        if not rank.is_ending and (self._journal.is_blocked or self._journal.trouble is not None):
             rank.fail(FailureKind.KILLED, "the agent's disk takes no more reports")
         rank.tick(now=now)
         if rank.is_over:
@@ -276,9 +310,12 @@ class Supervisor:
             self._rank.fail(FailureKind.REFUSED, f"rank could not begin: {error}")
 
     def _stop_attempt(self, command: StopAttempt) -> None:
-        self._tokens.raise_to(command.token)
         if self._rank is not None and self._rank.token <= command.token:
             self._rank.stop(command.reason)
+        try:
+            self._tokens.raise_to(command.token)
+        except OSError as error:  # the server says so again, until the token is on disk
+            logger.warning("the token was not written down: %s", error)
         # The server waits for our word that nothing of the attempt is left.
         self._pulse.hasten()
 
