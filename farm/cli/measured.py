@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from farm.core.catalogue import GangShape
 from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
-from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
+from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of_row, undisturbed_first
 from farm.core.outliers import outlier_positions
 from farm.core.precision import Target, Timeline, cell_inflation, time_interval, timeline_of
 from farm.core.scaling import baselines, workload
@@ -211,8 +211,8 @@ def _cell(
     targets: Mapping[int, Target],
     timeline: Timeline,
 ) -> MeasuredCell:
-    disturbed = [disturbance_of(row.flags or ()) for row in group]
-    all_count, group = len(group), undisturbed_first(group)
+    disturbed = [disturbance_of_row(row) for row in group]
+    all_count, group = len(group), undisturbed_first(group, disturbance_of_row)
     first = group[0]
     timed = [(row.job_id, row.step_time_s) for row in group if row.step_time_s]
     times_s = [time_s for _, time_s in timed]
@@ -308,7 +308,7 @@ def _expected_bytes_per_step(row: MeasurementRow) -> float | None:
 def _median(group: Sequence[MeasurementRow], name: str) -> float | None:
     """Return the median of what was measured, disturbed runs by their weight as in answers."""
     values = [
-        (value, disturbance_of(row.flags or ()).weight)
+        (value, disturbance_of_row(row).weight)
         for row in group
         if (value := getattr(row, name)) is not None
     ]

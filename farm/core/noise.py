@@ -12,7 +12,7 @@ import enum
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -146,13 +146,31 @@ class Flagged(Protocol):
     def flags(self) -> Sequence[Mapping[str, Any]]: ...
 
 
-_Flagged = TypeVar("_Flagged", bound=Flagged)
+def disturbance_of_row(row: Flagged) -> Disturbance:
+    """Return what disturbed a stored measurement."""
+    return disturbance_of(row.flags or ())
 
 
-def undisturbed_first(rows: Sequence[_Flagged]) -> list[_Flagged]:
-    """Return the undisturbed ones of the repetitions of one configuration, or else all."""
-    quiet = [row for row in rows if disturbance_of(row.flags or ()) == UNDISTURBED]
-    return quiet or list(rows)
+_Measured = TypeVar("_Measured")
+
+
+def undisturbed_first(
+    measured: Sequence[_Measured],
+    disturbance: Callable[[_Measured], Disturbance],
+    *,
+    cell: Callable[[_Measured], Hashable] = lambda _: None,
+) -> list[_Measured]:
+    """Return the undisturbed measurements of each cell, or all of a cell that has none.
+
+    `cell`: what tells the configuration of a measurement; without it all are of one.
+    """
+    quiet = [disturbance(one) == UNDISTURBED for one in measured]
+    cells = {cell(one) for one, is_quiet in zip(measured, quiet, strict=True) if is_quiet}
+    return [
+        one
+        for one, is_quiet in zip(measured, quiet, strict=True)
+        if is_quiet or cell(one) not in cells
+    ]
 
 
 def disturbed_by(disturbances: Iterable[Disturbance]) -> str:

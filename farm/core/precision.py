@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from farm.core.means import weighted_median
+from farm.core.noise import UNDISTURBED, Disturbance, undisturbed_first
 from farm.core.outliers import outlier_positions
 from farm.core.student import student_quantile
 
@@ -89,14 +90,14 @@ class Target(enum.StrEnum):
 class Repetition:
     """One job of a cell. `step_time_s`: its median; None unless it was measured.
 
-    `weight`: what it counts as evidence, see `farm.core.noise`; below 1 if something disturbed it.
+    `disturbance`: what disturbed it, and how much it counts as evidence.
     """
 
     job_id: int
     outcome: Outcome
     step_time_s: float | None = None
     fingerprint: str | None = None
-    weight: float = 1.0
+    disturbance: Disturbance = UNDISTURBED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +316,7 @@ def cell_statistics(
     interval = time_interval(times_s, is_sequential=precision is not None, inflation=inflation)
     return CellStatistics(
         count=len(known),
-        median_s=weighted_median([(time_s, weight) for _, time_s, weight in _judged(repetitions)])
+        median_s=weighted_median([(time_s, one.weight) for _, time_s, one in _judged(repetitions)])
         if times_s
         else None,
         low_s=interval.low_s if interval else None,
@@ -369,7 +370,7 @@ def _target(
         inflation = cell_inflation(job_ids, timeline)
         if _is_precise(times_s, precision, inflation=inflation):
             runs = timeline.runs(job_ids) if timeline else None
-            if all(weight < 1 for _, _, weight in _judged(repetitions)):
+            if all(one != UNDISTURBED for _, _, one in _judged(repetitions)):
                 return Target.DISTURBED
             is_spread = bool(timeline and runs and timeline.is_spread(runs))
             return Target.REACHED if is_spread else Target.BACK_TO_BACK
@@ -413,21 +414,19 @@ def judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
     return [(job_id, time_s) for job_id, time_s, _ in _judged(repetitions)]
 
 
-def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, float]]:
-    """Return job, time and weight."""
+def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, Disturbance]]:
     measured = [
-        (r.fingerprint, (r.job_id, r.step_time_s, r.weight))
+        (r.fingerprint, (r.job_id, r.step_time_s, r.disturbance))
         for r in repetitions
         # A job by epochs whose every step was partial has a time per epoch and no step time.
         if r.outcome is Outcome.MEASURED
         and r.step_time_s is not None
         and _is_credible(r.step_time_s)
     ]
-    undisturbed = [(kind, found) for kind, found in measured if found[2] == 1]
-    kinds: dict[str | None, list[tuple[int, float, float]]] = {}
-    for kind, found in undisturbed or measured:
+    kinds: dict[str | None, list[tuple[int, float, Disturbance]]] = {}
+    for kind, found in undisturbed_first(measured, lambda one: one[1][2]):
         kinds.setdefault(kind, []).append(found)
-    return max(kinds.values(), key=lambda found: (len(found), found[-1]), default=[])
+    return max(kinds.values(), key=lambda found: (len(found), found[-1][0]), default=[])
 
 
 def _is_credible(time_s: float) -> bool:

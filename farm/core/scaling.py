@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from farm.core.measurement import OK, scaling_efficiency_ratio
-from farm.core.noise import undisturbed_first
+from farm.core.noise import disturbance_of_row, undisturbed_first
 
 
 class Measured(Protocol):
@@ -68,7 +68,10 @@ def baselines(measurements: Iterable[Measured]) -> Baselines:
             groups.setdefault((workload(row), way), []).append(row)
     best: dict[Workload, float] = {}
     for (work, _), rows in groups.items():
-        throughputs = [row.throughput_examples_per_s or 0.0 for row in undisturbed_first(rows)]
+        throughputs = [
+            row.throughput_examples_per_s or 0.0
+            for row in undisturbed_first(rows, disturbance_of_row)
+        ]
         best[work] = max(best.get(work, 0.0), statistics.median(throughputs))
     return best
 

@@ -191,7 +191,7 @@ def make_line(
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
     measured = [job for job in jobs if job.id in of_median] or succeeded
     failed = [job for job in jobs if job.state is JobState.FAILED]
-    weights = {r.job_id: r.weight for r in repetitions}
+    weights = {r.job_id: r.disturbance.weight for r in repetitions}
     throughput = _median([(j.throughput_examples_per_s, weights[j.id]) for j in measured])
     epoch_s = _median([(j.time_per_epoch_s, weights[j.id]) for j in measured])
     return CellLine(

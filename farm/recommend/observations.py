@@ -12,6 +12,7 @@ The one place where it is decided which measurement counts as an observation of 
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
-from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of
+from farm.core.noise import Disturbance, disturbance_of, undisturbed_first
 from farm.core.spec import TrainingPass
 from farm.core.sweep_axes import SETUP_FIELDS
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
@@ -153,24 +154,15 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
                 weight=disturbance.weight,
             )
             observations.append((observation, disturbance))
+    kept = undisturbed_first(
+        observations, operator.itemgetter(1), cell=lambda one: one[0].configuration
+    )
     return Loaded(
         fingerprint=fingerprint,
-        observations=tuple(_undisturbed_first(observations)),
+        observations=tuple(observation for observation, _ in kept),
         failures=tuple(failures),
         facts={configuration: tuple(known) for configuration, known in facts.items()},
         untimed=tuple(untimed),
-    )
-
-
-def _undisturbed_first(
-    observations: Sequence[tuple[Observation, Disturbance]],
-) -> Iterable[Observation]:
-    """Return the undisturbed measurements of each configuration, or all if there are none."""
-    quiet = {o.configuration for o, disturbance in observations if disturbance == UNDISTURBED}
-    return (
-        observation
-        for observation, disturbance in observations
-        if disturbance == UNDISTURBED or observation.configuration not in quiet
     )
 
 

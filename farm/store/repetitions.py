@@ -18,7 +18,7 @@ from farm.core.cells import SweepCell, SweepCells
 from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
 from farm.core.measurement import OK
-from farm.core.noise import disturbance_of
+from farm.core.noise import UNDISTURBED, disturbance_of
 from farm.core.precision import (
     Outcome,
     Precision,
@@ -292,7 +292,7 @@ def repetition_of(row: Any) -> Repetition:
         outcome=_outcome(row),
         step_time_s=row.step_time_s if is_measured else None,
         fingerprint=row.fingerprint if is_measured else None,
-        weight=disturbance_of(row.flags or ()).weight if is_measured else 1.0,
+        disturbance=disturbance_of(row.flags or ()) if is_measured else UNDISTURBED,
     )
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.measurement import ring_bytes_per_step
-from farm.core.noise import undisturbed_first
+from farm.core.noise import disturbance_of_row, undisturbed_first
 from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import StepKind
 from farm.errors import Unreachable
@@ -218,7 +218,9 @@ def test_the_recommendation_follows_from_what_was_measured(
             if row.global_batch_size == batch_size:
                 cells.setdefault(row.world_size, []).append(row)
         # A disturbed repetition is no evidence beside an undisturbed one.
-        evidence = {size: undisturbed_first(cell) for size, cell in cells.items()}
+        evidence = {
+            size: undisturbed_first(cell, disturbance_of_row) for size, cell in cells.items()
+        }
         chosen = evidence[answer["world_size"]]
         assert answer["measurement_ids"] == [row.id for row in chosen]
         fastest_s = min(row.time_per_epoch_s or 0.0 for row in chosen)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from farm.core.noise import Disturbance, NoiseKind
 from farm.core.precision import (
     Outcome,
     Precision,
@@ -99,7 +100,8 @@ def test_back_to_back_runs_of_one_cell_reach_no_target() -> None:
 
 def disturbed(*times_s: float, first_id: int = 1) -> list[Repetition]:
     found = measured(*times_s, first_id=first_id)
-    return [dataclasses.replace(repetition, weight=0.5) for repetition in found]
+    by_steal = Disturbance(0.5, (NoiseKind.STEAL,))
+    return [dataclasses.replace(repetition, disturbance=by_steal) for repetition in found]
 
 
 def test_disturbed_repetitions_count_only_where_there_are_no_others() -> None:
@@ -112,7 +114,7 @@ def test_disturbed_repetitions_count_only_where_there_are_no_others() -> None:
 
 def test_disturbed_repetitions_count_by_their_weight() -> None:
     heavy, light = disturbed(1.0, 2.0)
-    light = dataclasses.replace(light, weight=0.1)
+    light = dataclasses.replace(light, disturbance=Disturbance(0.1, (NoiseKind.STEAL,)))
     assert cell_statistics([heavy, light], None).median_s == 1.0
 
 

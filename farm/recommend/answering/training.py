@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from farm.core.catalogue import StrategyFacts
 from farm.core.means import weighted_median
-from farm.core.noise import UNDISTURBED
+from farm.core.noise import UNDISTURBED, undisturbed_first
 from farm.recommend.answering.epoch_length import EpochLength
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
@@ -42,11 +42,14 @@ def measured_option(
     A time per epoch counts as it was measured, even where it is not the steps' times their number.
     Disturbed repetitions count only where there are no others, each by its weight.
     """
-    quiet = [e for e in repetitions if e.disturbance == UNDISTURBED and _is_timed(e)]
+    kept = undisturbed_first([e for e in repetitions if _is_timed(e)], lambda e: e.disturbance)
+    kept_ids = {e.measurement_id for e in kept}
     set_aside_ids = tuple(
-        e.measurement_id for e in repetitions if quiet and e.disturbance != UNDISTURBED
+        e.measurement_id
+        for e in repetitions
+        if e.disturbance != UNDISTURBED and e.measurement_id not in kept_ids and kept
     )
-    repetitions = quiet or repetitions
+    repetitions = kept or repetitions
     first = repetitions[0]
     weighted = [(_time_per_epoch_s(e, terms), e.disturbance.weight) for e in repetitions]
     times = [(time_s, weight) for time_s, weight in weighted if time_s is not None]

@@ -1,0 +1,115 @@
+"""The medians that the tables, maps and charts of a sweep draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from farm.cli.measured import measured_cells
+from farm.core.lifecycle import JobState
+from farm.core.measurement import OK
+from farm.core.precision import Timeline
+from farm.figures.sweep_table import CellLine, make_line
+from farm.recommend.prices import Prices
+from farm.store.result_tables import MeasurementRow
+from tests.sweep_cells import configuration
+
+# Steal flags a measurement from 2 % on, and voids it from 10 % on.
+Run = tuple[float, float | None]  # the step time, and the share of steal that was flagged
+
+
+def flags(steal_ratio: float | None) -> list[dict[str, Any]]:
+    if steal_ratio is None:
+        return []
+    return [{"kind": "steal", "message": "steal", "value": steal_ratio}]
+
+
+def line_of(runs: Sequence[Run]) -> CellLine:
+    jobs = [
+        SimpleNamespace(
+            id=number,
+            cell_hash="a",
+            state=JobState.SUCCEEDED,
+            status=OK,
+            failure_kind=None,
+            cancel_requested=False,
+            fingerprint="x",
+            flags=flags(steal_ratio),
+            step_time_s=time_s,
+            throughput_examples_per_s=1 / time_s,
+            time_per_epoch_s=10 * time_s,
+            instance_type=None,
+            model="mlp",
+            dataset="digits",
+            training_pass="forward_backward",
+            framework="f",
+            placement=None,
+            replicas_per_rank=1,
+            world_size=1,
+            global_batch_size=64,
+        )
+        for number, (time_s, steal_ratio) in enumerate(runs, start=1)
+    ]
+    return make_line(
+        configuration(),
+        jobs,
+        precision=None,
+        single={},
+        prices=Prices(),
+        timeline=Timeline(),
+    )
+
+
+def shown_by_status(runs: Sequence[Run]) -> float | None:
+    rows = [
+        MeasurementRow(
+            status=OK,
+            model="mlp",
+            dataset="digits",
+            training_pass="forward_backward",
+            strategy="single",
+            world_size=1,
+            server_count=0,
+            global_batch_size=64,
+            one_way_delay_s=0.0,
+            jitter_s=0.0,
+            packet_loss_ratio=0.0,
+            fingerprint="x",
+            flags=flags(steal_ratio),
+            step_time_s=time_s,
+        )
+        for time_s, steal_ratio in runs
+    ]
+    [cell] = measured_cells(rows)
+    return cell.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("runs", "median_s"),
+    [
+        ([(1.0, None), (2.0, None), (4.0, None)], 2.0),
+        # Weights 0.55, 0.05 and 0.05: the plain median would be 3.
+        ([(1.0, 0.06), (3.0, 0.2), (3.0, 0.2)], 1.0),
+        ([(1.0, 0.2), (3.0, 0.06), (4.0, 0.2)], 3.0),
+        # Of an even number with equal weights, the middle between the two.
+        ([(1.0, 0.06), (3.0, 0.06)], 2.0),
+        # An undisturbed run stands alone, whatever the others weigh.
+        ([(1.0, None), (3.0, 0.03), (3.0, 0.03)], 1.0),
+        # Flagged under limits of another day, and so at full weight: disturbed all the same.
+        ([(1.0, None), (3.0, 0.01), (3.0, 0.01)], 1.0),
+    ],
+)
+def test_medians_weigh_disturbed_runs_as_the_other_answers_do(
+    runs: list[Run], median_s: float
+) -> None:
+    line = line_of(runs)
+    assert line.median_s == line.statistics.median_s == median_s
+    assert line.throughput_examples_per_s == pytest.approx(
+        1 / median_s if len(runs) % 2 else (1 + 1 / 3) / 2
+    )
+    assert line.time_per_epoch_s == pytest.approx(10 * median_s)
+    assert line.disturbed_count == sum(steal is not None for _, steal in runs)
+    assert shown_by_status(runs) == median_s
