@@ -25,7 +25,7 @@ NEEDS_CHROMIUM = [
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt-get install chromium"),
 ]
 # For a page whose server, or whose browser, waits for a core.
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = 240_000
 playwright.expect.set_options(timeout=_PATIENCE_MS)
 WIDTHS = {"desktop": 1280, "phone": 390}
 _PICTURES = os.environ.get("BENCHFARM_PICTURES")  # a folder, for who renews those of docs/images

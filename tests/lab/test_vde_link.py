@@ -96,7 +96,8 @@ def test_an_agent_clears_neither_a_cut_nor_what_the_lab_has_set(stations: Statio
 
     assert not stations.reaches(one, two, within_s=0.5)
     stations.lab.heal(one)
-    assert stations.rtt_s(one, two) == pytest.approx(0.02, rel=0.15)
+    # The agent's delay would add 20 ms; a busy machine adds some.
+    assert 0.018 < stations.rtt_s(one, two) < 0.035
 
 
 def test_a_link_that_was_told_otherwise_meanwhile_is_noticed(stations: Stations) -> None:
