@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
+from farm.core import nouns
 from farm.figures.display import (
     ago,
     between,
@@ -23,6 +24,11 @@ from farm.figures.display import (
 )
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Write "1 agent", "2 agents"; see `farm.core.nouns.counted`."""
+    return nouns.counted(number, noun, plural, write=count)
+
+
 def install(app: Flask) -> None:
     """Make these functions filters of the templates."""
     for function in (
@@ -36,6 +42,7 @@ def install(app: Flask) -> None:
         percent,
         likely,
         count,
+        counted,
         decimal,
         dollars,
         clock,

@@ -11,6 +11,7 @@ import click
 
 from farm.cli.price_options import prices_option, region_option
 from farm.config import Settings
+from farm.core.nouns import counted
 from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.prices import Prices, load_prices
@@ -39,5 +40,7 @@ def memory_of(loaded: Settings) -> Memory:
 def _fit(observations: Sequence[Observation]) -> StepTimeModel:
     if sys.stderr.isatty():
         count = len(observations)
-        click.echo(f"fitting to {count} measurements, kept for the next question", err=True)
+        click.echo(
+            f"fitting to {counted(count, 'measurement')}, kept for the next question", err=True
+        )
     return fit_default(observations)

@@ -10,6 +10,7 @@ import click
 from farm.cli.demonstration import demonstrate, gang_widths
 from farm.cli.session import settings
 from farm.cli.up import to_stderr
+from farm.core.nouns import counted
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 
@@ -30,7 +31,7 @@ def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
     loaded = settings()
 
     def start(signals: StopSignals) -> EmbeddedFarm:
-        to_stderr(f"starting a farm with {agents} agents in {loaded.home}")
+        to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
         return EmbeddedFarm(loaded, agents=agents, signals=signals, report=to_stderr)
 
     ctx.exit(0 if demonstrate(start, sweep=demo_sweep(agents), and_exit=and_exit) else 1)

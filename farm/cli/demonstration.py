@@ -18,6 +18,7 @@ from farm.cli.up import stay_up
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbance_of, disturbed_by
+from farm.core.nouns import counted
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.recommend.sweep_answers import answers_for
@@ -130,7 +131,8 @@ def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
     if not disturbed:
         return None
     return (
-        f"This machine was busy: {len(disturbed)} of {len(found)} measurements were disturbed, by "
+        f"This machine was busy: {len(disturbed)} of {counted(len(found), 'measurement')} "
+        f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by "
         f"{disturbed_by(disturbed)}. Close other programs, or use fewer agents, and run it again."
     )
 

@@ -18,7 +18,8 @@ import click
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings
 from farm.core.log_text import one_line
-from farm.diagnosis.finding import Finding, Level, counted, doubt, unknown, worst, wrong
+from farm.core.nouns import counted
+from farm.diagnosis.finding import Finding, Level, doubt, unknown, worst, wrong
 from farm.errors import FarmError, NotPermitted, Unreachable
 from farm.standard_output import unfiltered
 

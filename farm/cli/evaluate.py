@@ -22,6 +22,7 @@ from farm.cli.evaluation_tables import (
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import reading
 
@@ -120,9 +121,9 @@ def _load(
         known = ", ".join(sorted(f"{m} on {d}" for m, d in workloads))
         raise InvalidSpec("model", model, f"--model and --dataset for one of {known}")
     if len(loaded.observations) < _LEAST_OBSERVATIONS:
+        known = counted(len(loaded.observations), "measurement is", "measurements are")
         raise NotFound(
-            f"origin '{origin}': {len(loaded.observations)} measurements are too few to hold any "
-            f"out; {_LEAST_OBSERVATIONS} are needed"
+            f"origin '{origin}': {known} too few to hold any out; {_LEAST_OBSERVATIONS} are needed"
         )
     return loaded
 

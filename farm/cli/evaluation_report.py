@@ -20,6 +20,7 @@ from farm.cli.evaluation_tables import (
 )
 from farm.cli.output import Column
 from farm.cli.whole_file import write_whole
+from farm.core.nouns import counted
 from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def page_of(evaluation: Evaluation, pictures: Mapping[str, str]) -> str:
     own = [score for score in evaluation.splits if score.predictor == first]
     parts = [
         f"# {evaluation.origin}: how good the predictions are",
-        f"{workload}: {evaluation.observation_count} measurements with a time, "
+        f"{workload}: {counted(evaluation.observation_count, 'measurement')} with a time, "
         f"{evaluation.failure_count} that failed. Written by "
         f"`farm evaluate --origin {evaluation.origin} --seed {evaluation.seed} --report FOLDER`.",
         "## Errors",

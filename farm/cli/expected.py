@@ -11,6 +11,7 @@ from farm.cli import cells
 from farm.cli.advice import memory_of, prices_of
 from farm.cli.session import store
 from farm.config import Settings
+from farm.core.nouns import counted
 from farm.core.spec import JobSpec
 from farm.recommend.expectation import Expectation
 from farm.recommend.expected import expected as expected_of
@@ -41,9 +42,9 @@ def print_expectation(found: Expectation) -> None:
             else f"{cells.estimate(found.overhead_s)} a job to start and end"
         )
         click.echo(
-            f"expected of {found.known_count} of {found.job_count} jobs: {steps} (90 %: at most "
-            f"{high}), {start}, {found.machine_s / 3600:.3g} machine hours, "
+            f"expected of {found.known_count} of {counted(found.job_count, 'job')}: {steps} "
+            f"(90 %: at most {high}), {start}, {found.machine_s / 3600:.3g} machine hours, "
             + ("cost not known" if found.cost_usd is None else f"{found.cost_usd:.4f} USD")
         )
     for reason, count in found.unknown.items():
-        click.echo(f"nothing is known of {count} jobs: {reason}")
+        click.echo(f"nothing is known of {counted(count, 'job')}: {reason}")

@@ -9,6 +9,7 @@ import click
 
 from farm.cli.session import settings, store
 from farm.cli.whole_file import write_whole
+from farm.core.nouns import counted
 from farm.exporting import Form, write_export
 from farm.standard_output import print_data
 from farm.store.engine import reading
@@ -39,4 +40,4 @@ def export(sweep: str, *, form: str, out: Path | None) -> None:
         print_data(file.getvalue().decode())
         return
     write_whole(out, file.getvalue())
-    click.echo(f"{count} measurements written to {out}", err=True)
+    click.echo(f"{counted(count, 'measurement')} written to {out}", err=True)

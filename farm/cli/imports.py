@@ -13,6 +13,7 @@ import click
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.core.imported import ImportedMeasurement
+from farm.core.nouns import counted
 from farm.errors import InvalidSpec
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading
@@ -159,12 +160,16 @@ def _print(read: Reading, source: Source, done: Imported, how: _How) -> None:
     verb = "would be " if how.is_dry_run else ""
     removed = f", {done.removed_count} {verb}removed" if how.is_replacing else ""
     click.echo(
-        f"{source.origin}: {done.added_count} measurements {verb}added, {done.present_count} were "
+        f"{source.origin}: {counted(done.added_count, 'measurement')} {verb}added, "
+        f"{counted(done.present_count, 'was', 'were')} "
         f"there already{removed}"
     )
     if read.repeated_count:
         count = len(read.measurements)
-        click.echo(f"{read.row_count} rows print {count} measurements, some of them twice")
+        click.echo(
+            f"{counted(read.row_count, 'row prints', 'rows print')} "
+            f"{counted(count, 'measurement')}, some of them twice"
+        )
     for conversion in read.conversions:
         click.echo(f"converted: {conversion}")
     for status, count in failed_counts(read).items():

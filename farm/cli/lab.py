@@ -12,6 +12,7 @@ import click
 from farm.cli.demonstration import demonstrate, gang_widths
 from farm.cli.lab_farm import lab_farm
 from farm.cli.session import settings
+from farm.core.nouns import counted
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
@@ -60,7 +61,7 @@ def lab(ctx: click.Context, *, agents: int, delay_ms: float, and_exit: bool, cle
         raise FarmError(missing)
     if clear:
         count = clear_dead_labs()
-        click.echo(f"removed {count} dead {'lab' if count == 1 else 'labs'}")
+        click.echo(f"removed {counted(count, 'dead lab')}")
         return
     loaded = settings()
 

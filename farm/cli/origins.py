@@ -9,6 +9,7 @@ import click
 from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import settings, store
+from farm.core.nouns import counted
 from farm.importers.sources import citation
 from farm.store.engine import reading, writing
 from farm.store.imports import OriginSummary, remove_origin
@@ -40,7 +41,7 @@ def origins(*, remove: str | None, as_json: bool) -> None:
         if as_json:
             print_json({"origin": remove.strip(), "removed_count": count})
         else:
-            click.echo(f"{remove.strip()}: {count} measurements removed")
+            click.echo(f"{remove.strip()}: {counted(count, 'measurement')} removed")
         return
     with store(settings()) as engine, reading(engine) as session:
         found = summaries(session)

@@ -13,6 +13,7 @@ from farm.cli.output import json_option, print_json
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.nouns import counted
 from farm.core.spec import (
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
@@ -216,12 +217,13 @@ def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_js
             }
         )
     elif out is not None and text is not None:
-        click.echo(f"{len(chosen.proposals)} measurements in {out}: farm submit {out}")
+        click.echo(f"{counted(len(chosen.proposals), 'measurement')} in {out}: farm submit {out}")
     elif text is not None:
         click.echo(text, nl=False)
     if planned.considered_count < planned.grid_count:
         click.echo(
-            f"farm: looked at {planned.considered_count} of {planned.grid_count} configurations; "
+            f"farm: looked at {planned.considered_count} of "
+            f"{counted(planned.grid_count, 'configuration')}; "
             "name strategies, world sizes or batch sizes to look at others",
             err=True,
         )

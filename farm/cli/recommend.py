@@ -13,6 +13,7 @@ from farm.cli.advice import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.nouns import counted
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
 from farm.figures.display import likely
@@ -171,10 +172,9 @@ def verdict(answer: Recommendation) -> str:
     if leading := answer.cautions[:leading_count]:
         said = f"{'; '.join(leading)}: {said}"
     if best.basis == Basis.MEASURED.value:
-        runs = f"{best.repetition_count} run" + ("s" if best.repetition_count > 1 else "")
-        said = f"{said} in {runs}"
+        said = f"{said} in {counted(best.repetition_count, 'run')}"
     else:
-        said = f"{said} from {answer.predictor_measurement_count} measurements"
+        said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
     if answer.best_probability is not None and len(answer.options) > 1:
         probability = likely(answer.best_probability)
         said = f"{said}; the best of all options with a probability of {probability}"

@@ -16,6 +16,7 @@ from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.cli.up import to_stderr
 from farm.config import Settings
+from farm.core.nouns import counted
 from farm.core.study_run import StudyRun
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
@@ -159,7 +160,7 @@ def _run(study: Study, planned: Plan, loaded: Settings) -> None:
     if missing:
         first = missing[0]
         raise FarmError(
-            f"{len(missing)} jobs have no result, such as job {first.id}: "
+            f"{counted(len(missing), 'job has', 'jobs have')} no result, such as job {first.id}: "
             f"{first.reason or first.state.value}; the same command tries them again"
         )
 
@@ -180,10 +181,10 @@ def _farm(
     count, core_count = study.place.count, len(os.sched_getaffinity(0))
     if core_count < count:
         raise FarmError(
-            f"study '{study.name}' needs {count} cores, one for each agent, and this machine lets"
-            f" it have {core_count}"
+            f"study '{study.name}' needs {counted(count, 'core')}, one for each agent, and "
+            f"this machine lets it have {core_count}"
         )
-    to_stderr(f"starting a farm with {count} agents in {loaded.home}")
+    to_stderr(f"starting a farm with {counted(count, 'agent')} in {loaded.home}")
     return EmbeddedFarm(loaded, agents=count, signals=signals, report=to_stderr)
 
 

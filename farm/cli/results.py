@@ -12,6 +12,7 @@ from farm.cli.measured import MeasuredCell
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.noise import disturbed_by
+from farm.core.nouns import counted
 
 COLUMNS = (
     Column("batch", is_right=True),
@@ -113,7 +114,10 @@ def _disturbed(measured: Sequence[MeasuredCell]) -> list[str]:
     if not disturbed:
         return []
     run_count = sum(cell.run_count + cell.set_aside_count for cell in measured)
-    line = f"!: {len(disturbed)} of {run_count} runs were disturbed, by {disturbed_by(disturbed)}"
+    line = (
+        f"!: {len(disturbed)} of {counted(run_count, 'run')} "
+        f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
+    )
     if set_aside_count := sum(cell.set_aside_count for cell in measured):
         verb = "does" if set_aside_count == 1 else "do"
         line += (
@@ -180,7 +184,7 @@ def _step_time(cell: MeasuredCell) -> str:
     """Two runs have no interval to speak of: then it is said how steps differ within one."""
     if not _shows_steps(cell):
         return cells.precise(cell.step_time_s, cell.half_width_ratio)
-    runs = "1 run" if cell.run_count == 1 else f"{cell.run_count} runs"
+    runs = counted(cell.run_count, "run")
     low_s, high_s = cell.step_time_p25_s, cell.step_time_p75_s
     return cells.between(cell.step_time_s, low_s, high_s, f"{runs}: ")
 

@@ -27,6 +27,7 @@ from farm.config import Settings
 from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.log_text import one_line
+from farm.core.nouns import counted
 from farm.core.precision import Target
 from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
@@ -144,7 +145,7 @@ def _machine_time(found: SweepCells) -> str:
     if saved is None:
         return text
     return (
-        f"{text}; {saved.fixed_repetitions} repetitions of every cell would have taken "
+        f"{text}; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have taken "
         f"{cells.duration(saved.fixed_machine_s)} for the same precision"
     )
 
@@ -166,12 +167,12 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
             }
         )
         return
-    counted = tuple(Column(state.value, is_right=True) for state in JobState)
+    states = tuple(Column(state.value, is_right=True) for state in JobState)
     columns = (
         Column("sweep", is_right=True),
         Column("name"),
         Column("state"),
-        *counted,
+        *states,
         Column("submitted"),
     )
     waits_for = waits_for_agents(sweeps, reasons)
@@ -186,7 +187,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
         for summary in sweeps
     ]
     print_table(columns, rows)
-    click.echo(f"{alive_count} agents alive")
+    click.echo(f"{counted(alive_count, 'agent')} alive")
     if stopped:
         click.echo(f"the farm of {stopped} does not run: start it with `farm up`")
     for line in troubles(agents, now=now, within_s=within_s):
@@ -227,4 +228,6 @@ def _print_reasons(reasons: Mapping[int, Waits]) -> None:
         also = f" (and {more} more of sweep {group.sweep_id})" if more else ""
         click.echo(f"job {group.job_id}: {one_line(group.reason)}{also}")
     if rest := sum(group.job_count for group in groups[_REASONS_SHOWN:]):
-        click.echo(f"and {rest} more jobs wait; `farm status SWEEP` says why")
+        click.echo(
+            f"and {counted(rest, 'more job waits', 'more jobs wait')}; `farm status SWEEP` says why"
+        )

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.cli.output import json_option, print_json
 from farm.cli.session import JOB_ID, ring, settings, store
+from farm.core.nouns import counted
 from farm.store.engine import writing
 from farm.store.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
 from farm.store.sweeps import find_sweep, set_paused
@@ -39,7 +40,7 @@ def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     if as_json:
         print_json({"cancelled_count": count})
     else:
-        click.echo(f"{count} jobs cancelled")
+        click.echo(f"{counted(count, 'job')} cancelled")
 
 
 @click.command()
@@ -63,7 +64,7 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     if as_json:
         print_json({"retried_count": count})
     else:
-        click.echo(f"{count} jobs wait again")
+        click.echo(f"{counted(count, 'job waits', 'jobs wait')} again")
 
 
 @click.command()

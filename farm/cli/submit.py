@@ -14,6 +14,7 @@ from farm.cli.price_options import prices_option, region_option
 from farm.cli.session import ring, settings, store
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
+from farm.core.nouns import counted
 from farm.core.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
@@ -106,7 +107,9 @@ def submit(
         }
         if not as_json:
             count = submitted.job_count
-            click.echo(f"sweep {submitted.sweep_id}: {count} jobs enqueued{_more(planned)}")
+            click.echo(
+                f"sweep {submitted.sweep_id}: {counted(count, 'job')} enqueued{_more(planned)}"
+            )
             _print_skipped(submitted.skipped)
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
@@ -200,7 +203,7 @@ def _print_plan(
             str(job.world_size),
             str(job.global_batch_size),
             "-" if job.network is None else f"{job.network.one_way_delay_s * 1000:g} ms",
-            f"{job.epochs} epochs" if job.epochs else f"{job.steps} steps",
+            counted(job.epochs, "epoch") if job.epochs else counted(job.steps or 0, "step"),
             str(job.repetition),
         ]
         for job in jobs
@@ -211,7 +214,9 @@ def _print_plan(
         rows = [
             [*row[:3], text or MISSING, *row[3:]] for row, text in zip(rows, setups, strict=True)
         ]
-    print_table(columns, rows, title=f"{planned.sweep.name}: {len(jobs)} jobs{_more(planned)}")
+    print_table(
+        columns, rows, title=f"{planned.sweep.name}: {counted(len(jobs), 'job')}{_more(planned)}"
+    )
     _print_skipped(skipped)
     if found is None:
         click.echo(f"expected time and cost are not known: {unknown_because}")

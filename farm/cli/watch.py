@@ -16,6 +16,7 @@ import click
 from farm.cli import cells
 from farm.core.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.core.log_text import one_line
+from farm.core.nouns import counted
 from farm.core.progress import UnfinishedJob, remaining_s
 from farm.core.scheduling import hopeless_kinds
 from farm.errors import FarmError
@@ -187,7 +188,7 @@ def follow(
 def nobody_serves(snapshot: Snapshot) -> str:
     """Say which jobs of the sweep wait for agents that are not there, and what to do."""
     count = snapshot.hopeless_count
-    jobs = "1 job waits" if count == 1 else f"{count} jobs wait"
+    jobs = counted(count, "job waits", "jobs wait")
     sweep_id = snapshot.summary.sweep_id
     return (
         f"{jobs} for agents that are not there ({'; '.join(snapshot.hopeless)}): start such "
@@ -202,7 +203,7 @@ def summary_line(snapshot: Snapshot) -> str:
     if summary.max_job_count > summary.job_count:
         # Cells that are not precise yet get more repetitions.
         most, at_least = f", up to {summary.max_job_count} in all", "at least "
-    parts = [f"{summary.final_count} of {summary.job_count} jobs done{most}"]
+    parts = [f"{summary.final_count} of {counted(summary.job_count, 'job')} done{most}"]
     if snapshot.active_count:
         parts.append(f"{snapshot.active_count} running")
     for state in (JobState.FAILED, JobState.CANCELLED):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from farm.core.agent_index import AgentIndex, Kind, Wish, kind_of, suits, wish_of
 from farm.core.agent_pool import AgentPool
+from farm.core.nouns import counted
 from farm.core.outlook import Outlook
 from farm.core.refusals import Refusals
 from farm.core.spec import TORCH, TORCH_VERSION
@@ -212,7 +213,7 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
             f"({usable_count} of {needed} can be used)"
         )
     of_version = _of_version(wishes[at_hand.index(idle)])
-    return f"waits for {needed - len(idle)} more idle {_noun(needed - len(idle))}{of_version}" + (
+    return f"waits for {counted(needed - len(idle), 'more idle agent')}{of_version}" + (
         f" ({len(idle)} of {needed})"
     )
 
@@ -232,7 +233,7 @@ def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
 
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
-    needed = f"needs {_agents(job.rank_count)}{_with(job)}"
+    needed = f"needs {counted(job.rank_count, 'agent')}{_with(job)}"
     capacity = pool.index.capacity(wish_of(job))
     if capacity < job.rank_count:
         return f"{needed}; the farm has {_shortage(able, capacity)}{_lacking(job, pool)}"
@@ -298,11 +299,3 @@ def _wished(job: WaitingJob) -> list[str]:
 def _with(job: WaitingJob) -> str:
     wished = _wished(job)
     return f" with {' and '.join(wished)}" if wished else ""
-
-
-def _agents(count: int) -> str:
-    return f"{count} {_noun(count)}"
-
-
-def _noun(count: int) -> str:
-    return "agent" if count == 1 else "agents"

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.agents import AgentState
+from farm.core.nouns import counted
 from farm.core.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
-from farm.diagnosis.finding import Finding, counted, doubt, named, well, wrong
+from farm.diagnosis.finding import Finding, doubt, named, well, wrong
 from farm.figures.display import byte_count, duration
 
 CLOCK_TOLERANCE_S = 1.0

@@ -55,8 +55,3 @@ def named(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def counted(count: int, noun: str) -> str:
-    """Write "1 agent", "2 agents"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.diagnosis.finding import Finding, counted, doubt, well
+from farm.core.nouns import counted
+from farm.diagnosis.finding import Finding, doubt, well
 
 
 def judge_noise(void_reasons: Mapping[str, int], *, measured_count: int) -> list[Finding]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farm.core.agents import CLOSES_PORTS
+from farm.core.nouns import counted
 from farm.diagnosis.agents import AgentCondition
-from farm.diagnosis.finding import Finding, counted, doubt, named, well
+from farm.diagnosis.finding import Finding, doubt, named, well
 
 
 def judge_ports(agents: Sequence[AgentCondition]) -> list[Finding]:

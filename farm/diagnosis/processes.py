@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.diagnosis.finding import Finding, counted, doubt, named, well, wrong
+from farm.core.nouns import counted
+from farm.diagnosis.finding import Finding, doubt, named, well, wrong
 from farm.figures.display import duration
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
@@ -64,7 +65,7 @@ def judge_collector(
     version: str,
 ) -> list[Finding]:
     """Judge the collectors by their signs and by what waits for them in the broker."""
-    batches = "1 batch" if report_count == 1 else f"{report_count} batches"
+    batches = counted(report_count, "batch", "batches")
     queues = f"{counted(beat_count, 'heartbeat')} and {batches} of reports"
     if not found:
         return [

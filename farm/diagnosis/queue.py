@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from farm.diagnosis.finding import Finding, counted, doubt, well
+from farm.core.nouns import counted
+from farm.diagnosis.finding import Finding, doubt, well
 
 _MOST_REASONS = 5
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.core.machine_time import machine_count
+from farm.core.nouns import counted
 from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.figures.display import count
 
@@ -88,5 +89,5 @@ def configuration_of(spec: Mapping[str, Any]) -> CellConfiguration:
 def _length(spec: Mapping[str, Any]) -> str:
     of_epochs, steps = spec.get("epochs"), spec.get("steps")
     if of_epochs:
-        return "1 epoch" if of_epochs == 1 else f"{count(of_epochs)} epochs"
-    return "1 step" if steps == 1 else f"{count(steps)} steps"
+        return counted(of_epochs, "epoch", write=count)
+    return counted(steps or 0, "step", write=count)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.nouns import counted
 from farm.core.precision import Outcome
 from farm.core.sweep_cell import read_shown
 from farm.figures.cell_axes import CellAxis, Value, named_together
@@ -358,9 +359,11 @@ def _left_out(
     ]
     if hidden_count:
         said.append(
-            "1 cell stands behind another that differs in no axis"
-            if hidden_count == 1
-            else f"{hidden_count} cells stand behind others that differ in no axis"
+            counted(
+                hidden_count,
+                "cell stands behind another that differs in no axis",
+                "cells stand behind others that differ in no axis",
+            )
         )
     return "; ".join(said) or None
 

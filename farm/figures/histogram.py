@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from farm.core.measurement import quantile
+from farm.core.nouns import counted
 from farm.figures.display import count, duration
 
 _MOST_BINS = 30
@@ -24,7 +25,7 @@ class Bin:
     @property
     def note(self) -> str:
         """Return in words what it holds."""
-        steps = f"{count(self.count)} {'step' if self.count == 1 else 'steps'}"
+        steps = counted(self.count, "step", write=count)
         return f"{duration(self.low_s)} to {duration(self.high_s)}: {steps}"
 
 

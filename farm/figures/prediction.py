@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.core.nouns import counted
 from farm.errors import FarmError, NotFound
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import count, duration, percent
@@ -76,7 +77,7 @@ def predicted_cells(
     if not workloads:
         most = max((len(_distinct(w)) for w in _workloads(observations)), default=0)
         raise NotFound(
-            f"{most} measured {'cell is' if most == 1 else 'cells are'} too few to predict each "
+            f"{counted(most, 'measured cell is', 'measured cells are')} too few to predict each "
             f"from the others; {FEWEST_CELLS} of one model and data set are needed"
         )
     for workload in workloads:

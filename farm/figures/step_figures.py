@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.measurement import quantile
+from farm.core.nouns import counted
 from farm.core.outliers import outlier_positions
 from farm.core.trainer_lines import StepKind
 from farm.figures.display import count, duration
@@ -117,7 +118,8 @@ def step_timeline(
     return Timeline(
         key="step-time",
         title="Step time of rank 0",
-        summary=f"{count(total)} steps, the longest {duration(max(p.longest_s for p in points))}",
+        summary=f"{counted(total, 'step', write=count)}, "
+        f"the longest {duration(max(p.longest_s for p in points))}",
         quantity=STEP_TIME,
         lines=lines,
         shades=shades,

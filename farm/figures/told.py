@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farm.core.nouns import counted
 from farm.figures.chart import Axis, Mark
 from farm.figures.sweep_choice import Metric
 from farm.figures.sweep_table import CellLine
@@ -48,6 +49,5 @@ def mark_of(
         low=told.low,
         high=told.high,
         is_solid=is_solid,
-        note=f"{name}: {y.write(told.value)}{interval}, "
-        f"{known} {'repetition' if known == 1 else 'repetitions'}{disturbed}",
+        note=f"{name}: {y.write(told.value)}{interval}, {counted(known, 'repetition')}{disturbed}",
     )

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.core.nouns import counted
 from farm.recommend.configuration import Configuration, Observation
 
 # What is free text or a name, from the one that changes a step most to the one that changes it
@@ -57,7 +58,9 @@ class Known:
         """Say why nothing can be said about the configuration, or None where something can."""
         ours = plain(configuration)
         if self.count < MIN_OBSERVATIONS:
-            return f"only {self.count} configurations were measured"
+            return (
+                f"only {counted(self.count, 'configuration was', 'configurations were')} measured"
+            )
         for name in NAMES:
             if name == "network" and ours.is_one_machine:
                 continue

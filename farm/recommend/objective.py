@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from farm.core.nouns import counted
 from farm.recommend.contracts import Objective, Option
 from farm.recommend.prediction import Basis
 
@@ -180,7 +181,10 @@ def _excluded_because(option: Option, objective: Objective, *, by_step: bool) ->
         return "how long it takes is not known"
     machines = objective.max_machine_count
     if machines is not None and option.machine_count > machines:
-        return f"needs {option.machine_count} machines, and {machines} are at hand"
+        return (
+            f"needs {counted(option.machine_count, 'machine')}, "
+            f"and {counted(machines, 'is', 'are')} at hand"
+        )
     if objective.deadline_s is not None:
         if option.time_s is None:
             return "how long it takes is not known, so it cannot be held against deadline_s"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
+from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
@@ -141,8 +142,8 @@ class Models:
             if not fitted.is_current:
                 count = len(self._knowledge.observed[fingerprint].observations)
                 said.append(
-                    f"predictions rest on {fitted.measurement_count} measurements, of which there "
-                    f"are {count} now: they are being renewed"
+                    f"predictions rest on {counted(fitted.measurement_count, 'measurement')}, "
+                    f"of which there are {count} now: they are being renewed"
                 )
         return list(dict.fromkeys(said))
 

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
+from farm.core.nouns import counted
 from farm.core.spec import TrainingPass
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
@@ -33,7 +34,7 @@ class Share:
     def words(self) -> str:
         """Say what an answer rests on, beside the sweep's name."""
         count = self.own_count + self.other_count
-        told = f"rests on {count} {'measurement' if count == 1 else 'measurements'}"
+        told = f"rests on {counted(count, 'measurement')}"
         if not self.own_count:
             return f"{told} of other sweeps, and on none of this one"
         if self.other_count:

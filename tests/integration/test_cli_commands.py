@@ -151,7 +151,7 @@ def test_the_agents_of_a_farm_that_does_not_run_are_not_alive(
     url = "redis://127.0.0.1:1/0"
     write_endpoints(tmp_path, Endpoints(broker_url=url, broker_port=1, dashboard_url="http://x"))
     with locked(tmp_path):
-        assert "1 agents alive" in CliRunner().invoke(main, ["status"]).stdout
+        assert "1 agent alive" in CliRunner().invoke(main, ["status"]).stdout
     shown = CliRunner().invoke(main, ["status"]).stdout
     assert "0 agents alive" in shown
     assert f"the farm of {tmp_path} does not run: start it with `farm up`" in shown
@@ -218,7 +218,7 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
         session.get_one(Job, job_id).state = JobState.SUCCEEDED
         add_measurement(session, "job 1", job_id=job_id, step_time_s=0.0123, accuracy=0.5)
     shown = farm.text("status", "measured")
-    assert "1 of 1 jobs done" in shown
+    assert "1 of 1 job done" in shown
     assert "12.3 ms" in shown
     assert "50.0 %" in shown
     [line] = [line for line in shown.splitlines() if line.startswith("Recommended")]
@@ -327,7 +327,7 @@ def test_a_drained_agent_takes_jobs_again_only_when_told(
 
 @pytest.mark.usefixtures("waiting")
 def test_cancelled_jobs_can_be_run_again(farm: FarmCommand, engine: sa.Engine) -> None:
-    assert farm.text("cancel", "--job", "2") == "1 jobs cancelled\n"
+    assert farm.text("cancel", "--job", "2") == "1 job cancelled\n"
     assert _job_states(engine) == ["waiting", "cancelled", "waiting", "waiting"]
     assert farm.json("cancel", "try") == {"cancelled_count": 3}
     assert farm.json("retry", "--job", "1") == {"retried_count": 1}
@@ -342,7 +342,7 @@ def test_a_sweep_is_paused_and_goes_on(farm: FarmCommand, engine: sa.Engine) -> 
     assert farm.text("pause", "1") == "sweep 1 is paused already\n"
     assert farm.text("status").splitlines()[1].split()[:3] == ["1", "try", "paused"]
     told = farm.text("status", "try").splitlines()[0]
-    assert told == "sweep 1 try: 0 of 1 jobs done, paused"
+    assert told == "sweep 1 try: 0 of 1 job done, paused"
     assert farm.json("status", "try")["sweep"]["is_paused"] is True
     with reading(engine) as session:
         assert waiting_jobs(session, now=NOW) == []

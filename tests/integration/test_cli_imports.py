@@ -100,7 +100,7 @@ def test_replacing_leaves_what_the_file_has(
     farm.text("import", "table", str(table), "--origin", "mine")
     table.write_text(f"{HEADER}\n2,64,0.5\n4,64,0.4\n")
     arguments = ("import", "table", str(table), "--origin", "mine", "--replace")
-    assert farm.text(*arguments) == "mine: 1 measurements added, 1 were there already, 1 removed\n"
+    assert farm.text(*arguments) == "mine: 1 measurement added, 1 was there already, 1 removed\n"
     assert sorted(row.step_time_s or 0 for row in stored(engine, "mine")) == [0.4, 0.5]
 
 

@@ -70,7 +70,7 @@ def test_the_command_refuses_what_no_agent_has_the_memory_for(
     assert FIELD_SAYS in line
     assert row_count(engine) == 0
     said = farm.text("submit", written(tmp_path, f"skip_impossible = true\n{LARGE}"))
-    assert said.startswith("sweep 1: 1 jobs enqueued\nleft out: model=vgg16")
+    assert said.startswith("sweep 1: 1 job enqueued\nleft out: model=vgg16")
 
 
 @ON_ONE_DATABASE

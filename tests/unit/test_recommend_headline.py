@@ -93,7 +93,7 @@ def test_an_option_without_an_interval_is_doubtful_however_often_it_was_measured
     repetition_count: int,
 ) -> None:
     answer = answered(option("ring", 1.0, step_time_s=1.0, repetition_count=repetition_count))
-    assert any(warning.startswith("1 of 1 options have no interval") for warning in answer.warnings)
+    assert any(warning.startswith("1 of 1 option has no interval") for warning in answer.warnings)
     assert not answer.is_firm
 
 

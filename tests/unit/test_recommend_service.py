@@ -113,7 +113,7 @@ def test_where_everything_failed_there_is_nothing_to_recommend(session: Session)
     answer = ask(session)
     assert answer.recommended is None
     assert answer.reason == "every measurement of mlp on digits (origin farm) failed: out_of_memory"
-    assert answer.warnings == ("single with world_size 1: out_of_memory in 1 of 1 measurements",)
+    assert answer.warnings == ("single with world_size 1: out_of_memory in 1 of 1 measurement",)
 
 
 def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(

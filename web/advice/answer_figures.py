@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.nouns import counted
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import count, dollars, duration
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
@@ -112,7 +113,7 @@ def _way(option: Option) -> tuple[object, ...]:
 
 def _part(position: int, value: object) -> str:
     if position == 5:
-        return f"{value} servers"
+        return counted(int(str(value)), "server")
     if position == 6:
         return f"hardware {str(value)[:_FINGERPRINT_DIGITS]}"
     return str(value)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from farm.core.nouns import counted
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
@@ -79,8 +80,7 @@ class Advice:
         best = self.answer.recommended
         if best is None:
             return []
-        plural = "" if best.server_count == 1 else "s"
-        servers = [f"{best.server_count} server{plural}"] if best.server_count else []
+        servers = [counted(best.server_count, "server")] if best.server_count else []
         types = [best.instance_type] if best.instance_type else []
         return servers + types + distinctions(best, told_apart_by(self.answer.options))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from farm.core.control_run import ControlRun
 from farm.core.measurement import quantile
+from farm.core.nouns import counted
 from farm.figures.chart import Axis, Figure, Mark, Series
 from farm.figures.display import count, duration
 from farm.store.control_runs import AgentRun
@@ -61,7 +62,7 @@ def drift_figure(runs: Sequence[AgentRun], *, now: dt.datetime) -> Figure | None
     deviations = [mark.y for one in series for mark in one.marks]
     return Figure(
         title="Control runs against their median",
-        summary=f"{len(deviations)} runs from {_percent(min(deviations))} "
+        summary=f"{counted(len(deviations), 'run')} from {_percent(min(deviations))} "
         f"to {_percent(max(deviations))}",
         x=Axis(title=f"{unit} ago", write=_ago),
         y=Axis(title="Time against the median", write=_percent),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from farm.core.means import mean
 from farm.core.measurement import quantile
+from farm.core.nouns import counted
 from farm.core.spec import JobSpec, NetworkProfile
 from farm.figures.display import bit_rate, count, duration, percent
 from farm.store.neighbours import Neighbour
@@ -111,7 +112,7 @@ def _compared(
 def _difference(spec: JobSpec, row: Neighbour) -> tuple[str, float | str, str]:
     """Return the axis in which a neighbour differs, its value to sort by, and as it is written."""
     if row.world_size != spec.world_size:
-        machines = f"{row.world_size} {'machine' if row.world_size == 1 else 'machines'}"
+        machines = counted(row.world_size, "machine")
         is_other = row.strategy != spec.strategy
         return _SIZE, row.world_size, f"{machines}, {row.strategy}" if is_other else machines
     if row.global_batch_size != spec.global_batch_size:
@@ -124,7 +125,7 @@ def _difference(spec: JobSpec, row: Neighbour) -> tuple[str, float | str, str]:
         name = ", ".join([row.strategy or "unnamed", *setup_words(row)])
         return _STRATEGY, name, name
     if row.server_count != spec.server_count:
-        return _SERVERS, row.server_count, f"{row.server_count} servers"
+        return _SERVERS, row.server_count, counted(row.server_count, "server")
     for setting, axis in _SETTINGS.items():
         own, value = getattr(spec, setting), getattr(row, setting)
         own = getattr(own, "value", own)

@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
 from farm.core.api_tokens import Scope
+from farm.core.nouns import counted
 from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
@@ -108,7 +109,7 @@ def post_remove() -> ResponseReturnValue:
     name = request.form.get("name", "")
     with write_session() as session:
         count = remove_origin(session, name)
-    flash(f"{name.strip()}: {count} measurements removed.")
+    flash(f"{name.strip()}: {counted(count, 'measurement')} removed.")
     return redirect(url_for(".get_data"), HTTPStatus.SEE_OTHER)
 
 

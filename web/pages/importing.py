@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from werkzeug.wrappers import Response
 
 from farm.core.api_tokens import Scope
+from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
@@ -150,7 +151,8 @@ def _again(form: TableForm, error: str) -> str:
 def _imported(source: Source, done: Imported) -> Response:
     removed = f", {done.removed_count} removed" if done.removed_count else ""
     flash(
-        f"{source.origin}: {done.added_count} measurements added, {done.present_count} were there "
+        f"{source.origin}: {counted(done.added_count, 'measurement')} added, "
+        f"{counted(done.present_count, 'was', 'were')} there "
         f"already{removed}."
     )
     return redirect(url_for("data.get_origin", name=source.origin), HTTPStatus.SEE_OTHER)

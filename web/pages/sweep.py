@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from farm.core.api_tokens import Scope
 from farm.core.codec import from_json
 from farm.core.lifecycle import JobState, SweepState
+from farm.core.nouns import counted
 from farm.core.spec import JobSpec
 from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
 from farm.figures.sweep_table import CellLine
@@ -176,7 +177,7 @@ def _reasons(session: Session) -> Mapping[int, Waits]:
 
 
 def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
+    return counted(count, "job")
 
 
 def _jobs_shown(session: Session, sweep_id: int, *, page: int) -> list[SweepJob]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from farm.core.learning_curves import TimeToAccuracy, mean_curve, time_to_accuracy
 from farm.core.machine_time import cost_usd
+from farm.core.nouns import counted
 from farm.core.spec import OperatorPlacement
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
 from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
@@ -116,7 +117,7 @@ def _learning(cell: TrainedCell) -> _Learning:
 
 def _names(key: _Learning) -> tuple[str, str, str, str, str, str]:
     """Return what its line may be called, of which an empty one says nothing."""
-    ranks = "1 rank" if key.rank_count == 1 else f"{count(key.rank_count)} ranks"
+    ranks = counted(key.rank_count, "rank", write=count)
     batch = f"batch {count(key.global_batch_size)}"
     set_up = ", ".join(setup_words(key))
     return (key.model, key.dataset, key.strategy, batch, ranks if key.rank_count else "", set_up)

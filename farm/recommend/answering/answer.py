@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbed_by
+from farm.core.nouns import counted
 from farm.recommend.answering.measured import ToldApart, name_of, told_apart_by
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
@@ -128,10 +129,11 @@ def _disturbed(ranked: Sequence[Option], known: Mapping[int, Evidence]) -> Itera
     ids = _disturbed_ids(ranked)
     if not ids:
         return
+    by = disturbed_by(known[i].disturbance for i in sorted(ids) if i in known)
     yield (
-        f"{len(ids)} of the {len(_rests_on(ranked))} measurements behind the options were disturbed"
-        f" by {disturbed_by(known[i].disturbance for i in sorted(ids) if i in known)}: they count"
-        " less, and not at all where the same configuration has an undisturbed one"
+        f"{len(ids)} of the {counted(len(_rests_on(ranked)), 'measurement')} behind the options "
+        f"{'was' if len(ids) == 1 else 'were'} disturbed by {by}: they count less, "
+        "and not at all where the same configuration has an undisturbed one"
     )
 
 
@@ -146,7 +148,8 @@ def _cautions(
         if count == all_count:
             yield f"only disturbed measurements, {count} of {all_count}, by {by}"
         else:
-            yield f"{count} of the {all_count} measurements it rests on were disturbed, by {by}"
+            was = "was" if count == 1 else "were"
+            yield f"{count} of the {all_count} measurements it rests on {was} disturbed, by {by}"
     if best.speculative_because:
         yield f"only a guess, since {best.speculative_because}"
     elif best.basis == Basis.EXTRAPOLATED.value:
@@ -195,7 +198,8 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
     bare_count = sum(o.interval_ratios is None for o in ranked)
     if bare_count:
         yield (
-            f"{bare_count} of {len(ranked)} options have no interval: how much they vary from one "
+            f"{bare_count} of {counted(len(ranked), 'option')} "
+            f"{'has' if bare_count == 1 else 'have'} no interval: how much they vary from one "
             f"repetition to the next takes {MIN_REPETITIONS} repetitions with different times"
         )
     feasible = [option for option in ranked if option.excluded_because is None]

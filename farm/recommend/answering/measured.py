@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from farm.core.measurement import OK
+from farm.core.nouns import counted
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
@@ -166,7 +167,7 @@ def servers_words(server_count: int) -> str:
     """Say how many servers there are beside the world size, if any."""
     if not server_count:
         return ""
-    return f" and {server_count} server{'' if server_count == 1 else 's'}"
+    return f" and {counted(server_count, 'server')}"
 
 
 def name_of(item: Named, by: ToldApart = MappingProxyType({})) -> str:
@@ -231,5 +232,7 @@ def _failures(kept: Sequence[Evidence]) -> list[str]:
         failed = [e.status for e in group if e.status != OK]
         if failed:
             reasons = ", ".join(sorted(set(failed)))
-            warnings.append(f"{name}: {reasons} in {len(failed)} of {len(group)} measurements")
+            warnings.append(
+                f"{name}: {reasons} in {len(failed)} of {counted(len(group), 'measurement')}"
+            )
     return warnings

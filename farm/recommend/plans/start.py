@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from farm.core.nouns import counted
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import NAMES, plain
 
@@ -49,7 +50,7 @@ def start_positions(
     if missing or len(tested) >= LEAST_CONFIGURATIONS:
         return missing
     first = {(name, size) for name, of_curve in sizes.items() for size in anchors(of_curve)}
-    why = f"only {len(tested)} configurations are known"
+    why = f"only {counted(len(tested), 'configuration is', 'configurations are')} known"
     return {i: why for i, key in at.items() if key in first}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.nouns import counted
 from farm.core.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.core.toml_text import string_text, value_text
 from farm.recommend.configuration import Configuration
@@ -37,8 +38,8 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
     """
     configurations = [plain(proposal.configuration) for proposal in planned.proposals]
     lines = [
-        f"# {len(configurations)} measurements for the origin {form.origin!a}, in the order of "
-        "their use",
+        f"# {counted(len(configurations), 'measurement')} for the origin {form.origin!a}, "
+        "in the order of their use",
         f"# expected regret over {planned.choice_count} questions: "
         f"{_percent(planned.regret_before_ratio)} now, "
         f"{_percent(planned.regret_after_ratio)} afterwards",
