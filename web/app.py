@@ -17,7 +17,7 @@ from farm.core.measurement import STEP_TIME_NOTE
 from farm.store.engine import make_engine
 from web import backend, errors, filters, timing
 from web.access import admission
-from web.api import RESOURCES, openapi
+from web.api import RESOURCES, idempotency, openapi
 from web.drawing import plotly
 from web.live import shared_looks
 from web.pages import PAGES
@@ -67,6 +67,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     openapi.install(app)
     timing.install(app)
     admission.install(app)
+    idempotency.install(app)
     shared_looks.install(app)
     filters.install(app)
     for words in (setup_words, network_words, configuration_words):

@@ -26,6 +26,7 @@ from farm.recommend.prices import Prices, load_prices
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
 from farm.wake import Ring, Wake
+from web.access.sessions import Sessions
 from web.advice.kept_advice import AdviceCache
 from web.background import Background
 from web.data.uploads import Uploads
@@ -59,6 +60,7 @@ class Backend:
     sent: Sent = field(default_factory=Sent)
     drawings: Kept = field(default_factory=lambda: Kept(most=32))
     papers: Kept = field(default_factory=lambda: Kept(most=32))
+    sessions: Sessions = field(default_factory=Sessions)
     callers: Kept = field(default_factory=lambda: Kept(most=64))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))

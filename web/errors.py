@@ -28,6 +28,10 @@ _PROGRAM_PATHS = ("/api/", "/health/", "/metrics")
 _DOCS_PATH = "/api/v1/docs"  # the page about them
 
 
+_AWAY = "the store or the broker does not answer: the web server's log says more"
+_FAILED = "the request could not be carried out: the web server's log says why"
+
+
 class Refused(FarmError):
     """A request that HTTP itself has a status for, such as a wrong token: mend the request."""
 
@@ -113,6 +117,9 @@ def _farm_error(error: FarmError) -> Response:
     status = status_of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refused):
         logger.error("request failed: %s", error)
+        # What is behind it names hosts, accounts and files, which the log is for.
+        detail = _AWAY if isinstance(error, Unreachable) else _FAILED
+        return _answer(status, detail)
     headers = error.headers if isinstance(error, Refused) else None
     field = error.field if isinstance(error, InvalidSpec) else None
     return _answer(status, str(error), field=field, headers=headers)

@@ -40,7 +40,7 @@ from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.clock_steps import follow_clock
 from farm.store.engine import make_engine, writing
-from farm.store.schema import check_schema
+from farm.store.schema import await_schema
 from farm.store.waiting_queue import WaitingQueue
 from farm.wake import Ring, Wake
 from farm.wire import Signer, make_app, send_commands
@@ -77,8 +77,8 @@ def run(settings: Settings) -> None:
     Raises:
         InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
         OtherFarm: broker or database belong to another farm.
-        Unreachable: the database does not answer or has another schema. A broker that is away is
-            waited for instead.
+        Unreachable: the database refuses the account, or has another schema. A database or a broker
+            that is away is waited for instead.
     """
     manager = ServiceManager(os.environ)
     stopping = threading.Event()
@@ -86,7 +86,14 @@ def run(settings: Settings) -> None:
         signal.signal(number, lambda *_: stopping.set())
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url, is_repeated=True)
-    check_schema(engine)
+
+    def waits(seconds: float) -> bool:
+        manager.turned()
+        return stopping.wait(seconds)
+
+    if not await_schema(engine, waits=waits):
+        engine.dispose()
+        return
     claim = Claim(engine, settings.broker_url)
     claim.make()
     life = SignOfLife(SCHEDULER, settings.broker_url, claim=claim.renew)

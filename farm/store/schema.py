@@ -6,7 +6,8 @@ only to change something; a migration's file name begins with its revision, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from farm.store.engine import POSTGRESQL, reading, redacted, writing
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+logger = logging.getLogger(__name__)
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
@@ -67,6 +70,46 @@ def check_schema(engine: sa.Engine) -> None:
         f"database {redacted(engine.url)} has schema {found or 'none'}, "
         f"expected {expected}: run `farm db upgrade`"
     )
+
+
+def await_schema(
+    engine: sa.Engine, *, again_after_s: float = 1.0, waits: Callable[[float], bool]
+) -> bool:
+    """Check the schema once the database answers; False if `waits` says to stop.
+
+    A database that is away, or is starting, is waited for; one that refuses us is not. `waits` is
+    called with the seconds before each further try.
+
+    Raises:
+        Unreachable: it refuses the account or the TLS, or has another schema.
+    """
+    has_told = False
+    while True:
+        try:
+            check_schema(engine)
+        except Unreachable as error:
+            if not _is_away(error):
+                raise
+            if not has_told:
+                logger.warning("%s; waiting for it", error)
+                has_told = True
+            if waits(again_after_s):
+                return False
+        else:
+            return True
+
+
+_REFUSALS = ("FATAL:", "SSL", "no password supplied")
+_PASSING = ("starting up", "shutting down", "in recovery mode", "too many clients", "too many conn")
+
+
+def _is_away(error: Unreachable) -> bool:
+    """Whether a database may answer later: it said nothing, or that it is not ready."""
+    cause = error.__cause__
+    if not isinstance(cause, sa.exc.OperationalError):
+        return False
+    said = str(cause)
+    return any(word in said for word in _PASSING) or not any(word in said for word in _REFUSALS)
 
 
 def revisions() -> list[str]:

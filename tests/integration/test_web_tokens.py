@@ -179,6 +179,20 @@ def test_a_forged_session_is_none(client: FlaskClient, tokens: dict[Scope, str])
         assert client.get("/").headers["Location"] == "/login"
 
 
+def test_signing_out_ends_the_session_for_copies_of_its_cookie_too(
+    client: FlaskClient, tokens: dict[Scope, str]
+) -> None:
+    sign_in(client, tokens[Scope.READ])
+    cookie = client.get_cookie("benchfarm_8080")
+    assert cookie is not None
+    other = client.application.test_client()
+    sign_in(other, tokens[Scope.READ])
+    client.post("/logout", data={"csrf_token": csrf_of(client, "/")})
+    client.set_cookie("benchfarm_8080", cookie.value)
+    assert client.get("/").headers["Location"] == "/login"
+    assert other.get("/").status_code == 200
+
+
 def test_revoking_a_token_ends_its_sessions_at_once(
     client: FlaskClient, engine: sa.Engine, tokens: dict[Scope, str]
 ) -> None:

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "FARM_API_TOKEN"
 _TOKEN_ID = "token_id"  # in a session; ids begin at 1
+_SESSION_ID = "session_id"
 _ID_OF_ENVIRONMENT = 0
 
 
@@ -108,16 +109,25 @@ def sign_in(presented: str) -> bool:
     return True
 
 
+def sign_out() -> None:
+    """End the session here, so that a copy of its cookie signs nobody in, and forget it."""
+    backend().sessions.end(session.get(_SESSION_ID))
+    session.clear()
+
+
 def _open_session(token_id: int, name: str) -> None:
     # Anew, so that nothing of whoever had this browser before goes on, its CSRF token included.
     session.clear()
     session[_TOKEN_ID] = token_id
+    session[_SESSION_ID] = backend().sessions.begin()
     logger.info("signed in", extra={"token": name, "address": request.remote_addr})
 
 
 def _identify() -> Caller:
     settings, presented = backend().settings, _bearer()
     token_id = None if presented is not None else session.get(_TOKEN_ID)
+    if token_id is not None and not backend().sessions.is_open(session.get(_SESSION_ID)):
+        token_id = None
     if presented is not None and _is_environments(presented):
         return Caller(Scope.ADMIN, ENVIRONMENT, is_bearer=True)
     if token_id == _ID_OF_ENVIRONMENT:

@@ -18,6 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from farm.core.api_tokens import Scope
 from web import etags, params
 from web.access.scopes import scope_of
+from web.api import idempotency
 from web.api.answers import OpenApi, Problem
 from web.api.description import (
     JSON,
@@ -61,6 +62,7 @@ _REFUSALS_OF_CHANGES: Mapping[HTTPStatus, str] = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content type is none of those that are taken.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The body does not fit: `field` names what to mend.",
 }
+_UNDER_WAY = "A request with this `Idempotency-Key` is being carried out; see `Retry-After`."
 _SECURITY_SCHEMES = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token of the farm."},
     "session": {"type": "apiKey", "in": "cookie", "name": "", "description": "Of a sign-in."},
@@ -176,6 +178,7 @@ def _describe(operation: dict[str, Any], view: _View, *, method: str, has_id: bo
     refusals = {
         **_REFUSALS,
         **(_REFUSALS_OF_CHANGES if is_change else {}),
+        **({HTTPStatus.CONFLICT: _UNDER_WAY} if method == "post" else {}),
         **({HTTPStatus.NOT_FOUND: "There is none."} if has_id else {}),
         **description.refusals,
     }
@@ -183,6 +186,8 @@ def _describe(operation: dict[str, Any], view: _View, *, method: str, has_id: bo
     if description.body is not None:
         operation["requestBody"] = _body(description.body)
     responses = {str(description.status.value): _success(description)}
+    if method == "post":
+        operation["parameters"].append(idempotency.PARAMETER)
     if description.is_cacheable:
         operation["parameters"].append(etags.PARAMETER)
         responses["304"] = {"description": "What `If-None-Match` names is still the newest."}

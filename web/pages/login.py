@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 
-from flask import Blueprint, redirect, render_template, request, session, url_for
+from flask import Blueprint, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
 from web.access.admission import own_address
-from web.access.callers import caller, sign_in
+from web.access.callers import caller, sign_in, sign_out
 from web.access.limits import note_failure
 from web.access.scopes import for_everybody
 
@@ -43,8 +43,8 @@ def post_login() -> ResponseReturnValue:
 @bp.post("/logout")
 @for_everybody
 def post_logout() -> ResponseReturnValue:
-    """Forget the session."""
-    session.clear()
+    """End the session."""
+    sign_out()
     return redirect(url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)
 
 

@@ -1,0 +1,111 @@
+"""POST requests that are sent again with the same `Idempotency-Key`."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import sqlalchemy as sa
+from flask.testing import FlaskClient
+
+from farm.core.api_tokens import Scope
+from farm.store.engine import reading
+from farm.store.tables import Sweep
+from tests.web_client import SWEEP, bearer, client_of, make_api_token, seed
+
+KEYED = {"Idempotency-Key": "key-1"}
+
+
+@pytest.fixture
+def client(engine: sa.Engine) -> FlaskClient:
+    seed(engine)
+    return client_of(engine)
+
+
+def _sweep_count(engine: sa.Engine) -> int:
+    with reading(engine) as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+
+
+def test_a_sweep_that_is_sent_again_is_enqueued_once(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    before = _sweep_count(engine)
+    first = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    again = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert (again.json, again.headers["Location"]) == (first.json, first.headers["Location"])
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert _sweep_count(engine) == before + 1
+    for headers in ({"Idempotency-Key": "key-2"}, {}):
+        assert client.post("/api/v1/sweeps", json=SWEEP, headers=headers).status_code == 201
+    assert _sweep_count(engine) == before + 3
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/agents/a1/drain", "/api/v1/sweeps/1/pause", "/api/v1/sweeps/preview"]
+)
+def test_every_post_takes_a_key(client: FlaskClient, path: str) -> None:
+    body = SWEEP if path.endswith("preview") else {}
+    answers = [client.post(path, json=body, headers=KEYED) for _ in range(2)]
+    assert answers[0].status_code < 300
+    assert answers[1].headers["Idempotency-Replayed"] == "true"
+    assert answers[1].get_data() == answers[0].get_data()
+
+
+def test_another_request_with_the_same_key_is_refused(client: FlaskClient) -> None:
+    client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    other = client.post("/api/v1/sweeps", json={**SWEEP, "name": "another"}, headers=KEYED)
+    assert other.status_code == 422
+    assert "another request was sent with 'key-1'" in str(other.json)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\tb"])
+def test_a_key_is_short_and_printable(client: FlaskClient, key: str) -> None:
+    refused = client.post("/api/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": key})
+    assert refused.status_code == 400
+
+
+def test_a_key_belongs_to_its_caller(client: FlaskClient, engine: sa.Engine) -> None:
+    before = _sweep_count(engine)
+    for name in ("one", "two"):
+        token = make_api_token(engine, name, scope=Scope.SUBMIT)
+        headers = {**KEYED, **bearer(token)}
+        assert client.post("/api/v1/sweeps", json=SWEEP, headers=headers).status_code == 201
+    assert _sweep_count(engine) == before + 2
+
+
+def test_of_requests_at_the_same_time_one_is_carried_out(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    before = _sweep_count(engine)
+    statuses: list[int] = []
+
+    def post() -> None:
+        own = client.application.test_client()
+        statuses.append(own.post("/api/v1/sweeps", json=SWEEP, headers=KEYED).status_code)
+
+    threads = [threading.Thread(target=post) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {201, 409}
+    assert 201 in statuses
+    assert _sweep_count(engine) == before + 1
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_an_error_names_no_host_and_no_account(engine: sa.Engine, database_kind: str) -> None:
+    seed(engine)
+    url = engine.url.set(host="127.0.0.1", port=1, username="its-account", database="its-database")
+    away = sa.create_engine(url)
+    client = client_of(away)
+    for path in ("/api/v1/jobs", "/", "/api/v1/agents"):
+        answer = client.get(path)
+        said = answer.get_data(as_text=True)
+        assert answer.status_code == 503
+        assert "127.0.0.1" not in said
+        assert "its-account" not in said
+        assert "its-database" not in said
+    away.dispose()
