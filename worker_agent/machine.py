@@ -76,7 +76,10 @@ def interface_of(given: str | None, address: str) -> str:
             "AGENT_ADVERTISE_ADDRESS", address, f"an address or a known name ({error})"
         ) from None
     ips = {str(entry[4][0]).partition("%")[0] for entry in found}
-    if all(ipaddress.ip_address(ip).is_loopback for ip in ips):
+    # A name may stand for an address of the loopback, too, as in many an /etc/hosts; ranks of other
+    # machines reach it by the others.
+    ips = {ip for ip in ips if not ipaddress.ip_address(ip).is_loopback}
+    if not ips:
         return LOOPBACK
     for name, addresses in interfaces.items():
         if any(known.address.partition("%")[0] in ips for known in addresses):
