@@ -113,6 +113,9 @@ def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentConditio
         disk_free_bytes=row.disk_free_bytes,
         attempt_id=row.attempt_id,
         lease_left_s=None if lease_ends_at is None else (lease_ends_at - now).total_seconds(),
+        machine_id=row.machine_id,
+        address=row.facts["address"],
+        cpus=frozenset(row.facts["cpus"]),
     )
 
 
@@ -217,7 +220,7 @@ def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:
 
 def _look_at_heartbeats(settings: Settings) -> list[Finding]:
     with _agents(settings) as (_, found):
-        return of_agents.judge_heartbeats(found)
+        return of_agents.judge_heartbeats(found) + of_agents.judge_machines(found)
 
 
 def _signs(settings: Settings) -> list[LifeSign]:

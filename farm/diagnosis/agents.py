@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.nouns import counted
 from farm.core.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
@@ -46,6 +47,9 @@ class AgentCondition:
     disk_free_bytes: int | None = None
     attempt_id: int | None = None
     lease_left_s: float | None = None
+    machine_id: str = ""
+    address: str = ""
+    cpus: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,33 @@ def _silent(agents: Sequence[AgentCondition]) -> list[Finding]:
             )
         )
     return found
+
+
+def judge_machines(agents: Sequence[AgentCondition]) -> list[Finding]:
+    """Name agents that are taken for one machine, though they may be several."""
+    machines: dict[str, list[AgentCondition]] = {}
+    for one in agents:
+        if one.is_live and one.machine_id:
+            machines.setdefault(one.machine_id, []).append(one)
+    found = []
+    for own in machines.values():
+        names = [one.agent_id for one in own if any(_is_clone(one, other) for other in own)]
+        if names:
+            found.append(
+                doubt(
+                    f"{named(names)} have different addresses and the same machine id, so they are "
+                    "taken for one machine, whose cores only one of them uses at a time",
+                    "where they are VMs cloned from one image, give each an id of its own, `rm "
+                    "/etc/machine-id && systemd-machine-id-setup`, and restart its agent; where "
+                    "they are containers of one host, give them disjoint AGENT_CPUS",
+                )
+            )
+    return found
+
+
+def _is_clone(one: AgentCondition, other: AgentCondition) -> bool:
+    may_share = SHARES_CORES in one.capabilities and SHARES_CORES in other.capabilities
+    return one.address != other.address and not may_share and not one.cpus.isdisjoint(other.cpus)
 
 
 def judge_versions(

@@ -170,6 +170,28 @@ def test_who_leaves_its_ports_open_is_named() -> None:
     assert_one(found, Level.DOUBT, "the trainers' ports of a2")
 
 
+def test_machines_cloned_from_one_image_are_named() -> None:
+    def of(agent_id: str, **changes: Any) -> AgentCondition:
+        cpus = frozenset({0, 1})
+        own = {"machine_id": "image", "address": f"{agent_id}.farm", "cpus": cpus, **changes}
+        return agent(agent_id, **own)
+
+    found = of_agents.judge_machines([of("a1"), of("a2"), of("a3", machine_id="its own")])
+    assert_one(found, Level.DOUBT, "a1, a2", "same machine id")
+    assert found[0].remedy is not None
+    assert "systemd-machine-id-setup" in found[0].remedy
+    for second in (
+        of("a2", address="a1.farm"),
+        of("a2", cpus=frozenset({2, 3})),
+        of("a2", machine_id="its own"),
+        of("a2", is_live=False),
+    ):
+        assert of_agents.judge_machines([of("a1"), second]) == []
+    sharing = ("shares_cores",)
+    both = [of("a1", capabilities=sharing), of("a2", capabilities=sharing)]
+    assert of_agents.judge_machines(both) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "level", "word"),
     [
