@@ -22,7 +22,7 @@ PRODUCERS = {
     FailureKind.DIVERGED: {"farm.trainers.runner"},
     FailureKind.TRAINER_RAISED: {
         *("farm.trainers.failures", "worker_agent.verdict", "farm.trainers.models.model_file"),
-        *("farm.trainers.torch_gang", "worker_agent.rank"),
+        *("farm.trainers.torch_gang", "farm.trainers.rank", "worker_agent.rank"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},
@@ -52,7 +52,7 @@ PRODUCERS = {
     FailureKind.NETWORK: {"worker_agent.rank", "farm.core.rendezvous"},
     FailureKind.VERSIONS_DIFFER: {"farm.core.rendezvous"},
     FailureKind.DISTURBED: {"farm.core.rendezvous"},
-    FailureKind.SENSELESS: {"farm.scheduler.ends"},
+    FailureKind.SENSELESS: {"farm.scheduler.ends", "farm.store.barrier_reports"},
 }
 # They only ask which kind it was.
 READERS = {
