@@ -85,7 +85,11 @@ class _Place:
 
 def _last_words(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    return f"{type(error).__name__}: {error}"[:300]
+    try:
+        said = str(error)
+    except Exception:  # an exception of a user's own may not be able to say what it is
+        said = "it cannot say what went wrong"
+    return f"{type(error).__name__}: {said}"[:300]
 
 
 class _LineFormatter(logging.Formatter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -56,6 +57,12 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
 }
 # Tests of these files run on SQLite and on PostgreSQL with every change, all others on SQLite.
 ON_BOTH_DATABASES = ("test_store_", "test_migrations", "test_collector_", "test_scheduler_")
+
+
+def pytest_configure() -> None:
+    # What a shell has started in its background, and so all that this starts, ignores SIGINT.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -99,7 +99,8 @@ def test_too_few_measurements_say_nothing_and_raise_nothing(
 ) -> None:
     few = [*MEASURED[:count], *MEASURED[:count]]
     [estimate] = predictor.fit(few).predict([MEASURED[0].configuration])
-    assert estimate.unknown_because == f"only {count} configurations were measured"
+    configurations = "1 configuration was" if count == 1 else f"{count} configurations were"
+    assert estimate.unknown_because == f"only {configurations} measured"
     assert predictor.fit(few).predict([]) == []
 
 

@@ -38,12 +38,12 @@ def recorder(sent: Sent) -> StepRecorder:
 
 def test_consecutive_steps_of_one_kind_are_one_chunk(recorder: StepRecorder, sent: Sent) -> None:
     for begun_s, kind in enumerate([StepKind.WARMUP] + [StepKind.TIMED] * 2 + [StepKind.PARTIAL]):
-        recorder.add(kind, begun_s=float(begun_s), time_s=begun_s / 8)
+        recorder.add(kind, begun_s=float(begun_s), time_s=(begun_s + 1) / 8)
     recorder.flush()
     assert sent.events() == [
-        Steps(kind=StepKind.WARMUP, first_step=0, begun_monotonic_s=0.0, times_s=(0.0,)),
-        Steps(kind=StepKind.TIMED, first_step=1, begun_monotonic_s=1.0, times_s=(0.125, 0.25)),
-        Steps(kind=StepKind.PARTIAL, first_step=3, begun_monotonic_s=3.0, times_s=(0.375,)),
+        Steps(kind=StepKind.WARMUP, first_step=0, begun_monotonic_s=0.0, times_s=(0.125,)),
+        Steps(kind=StepKind.TIMED, first_step=1, begun_monotonic_s=1.0, times_s=(0.25, 0.375)),
+        Steps(kind=StepKind.PARTIAL, first_step=3, begun_monotonic_s=3.0, times_s=(0.5,)),
     ]
 
 
