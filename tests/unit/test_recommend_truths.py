@@ -69,9 +69,15 @@ def _of(truth: Truth, seed: int) -> Iterable[Answer]:
                 )
 
 
-def coverage(found: Sequence[Answer]) -> float:
+def coverage(found: Sequence[Answer], *, of: str) -> float:
+    """Return how many 90 % intervals cover, and print how good they are (`pytest -s`)."""
     score = interval_score([t.outcome for t in found], aim_ratio=0.9)
     assert score.coverage_ratio is not None
+    assert score.width_ratio is not None
+    print(
+        f"{of}: {score.interval_count} intervals cover {score.coverage_ratio:.1%}, "
+        f"times or over {math.sqrt(1 + score.width_ratio):.2f}, score {score.log_score:.3f}"
+    )
     return score.coverage_ratio
 
 
@@ -86,13 +92,13 @@ def by(key: Callable[[Answer], str]) -> dict[str, list[Answer]]:
 @pytest.mark.parametrize("split", SPLITS)
 def test_intervals_cover_in_every_split(split: str) -> None:
     found = by(lambda t: t.split)[split]
-    assert coverage(found) >= LEAST_COVERAGE_RATIO
+    assert coverage(found, of=split) >= LEAST_COVERAGE_RATIO
 
 
 @pytest.mark.parametrize("truth", [truth.name for truth in TRUTHS])
 def test_intervals_cover_on_every_system(truth: str) -> None:
     found = by(lambda t: t.truth)[truth]
-    assert coverage(found) >= LEAST_COVERAGE_RATIO
+    assert coverage(found, of=truth) >= LEAST_COVERAGE_RATIO
 
 
 def test_what_no_method_could_know_is_called_a_guess() -> None:
