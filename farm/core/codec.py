@@ -61,6 +61,17 @@ def from_json(kind: type[T], data: object, *, where: str = "") -> T:
         raise InvalidSpec(path or kind.__name__, misfit.value, misfit.expected) from None
 
 
+def from_stored(kind: type[T], data: object) -> T | None:
+    """Build `kind` from what was stored of a report; None if it would not be taken today.
+
+    Earlier versions took numbers that are beyond their ranges, and no page may fail for that.
+    """
+    try:
+        return from_json(kind, data)
+    except InvalidSpec:
+        return None
+
+
 def canonical_json(value: object) -> str:
     """Write the one JSON text of a value: sorted keys, no spaces. Equal values, equal text."""
     return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), allow_nan=False)

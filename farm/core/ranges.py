@@ -64,10 +64,14 @@ MOST_COUNTED_SHARE = 1.3
 Duration = Annotated[float, Range(LEAST_TIME_S, MOST_TIME_S, "s")]
 # A time that may be nothing: since a beginning, or spent on what was not there to do.
 Span = Annotated[float, Range(LEAST_TIME_S, MOST_TIME_S, "s", or_zero=True)]
+# What is left between two times, which rounding alone may make.
+Difference = Annotated[float, Range(0.0, MOST_TIME_S, "s")]
 UnixTime = Annotated[float, Range(0.0, _MOST_UNIX_S, "s")]
 Share = Annotated[float, Range(0.0, 1.0)]
 CountedShare = Annotated[float, Range(0.0, MOST_COUNTED_SHARE)]
 Rate = Annotated[float, Range(0.0, float(MOST_BYTES), "per second")]
+# Of what goes on while there is time: never none.
+Throughput = Annotated[float, Range(1e-9, float(MOST_BYTES), "per second")]
 ByteSize = Annotated[int, Range(0, MOST_BYTES, "bytes")]
 Count = Annotated[int, Range(0, MOST_COUNT)]
 Port = Annotated[int, Range(0, 65535)]

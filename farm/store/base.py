@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute
 from sqlalchemy.types import TypeDecorator
+
+from farm.core.ranges import (
+    CountedShare,
+    Difference,
+    Duration,
+    Figure,
+    Range,
+    Rate,
+    Share,
+    Throughput,
+)
 
 _E = TypeVar("_E", bound=enum.Enum)
 
@@ -51,7 +62,39 @@ def state_column(kind: type[_E], name: str) -> sa.Enum:
     )
 
 
+class Plausible(TypeDecorator[float]):
+    """A number that is read as not known where it is beyond its range.
+
+    Earlier versions stored whatever agents reported, and no page or answer may fail for that.
+    """
+
+    impl = sa.Double
+    cache_ok = True
+
+    def __init__(self, bound: Range) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> float | None:
+        return value if value is not None and self.bound.takes(value) else None
+
+
+def is_known(column: InstrumentedAttribute[float | None]) -> sa.ColumnElement[bool]:
+    """Whether a `Plausible` column holds a number within its range."""
+    assert isinstance(column.type, Plausible)
+    return column.between(column.type.bound.low, column.type.bound.high)
+
+
+def _column_type(kind: Any) -> Plausible:
+    _, bound = get_args(kind)
+    return Plausible(bound)
+
+
 class Table(DeclarativeBase):
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        kind: _column_type(kind)
+        for kind in (CountedShare, Difference, Duration, Figure, Rate, Share, Throughput)
+    }
     metadata = sa.MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",

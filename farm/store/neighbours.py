@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
 from farm.core.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec, NetworkProfile
+from farm.store.base import is_known
 from farm.store.outcomes import ORIGIN
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
@@ -104,7 +105,7 @@ def neighbours_of(
         MeasurementRow.model == spec.model,
         MeasurementRow.dataset == spec.dataset,
         MeasurementRow.status == OK,
-        MeasurementRow.step_time_s.is_not(None),
+        is_known(MeasurementRow.step_time_s),
         MeasurementRow.job_id.is_not(None),
         _differences(spec) == 1,
     )

@@ -32,6 +32,7 @@ from farm.core.precision import (
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import CONFIGURATION_FAILURES
 from farm.errors import InvalidSpec
+from farm.store.base import is_known
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import add_jobs, find_sweep, stored_precision
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
@@ -153,7 +154,7 @@ def _latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) 
             Job.sweep_id == sweep_id,
             Job.state == JobState.SUCCEEDED,
             MeasurementRow.status == OK,
-            MeasurementRow.step_time_s.is_not(None),
+            is_known(MeasurementRow.step_time_s),
         )
         .subquery()
     )

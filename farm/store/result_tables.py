@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
+from farm.core.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
 from farm.core.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, state_column
 
@@ -67,9 +68,9 @@ class EpochRow(Table):
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     train_s: Mapped[float]
     step_count: Mapped[int]
-    train_loss: Mapped[float | None]
-    val_loss: Mapped[float | None]
-    val_accuracy_ratio: Mapped[float | None]
+    train_loss: Mapped[Figure | None]
+    val_loss: Mapped[Figure | None]
+    val_accuracy_ratio: Mapped[Share | None]
 
 
 class LogPartRow(Table):
@@ -124,41 +125,41 @@ class MeasurementRow(Table):
     jitter_s: Mapped[float] = mapped_column(default=0.0)
     repetition: Mapped[int] = mapped_column(default=0)
     fingerprint: Mapped[str | None] = mapped_column(sa.String(64))
-    step_time_s: Mapped[float | None]  # median of the timed steps
-    step_time_p25_s: Mapped[float | None]
-    step_time_p75_s: Mapped[float | None]
-    step_time_spread_s: Mapped[float | None]  # p75 - p25
-    step_time_low_s: Mapped[float | None]  # 95 % interval of the median, within this attempt
-    step_time_high_s: Mapped[float | None]
+    step_time_s: Mapped[Duration | None]  # median of the timed steps
+    step_time_p25_s: Mapped[Duration | None]
+    step_time_p75_s: Mapped[Duration | None]
+    step_time_spread_s: Mapped[Difference | None]  # p75 - p25
+    step_time_low_s: Mapped[Duration | None]  # 95 % interval of the median, within this attempt
+    step_time_high_s: Mapped[Duration | None]
     timed_step_count: Mapped[int | None]
     outlier_step_count: Mapped[int | None]  # far from the median; counted in it all the same
     steps_per_epoch: Mapped[int | None]
-    time_per_epoch_s: Mapped[float | None]
+    time_per_epoch_s: Mapped[Duration | None]
     epochs: Mapped[int | None]
-    accuracy: Mapped[float | None]  # val_accuracy_ratio at the end
-    throughput_examples_per_s: Mapped[float | None]
+    accuracy: Mapped[Share | None]  # val_accuracy_ratio at the end
+    throughput_examples_per_s: Mapped[Throughput | None]
     parameter_count: Mapped[int | None] = mapped_column(sa.BigInteger)
     gradient_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
-    compute_s: Mapped[float | None]  # per step, mean over the ranks
-    communication_s: Mapped[float | None]
-    profiled_step_time_s: Mapped[float | None]
-    cpu_ratio: Mapped[float | None]  # means over ranks and ticks of the timed window
+    compute_s: Mapped[Difference | None]  # per step, mean over the ranks
+    communication_s: Mapped[Difference | None]
+    profiled_step_time_s: Mapped[Duration | None]
+    cpu_ratio: Mapped[CountedShare | None]  # means over ranks and ticks of the timed window
     resident_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # largest over ranks
-    net_rx_bytes_per_s: Mapped[float | None]
-    net_tx_bytes_per_s: Mapped[float | None]
-    sent_bytes_per_step: Mapped[float | None]  # one rank's, see farm.core.measurement
-    received_bytes_per_step: Mapped[float | None]
-    idle_ratio: Mapped[float | None]  # of a step, in which a rank computes nothing; mean over ranks
-    push_s: Mapped[float | None]  # per step, mean over the ranks
-    pull_s: Mapped[float | None]
+    net_rx_bytes_per_s: Mapped[Rate | None]
+    net_tx_bytes_per_s: Mapped[Rate | None]
+    sent_bytes_per_step: Mapped[Rate | None]  # one rank's, see farm.core.measurement
+    received_bytes_per_step: Mapped[Rate | None]
+    idle_ratio: Mapped[Share | None]  # of a step, in which a rank computes nothing; mean over ranks
+    push_s: Mapped[Difference | None]  # per step, mean over the ranks
+    pull_s: Mapped[Difference | None]
     update_count: Mapped[int | None]  # updates of the weights in the timed steps
-    staleness_mean: Mapped[float | None]  # updates by others between a rank's read and its update
+    staleness_mean: Mapped[Rate | None]  # updates by others between a rank's read and its update
     staleness_max: Mapped[int | None]
-    rtt_s: Mapped[float | None]  # largest between two ranks, as shaped
-    measured_bandwidth_bytes_per_s: Mapped[float | None]  # smallest of a rank to another, as shaped
+    rtt_s: Mapped[Duration | None]  # largest between two ranks, as shaped
+    measured_bandwidth_bytes_per_s: Mapped[Rate | None]  # smallest of a rank to another, as shaped
     # Largest of a rank to another beside one bulk stream; why it is None: details.unmeasured.
-    loaded_rtt_s: Mapped[float | None]
-    control_ratio: Mapped[float | None]  # slowest rank's control run over its agent's own past
+    loaded_rtt_s: Mapped[Duration | None]
+    control_ratio: Mapped[Rate | None]  # slowest rank's control run over its agent's own past
     # What disturbed it, each {"kind", "message", "value"}; empty: nothing was seen.
     flags: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON, default=list, server_default="[]")
     details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware

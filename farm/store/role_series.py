@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from farm.core.role_samples import cpu_extra, resident_extra
 from farm.store.result_tables import SampleRow
 from farm.store.sample_ranges import extent, ranks_there, stored_span
+from farm.store.sample_rows import plausible
 from farm.store.tables import Attempt
 
 TRAINING, SERVING = "worker", "ps"
@@ -35,7 +36,7 @@ def roles_apart(
         return []
     role = case((SampleRow.rank < world_size, TRAINING), else_=SERVING)
     names = ("cpu_ratio", "resident_bytes", *_NETWORK)
-    metrics = {name: getattr(SampleRow, name) for name in names}
+    metrics = {name: plausible(name) for name in names}
     begin = SampleRow.tick - SampleRow.tick % width
     rows = session.execute(
         select(role, begin, *(func.avg(column) for column in metrics.values()))

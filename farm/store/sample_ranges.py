@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from farm.core.noise import foreign_load_ratio
 from farm.core.reports import Sample
 from farm.store.result_tables import SampleRow
+from farm.store.sample_rows import plausible
 from farm.store.tables import Attempt
 
 # Of these both the least and the most are given,
@@ -123,13 +124,13 @@ def extent(
 
 
 def _samples(session: Session, which: Sequence[ColumnElement[bool]]) -> dict[int, RankRanges]:
-    columns = [getattr(SampleRow, name) for name in (*CHARTED, *_STORED_DISTURBANCES)]
+    columns = [plausible(name) for name in (*CHARTED, *_STORED_DISTURBANCES)]
     rows = session.execute(
         select(
             SampleRow.rank,
             SampleRow.tick,
             SampleRow.span_ticks,
-            SampleRow.machine_cpu_ratio,
+            plausible("machine_cpu_ratio"),
             SampleRow.extra,
             *columns,
         )
@@ -164,8 +165,8 @@ def _foreign(row: Row[Any]) -> float | None:
 def _ranges(
     session: Session, which: Sequence[ColumnElement[bool]], *, begin: int, width: int
 ) -> dict[int, RankRanges]:
-    charted = [getattr(SampleRow, name) for name in CHARTED]
-    disturbances = [getattr(SampleRow, name) for name in _STORED_DISTURBANCES]
+    charted = [plausible(name) for name in CHARTED]
+    disturbances = [plausible(name) for name in _STORED_DISTURBANCES]
     first = func.min(SampleRow.tick)
     rows = session.execute(
         select(
@@ -175,7 +176,7 @@ def _ranges(
             func.max(SampleRow.span_ticks),
             *(func.min(column) for column in charted),
             *(func.max(column) for column in (*charted, *disturbances)),
-            func.max(SampleRow.machine_cpu_ratio - SampleRow.cpu_ratio),
+            func.max(plausible("machine_cpu_ratio") - plausible("cpu_ratio")),
         )
         .where(*which)
         .group_by(SampleRow.rank, SampleRow.tick - (SampleRow.tick - begin) % width)

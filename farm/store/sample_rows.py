@@ -14,7 +14,9 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
 
+from sqlalchemy import ColumnElement, case
 from sqlalchemy.orm import Session
 
 from farm.core.reports import Sample
@@ -28,6 +30,18 @@ WHOLE = frozenset({"memory_used_bytes", "resident_bytes"})
 VALUES = ("tick", *METRICS)
 _NAMES = ("day", "attempt_id", "rank", *VALUES)
 _values_of = operator.attrgetter(*VALUES)
+_HINTS = get_type_hints(Sample, include_extras=True)
+
+
+def plausible(name: str) -> ColumnElement[Any]:
+    """Return a metric's column, NULL where what is stored is beyond the metric's range.
+
+    Earlier versions stored whatever agents reported; a mean of such numbers may be infinite.
+    """
+    [annotated] = [kind for kind in get_args(_HINTS[name]) if kind is not type(None)]
+    _, bound = get_args(annotated)
+    column: ColumnElement[Any] = getattr(SampleRow, name)
+    return case((column.between(bound.low, bound.high), column)).label(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

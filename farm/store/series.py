@@ -23,7 +23,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.sample_ranges import extent, ranks_there, stored_span
-from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_series
+from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_series, plausible
 from farm.store.tables import Attempt
 
 _ROWS_AT_ONCE = 10_000
@@ -210,7 +210,7 @@ def _thinned(
 
 def _mean(name: str, *, span: int) -> ColumnElement[Any]:
     """Weigh each row by the ticks it stands for; where it was not measured it has no weight."""
-    metric: ColumnElement[Any] = getattr(SampleRow, name)
+    metric = plausible(name)
     if span == 1:
         return func.avg(sa.cast(metric, sa.Double()))
     weight = sa.case((metric.is_not(None), SampleRow.span_ticks))

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from farm.core.ranges import LEAST_TIME_S, MOST_TIME_S
 from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
 from farm.store.result_tables import StepChunk
@@ -141,6 +142,9 @@ def _which(
     table: Any, token: int, rank: int, first_step: int, last_step: int | None
 ) -> list[ColumnElement[bool]]:
     which = [table.attempt_id == token, table.rank == rank, table.first_step >= first_step]
+    # Earlier versions stored whatever times agents reported; their sums may be infinite.
+    which.append(table.begun_s.between(0.0, MOST_TIME_S))
+    which += [t.between(LEAST_TIME_S, MOST_TIME_S) for t in (table.median_s, table.p95_s)]
     if last_step is not None:
         which.append(table.first_step <= last_step)
     return which
@@ -214,4 +218,9 @@ def _chunks(session: Session, which: Sequence[ColumnElement[bool]]) -> list[Step
         .where(*which)
         .order_by(StepChunk.first_step)
     )
-    return [unpacked(row) for row in rows]
+    chunks = (unpacked(row) for row in rows)
+    return [
+        chunk
+        for chunk in chunks
+        if min(chunk.times_s) >= LEAST_TIME_S and max(chunk.times_s) <= MOST_TIME_S
+    ]

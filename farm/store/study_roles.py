@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy.orm import Session
 
-from farm.core.codec import from_json
+from farm.core.codec import from_stored
 from farm.core.means import mean
 from farm.core.measurement import OK, RankOutcome, window_samples
 from farm.core.reports import RankEnded, Sample
@@ -48,7 +48,7 @@ def memory_by_role(
 
 
 def _timed(rank: Rank, samples: Sequence[Sample]) -> Sequence[Sample]:
-    ended = from_json(RankEnded, rank.ended) if rank.ended else None
+    ended = from_stored(RankEnded, rank.ended) if rank.ended else None
     if ended is None or ended.result is None:
         return samples
     return window_samples(

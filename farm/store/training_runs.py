@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from farm.core.codec import from_json
 from farm.core.lifecycle import AttemptState
 from farm.core.spec import JobSpec
+from farm.store.base import is_known
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job
 
@@ -32,7 +33,7 @@ def last_training_runs(session: Session, *, limit: int) -> list[TrainingRun]:
         .where(
             Attempt.state == AttemptState.SUCCEEDED,
             Attempt.ended_at.is_not(None),
-            MeasurementRow.step_time_s.is_not(None),
+            is_known(MeasurementRow.step_time_s),
         )
         .order_by(MeasurementRow.id.desc())
         .limit(limit)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.codec import from_json
+from farm.core.codec import from_stored
 from farm.core.exchange_figures import exchange_figures
 from farm.core.trainer_lines import Exchange, StepProfile
 from farm.store.tables import Rank
@@ -78,9 +78,9 @@ def staleness_bars(details: Mapping[str, Any]) -> list[StalenessBar]:
 
 
 def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
-    """Read a rank's result, which was checked when it was stored."""
-    profile = from_json(StepProfile, told) if (told := result.get("profile")) else None
-    exchange = from_json(Exchange, told) if (told := result.get("exchange")) else None
+    """Read a rank's result."""
+    profile = from_stored(StepProfile, told) if (told := result.get("profile")) else None
+    exchange = from_stored(Exchange, told) if (told := result.get("exchange")) else None
     own = exchange_figures([profile], [exchange], is_synchronous=False)
     steps = result.get("window_step_count")
     sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.codec import from_json
+from farm.core.codec import from_stored
 from farm.core.trainer_lines import StepProfile
 from farm.errors import InvalidSpec
 from farm.figures.display import duration
@@ -70,7 +70,7 @@ def card(row: Rank) -> RankCard:
         failure_kind=failure.get("kind"),
         failure_message=failure.get("message"),
         log_tail=ended.get("log_tail", ""),
-        profile=from_json(StepProfile, profile) if profile else None,
+        profile=from_stored(StepProfile, profile) if profile else None,
     )
 
 
