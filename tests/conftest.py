@@ -33,7 +33,9 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         *("test_precision.py", "test_servers.py", "test_signed_farm.py", "test_strict_farm.py"),
     ),
     "integration": (
-        *("test_agent_attempt.py", "test_agent_faults.py", "test_benchmarks.py"),
+        *("test_agent_attempt.py", "test_agent_faults.py", "test_agent_state_folder.py"),
+        *("test_benchmarks.py", "test_cli_doctor.py", "test_slow_clients.py"),
+        *("test_web_access.py", "test_web_advice.py", "test_web_sweep_page.py"),
         *("test_cli_evaluate.py", "test_cli_plot.py", "test_cli_reproduce.py"),
         *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_courier_process.py"),
         *("test_embedded_farm.py", "test_extending.py", "test_failure_kinds.py", "test_fleet.py"),
