@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from farm.core.token_bucket import TokenBucket
+
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OF_A_RANK = ("job_id", "attempt_id", "rank")
@@ -23,22 +25,6 @@ LINES_AT_ONCE, LINES_A_MINUTE = 1000, 60.0
 TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE = 10, 6.0
 # These report every reconnection, message or refusal at INFO.
 _CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
-
-
-class _Allowance:
-    """A token bucket: so many at once, and so many a minute in the long run."""
-
-    def __init__(self, burst: int, per_minute: float) -> None:
-        self._most, self._per_s = float(burst), per_minute / 60
-        self._left, self._at_s = self._most, float("-inf")
-
-    def takes(self, now_s: float) -> bool:
-        self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
-        self._at_s = now_s
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
 
 
 class LogBound(logging.Filter):
@@ -61,10 +47,10 @@ class LogBound(logging.Filter):
         with self._lock:
             place = self._places.setdefault((record.pathname, record.lineno), _Place())
             now_s = self._clock()
-            if not place.lines.takes(now_s):
+            if not _takes(place.lines, now_s):
                 place.left_out += 1
                 return False
-            if record.exc_info and not place.tracebacks.takes(now_s):
+            if record.exc_info and not _takes(place.tracebacks, now_s):
                 record.msg = f"{record.getMessage()} ({_last_words(record)})"
                 record.args, record.exc_info, record.exc_text = (), None, None
             if place.left_out:
@@ -78,9 +64,16 @@ class _Place:
     """A place in the code that logs."""
 
     def __init__(self) -> None:
-        self.lines = _Allowance(LINES_AT_ONCE, LINES_A_MINUTE)
-        self.tracebacks = _Allowance(TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE)
+        self.lines = TokenBucket(LINES_AT_ONCE, LINES_A_MINUTE)
+        self.tracebacks = TokenBucket(TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE)
         self.left_out = 0
+
+
+def _takes(bucket: TokenBucket, now_s: float) -> bool:
+    if bucket.left(now_s) < 1.0:
+        return False
+    bucket.take(1.0, now_s)
+    return True
 
 
 def _last_words(record: logging.LogRecord) -> str:

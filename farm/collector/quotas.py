@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from farm.core.token_bucket import TokenBucket
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -39,10 +41,10 @@ _SHOWN_S = 120.0
 
 @dataclass(slots=True)
 class _Account:
-    """What is left of each quota, as it was at `at_s`; below 0: more was taken than there was."""
+    """The quotas of an account by name; `at_s`: when it was last heard."""
 
     at_s: float
-    left: dict[str, float]
+    buckets: dict[str, TokenBucket]
     dropped_count: int = 0
     dropped_at_s: float = field(default=float("-inf"))
 
@@ -63,23 +65,24 @@ class Quotas:
         known = self._accounts.get(account)
         if known is None:
             return None
-        self._refill(known)
-        empty = next((name for name, left in known.left.items() if left <= 0), None)
+        now_s = known.at_s = self._clock()
+        empty = next((name for name, one in known.buckets.items() if one.left(now_s) <= 0), None)
         if empty is not None:
             known.dropped_count += 1
-            known.dropped_at_s = self._clock()
+            known.dropped_at_s = now_s
         return empty
 
     def charge(self, account: str, **used: float) -> None:
         """Take from the account's quotas what it has used: its signature was verified."""
+        now_s = self._clock()
         known = self._accounts.get(account)
         if known is None:
-            self._sweep()
-            full = {name: quota.burst for name, quota in self._quotas.items()}
-            known = self._accounts[account] = _Account(self._clock(), full)
-        self._refill(known)
+            self._sweep(now_s)
+            full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
+            known = self._accounts[account] = _Account(now_s, full)
+        known.at_s = now_s
         for name, amount in used.items():
-            known.left[name] -= amount
+            known.buckets[name].take(amount, now_s)
 
     def dropped(self) -> dict[str, int]:
         """Return how many messages were dropped of each account that was lately held back."""
@@ -94,16 +97,8 @@ class Quotas:
         """Say what a quota allows."""
         return f"{self._quotas[name].per_minute:,.0f} {name} a minute"
 
-    def _refill(self, known: _Account) -> None:
-        now_s = self._clock()
-        minutes = (now_s - known.at_s) / 60
-        known.at_s = now_s
-        for name, quota in self._quotas.items():
-            known.left[name] = min(quota.burst, known.left[name] + minutes * quota.per_minute)
-
-    def _sweep(self) -> None:
+    def _sweep(self, now_s: float) -> None:
         """Forget accounts that have been silent for long, such as removed ones."""
-        now_s = self._clock()
         if now_s - self._swept_at_s < _KEPT_S:
             return
         self._swept_at_s = now_s

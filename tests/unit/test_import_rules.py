@@ -21,7 +21,7 @@ SHELLS = {"worker_agent", "web", "farm.scheduler", "farm.collector", "farm.cli"}
 RULES: dict[str, set[str]] = {
     "farm.errors": set(),
     "farm.core": {"farm.errors"},
-    "farm.log": set(),
+    "farm.log": {"farm.core"},
     "farm.marked": {"farm.process_environment"},
     "farm.process_environment": set(),
     "farm.lab": {"farm.core", "farm.errors"},
