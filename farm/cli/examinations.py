@@ -25,6 +25,7 @@ from farm.broker_url import stays_here
 from farm.claim import look_at_claim
 from farm.cli.certificates import look_at_certificates
 from farm.cli.session import stopped_farm, store
+from farm.cli.waits import stored_waits
 from farm.config import Settings
 from farm.core.agents import AgentState
 from farm.core.messages import WIRE_VERSION
@@ -49,7 +50,7 @@ from farm.errors import OtherFarm, Unreachable
 from farm.figures.display import byte_count
 from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
 from farm.store.agent_keys import key_records
-from farm.store.agents import list_agents, live_agents
+from farm.store.agents import list_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
     database_bytes,
@@ -63,7 +64,6 @@ from farm.store.health import (
 from farm.store.partitions import missing_days
 from farm.store.schema import revisions
 from farm.store.tables import Agent
-from farm.store.waiting_reasons import queue_reasons
 from farm.wire import open_client
 
 _BROKER_TIMEOUT_S = 3.0
@@ -312,16 +312,7 @@ def _own_folder(settings: Settings) -> Path:
 
 def _look_at_queue(settings: Settings) -> list[Finding]:
     with store(settings) as engine, reading(engine) as session:
-        now = dt.datetime.now(dt.UTC)
-        is_stopped = stopped_farm(settings) is not None
-        live = () if is_stopped else live_agents(session, now=now, live_within_s=settings.lease_s)
-        reasons = queue_reasons(
-            session,
-            now=now,
-            agents=live,
-            reserve_after_s=settings.reserve_after_s,
-            policy=settings.retry_policy,
-        )
+        reasons = stored_waits(session, settings)
     return judge_queue(
         waiting_count=len(reasons),
         held_count=sum(waits.is_held for waits in reasons.values()),

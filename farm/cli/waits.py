@@ -19,17 +19,22 @@ def waits_of(session: Session, loaded: Settings) -> dict[int, Waits]:
 
     The broker is asked for a scheduler where a job could start: without one it never would.
     """
+    reasons = stored_waits(session, loaded)
+    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
+    why = idle_reason(loaded.broker_url) if ready else None
+    if why is not None:
+        reasons |= {i: dataclasses.replace(reasons[i], reason=why) for i in ready}
+    return reasons
+
+
+def stored_waits(session: Session, loaded: Settings) -> dict[int, Waits]:
+    """Say of every job that waits why, as `waits_of` does, without asking the broker."""
     now = dt.datetime.now(dt.UTC)
     is_stopped = stopped_farm(loaded) is not None
-    reasons = queue_reasons(
+    return queue_reasons(
         session,
         now=now,
         agents=() if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s),
         reserve_after_s=loaded.reserve_after_s,
         policy=loaded.retry_policy,
     )
-    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
-    why = idle_reason(loaded.broker_url) if ready else None
-    if why is not None:
-        reasons |= {i: dataclasses.replace(reasons[i], reason=why) for i in ready}
-    return reasons
