@@ -202,13 +202,7 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
 
 def specs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return the specifications of these jobs."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for begin in range(0, len(job_ids), _IDS_A_QUERY):
-        rows = session.execute(
-            select(Job.id, Job.spec).where(Job.id.in_(job_ids[begin : begin + _IDS_A_QUERY]))
-        )
-        found |= {job_id: spec for job_id, spec in rows}
-    return found
+    return {job_id: row.spec for job_id, row in jobs_of(session, job_ids).items()}
 
 
 def jobs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
