@@ -100,6 +100,7 @@ class Claim:
             client.set(KEY, canonical_json(replace(owner, incarnation=own.incarnation)))
         note_broker(
             self._engine,
+            own,
             owner.broker_id,
             former_id=self._broker_id,
             now=dt.datetime.now(dt.UTC),

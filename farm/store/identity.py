@@ -76,22 +76,25 @@ def _check_place(engine: sa.Engine, found: FarmIdentity, place: str) -> None:
 
 
 def note_broker(
-    engine: sa.Engine, broker_id: str, *, former_id: str | None, now: dt.datetime
+    engine: sa.Engine,
+    own: FarmIdentity,
+    broker_id: str,
+    *,
+    former_id: str | None,
+    now: dt.datetime,
 ) -> None:
     """Note that a broker serves this store now.
 
-    `former_id`: the one that this process has noted before, and may replace.
+    `own`: the store's identity, just read. `former_id`: the broker that this process has noted
+    before, and may replace.
 
     Raises:
         BrokerChanged: another process uses this store with another broker.
     """
-    with reading(engine) as session:
-        row = stored_identity(session)
-    assert row is not None, "the identity is made before a broker is noted"
-    is_same = row.broker_id == broker_id
-    if is_same and row.broker_seen_at is not None and _is_within(row, now, _SEEN_EVERY):
+    is_same = own.broker_id == broker_id
+    if is_same and _is_within(own, now, _SEEN_EVERY):
         return
-    if not is_same and row.broker_id != former_id and _is_within(row, now, BROKER_KEPT):
+    if not is_same and own.broker_id != former_id and _is_within(own, now, BROKER_KEPT):
         raise BrokerChanged(
             f"database {redacted(engine.url)} is in use with another broker: give every process of "
             f"the farm the same FARM_BROKER_URL; if that one has gone, this one is taken "

@@ -1,4 +1,4 @@
-"""One farm, one store, one broker: whoever brings a second of any is refused and told so."""
+"""A farm has one store and one broker: a second of either is refused with a message."""
 
 from __future__ import annotations
 
@@ -187,11 +187,10 @@ def test_a_broker_that_nobody_uses_any_more_is_given_up(
     engine: sa.Engine, away: dt.timedelta
 ) -> None:
     """Also where the clock was an hour ahead when it was used."""
-    own_identity(engine)
-    note_broker(engine, "first", former_id=None, now=NOW)
+    note_broker(engine, own_identity(engine), "first", former_id=None, now=NOW)
     with pytest.raises(BrokerChanged):
-        note_broker(engine, "second", former_id=None, now=NOW + BROKER_KEPT)
-    note_broker(engine, "second", former_id=None, now=NOW + away)
+        note_broker(engine, own_identity(engine), "second", former_id=None, now=NOW + BROKER_KEPT)
+    note_broker(engine, own_identity(engine), "second", former_id=None, now=NOW + away)
 
 
 @pytest.mark.parametrize(
