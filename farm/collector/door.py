@@ -1,7 +1,7 @@
 """What the collector reads of what arrives: messages of this version, by whom they claim to be.
 
-What is refused is told of here, and nothing of it goes on. Nothing is stored here. An account that
-sends more than its quota is not heard until it has some left.
+It logs what it refuses and passes none of it on. It stores nothing. It drops the messages of an
+account that has used up its quota.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Door:
                 is_any_dropped = True
                 continue
             try:
-                message = read(self._opened(task, envelope, quotas))
+                message = read(self._opened(task, envelope, account, quotas))
                 if quotas is not None and account and row_count is not None:
                     quotas.charge(account, rows=row_count(message))
                 messages.append(message)
@@ -96,12 +96,13 @@ class Door:
             self._life.hold_back(task, quotas.dropped())
         return messages
 
-    def _opened(self, task: str, envelope: object, quotas: Quotas | None) -> object:
+    def _opened(
+        self, task: str, envelope: object, account: str | None, quotas: Quotas | None
+    ) -> object:
         """Return what was signed, and charge its sender for it."""
         if self._keyring is None:
             return envelope
         opened = self._keyring.opened(task, envelope)
-        account = claimed_agent(envelope)
         if quotas is not None and account is not None:
             quotas.charge(account, messages=1, bytes=signed_bytes(envelope))
         return opened
