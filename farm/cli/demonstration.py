@@ -17,7 +17,7 @@ from farm.cli.sweep_answers import print_answers
 from farm.cli.up import stay_up
 from farm.core.lifecycle import JobState, SweepState
 from farm.core.measurement import OK
-from farm.core.noise import UNDISTURBED, disturbance_of, disturbed_by
+from farm.core.noise import UNDISTURBED, disturbance_of_row, disturbed_by
 from farm.core.nouns import counted
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
@@ -126,7 +126,7 @@ def _print_results(engine: sa.Engine, sweep_id: int) -> None:
 
 def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
     """Say in one line that measurements were disturbed, and what to do about it."""
-    found = [disturbance_of(row.flags or ()) for row in own if row.status == OK]
+    found = [disturbance_of_row(row) for row in own if row.status == OK]
     disturbed = [one for one in found if one != UNDISTURBED]
     if not disturbed:
         return None

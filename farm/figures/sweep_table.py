@@ -17,7 +17,7 @@ from farm.core.lifecycle import JobState
 from farm.core.machine_time import cost_usd
 from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
-from farm.core.noise import UNDISTURBED, disturbance_of
+from farm.core.noise import UNDISTURBED, disturbance_of_row
 from farm.core.precision import (
     CellStatistics,
     Outcome,
@@ -208,7 +208,7 @@ def make_line(
         fingerprint=measured[0].fingerprint if measured else None,
         failure_kind=failed[0].failure_kind if failed else None,
         failed_job_ids=tuple(job.id for job in failed),
-        disturbed_count=sum(disturbance_of(job.flags or ()) != UNDISTURBED for job in succeeded),
+        disturbed_count=sum(disturbance_of_row(job) != UNDISTURBED for job in succeeded),
         succeeded_count=len(succeeded),
         timeline=timeline,
     )
