@@ -187,7 +187,7 @@ class SignOfLife:
     def _show(self) -> None:
         with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
             if self._claim is not None and not self._renew(client, self._claim):
-                client.delete(self._key)  # whoever asks which farm is served looks for signs
+                client.delete(self._key)  # a sign says that this farm uses the broker
                 return
             offset_s = clock_offset_s(client)
             sign = canonical_json(self._sign(offset_s))

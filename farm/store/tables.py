@@ -245,7 +245,7 @@ class FarmIdentity(Table):
     """The one row that says which farm this store is of. It is made when a farm first runs on it.
 
     `incarnation` grows when a restored or moved store takes over from its original. `place`: where
-    the database was then, so that a copy is told from it; None: wherever it is used next.
+    the database is; a copy has another place and is refused. None: the next process sets it.
     """
 
     __tablename__ = "farm_identity"

@@ -1,4 +1,4 @@
-"""The scheduler's clock: what counts as a step, and what is done before the time is told."""
+"""The scheduler's clock: what counts as a step, and what follows a step before a reading."""
 
 from __future__ import annotations
 

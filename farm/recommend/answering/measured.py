@@ -192,11 +192,11 @@ def told_apart_by(
     known = list(items)
     found: dict[str, frozenset[str | None]] = {}
     for field in fields:
-        counted = [item for item in known if field != "network" or not item.is_one_machine]
-        if len({getattr(item, field) for item in counted}) > 1:
+        compared = [item for item in known if field != "network" or not item.is_one_machine]
+        if len({getattr(item, field) for item in compared}) > 1:
             found[field] = frozenset(
                 item.strategy
-                for item in counted
+                for item in compared
                 if field == "instance_type" or getattr(item, field)
             )
     return found
