@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.agents import AgentFacts, AgentState, Hardware
+from farm.core.agents import AgentFacts, AgentState, Hardware, Heartbeat
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.spec import JobSpec
+from farm.store.late_reports import Refused
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 
@@ -73,6 +74,36 @@ def agent_facts(**changes: Any) -> AgentFacts:
         ),
     }
     return AgentFacts(**{**fields, **changes})
+
+
+def heartbeat(**changes: Any) -> Heartbeat:
+    """The first beat of an idle agent `a`."""
+    fields: dict[str, Any] = {
+        "agent_id": "a",
+        "boot_id": "boot of a",
+        "counter": 1,
+        "state": AgentState.IDLE,
+        "serving_token": None,
+        "highest_token": 0,
+        "agent_time_s": 0.0,
+        "echo": None,
+        "facts": agent_facts(),
+    }
+    return Heartbeat(**{**fields, **changes})
+
+
+def refused_report(number: int, *, agent_id: str = "a") -> Refused:
+    """A piece of a log, of an attempt that there is not."""
+    return Refused(
+        agent_id=agent_id,
+        generation="g",
+        number=number,
+        token=1,
+        rank=0,
+        kind="log",
+        body={},
+        reason="there is no attempt 1",
+    )
 
 
 def add_sweep(session: Session, *specs: JobSpec, name: str = "a sweep") -> list[int]:

@@ -12,25 +12,15 @@ import sqlalchemy as sa
 
 from farm.collector.main import register_tasks
 from farm.config import load_settings
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
+from farm.core.agents import BeatEcho
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch
 from farm.life_signs import COLLECTOR, SignOfLife
 from farm.wire import HEARTBEAT_TASK, REPORTS_TASK, make_app
-from tests.factories import agent_facts
+from tests.factories import heartbeat
 from tests.redis_server import RedisServer
 
-BEAT = Heartbeat(
-    agent_id="a",
-    boot_id="boot of a",
-    counter=1,
-    state=AgentState.IDLE,
-    serving_token=None,
-    highest_token=0,
-    agent_time_s=0.0,
-    echo=None,
-    facts=agent_facts(),
-)
+BEAT = heartbeat()
 BATCH = ReportBatch(
     agent_id="a",
     generation="g",

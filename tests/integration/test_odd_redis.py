@@ -17,13 +17,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState, Heartbeat
 from farm.core.messages import seal
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
 from farm.task_message import task_text
 from farm.wire import HEARTBEAT_TASK, HEARTBEATS_QUEUE, REPORTS_QUEUE
-from tests.factories import add_agent, add_job, agent_facts
+from tests.factories import add_agent, add_job, heartbeat
 from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
 from tests.redis_server import RedisServer
@@ -32,18 +31,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
 
 
 def beat_text(agent_id: str) -> str:
-    beat = Heartbeat(
-        agent_id=agent_id,
-        boot_id="boot",
-        counter=1,
-        state=AgentState.IDLE,
-        serving_token=None,
-        highest_token=0,
-        agent_time_s=0.0,
-        echo=None,
-        facts=agent_facts(),
-    )
-    return task_text(HEARTBEATS_QUEUE, HEARTBEAT_TASK, seal(beat))
+    return task_text(HEARTBEATS_QUEUE, HEARTBEAT_TASK, seal(heartbeat(agent_id=agent_id)))
 
 
 class Process:

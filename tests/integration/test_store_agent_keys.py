@@ -19,10 +19,10 @@ from farm.errors import InvalidSpec, NotFound
 from farm.keyring import Keyring
 from farm.store.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
-from farm.store.late_reports import KEPT_REPORTS, Refused, late_count, set_aside
+from farm.store.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.tables import Agent, SpoolPosition
 from farm.wire import REPORTS_TASK
-from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
+from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, refused_report
 
 HOUR = dt.timedelta(hours=1)
 LEASE = dt.timedelta(seconds=20)
@@ -177,17 +177,5 @@ def flood(session: Session, agent_id: str, *, count: int, first: int = 0) -> Non
         SpoolPosition(agent_id=agent_id, generation="g", confirmed_number=1, updated_at=NOW)
     )
     session.flush()
-    refused = [
-        Refused(
-            agent_id=agent_id,
-            generation="g",
-            number=number,
-            token=1,
-            rank=0,
-            kind="log",
-            body={},
-            reason="there is no attempt 1",
-        )
-        for number in range(first, first + count)
-    ]
+    refused = [refused_report(number, agent_id=agent_id) for number in range(first, first + count)]
     set_aside(session, refused, now=NOW)

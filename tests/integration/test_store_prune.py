@@ -16,7 +16,7 @@ from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import Unreachable
 from farm.store.base import Table
 from farm.store.engine import reading, writing
-from farm.store.late_reports import KEPT_REPORTS, Refused, late_count, set_aside
+from farm.store.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.logs import insert_log_part
 from farm.store.partitions import make_partitions, partition_days
 from farm.store.prune import prune
@@ -25,7 +25,7 @@ from farm.store.retention import PrunePlan, Retention, plan_prune
 from farm.store.series import insert_epoch, insert_samples, samples_of
 from farm.store.step_rows import insert_steps
 from farm.store.tables import Attempt, JobEvent, LateReport, SpoolPosition
-from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement
+from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked
 
 DAY = dt.timedelta(days=1)
@@ -260,19 +260,7 @@ def test_late_reports_and_forgotten_spools_go_with_the_samples(engine: sa.Engine
 
 
 def test_new_reports_that_did_not_count_go_when_that_is_asked_for(engine: sa.Engine) -> None:
-    refused = [
-        Refused(
-            agent_id="a",
-            generation="g",
-            number=number,
-            token=1,
-            rank=0,
-            kind="log",
-            body={},
-            reason="there is no attempt 1",
-        )
-        for number in range(KEPT_REPORTS + 7)
-    ]
+    refused = [refused_report(number) for number in range(KEPT_REPORTS + 7)]
     with writing(engine) as session:
         session.add(SpoolPosition(agent_id="a", generation="g", confirmed_number=1, updated_at=NOW))
         session.flush()
