@@ -60,8 +60,8 @@ class Claim:
         self._shown_url = redact(broker_url)
         self._broker_id: str | None = None
 
-    def make(self) -> None:
-        """Claim the broker for the first time; one that is away is left to `renew`.
+    def make(self) -> bool:
+        """Claim the broker for the first time; return False if it is away and left to `renew`.
 
         Raises:
             OtherFarm: as for `renew`, but one that this store was used with just now is waited for.
@@ -75,6 +75,9 @@ class Claim:
             logger.warning("%s", error)
         except Unreachable as error:
             logger.warning("%s; it is waited for", error)
+        else:
+            return True
+        return False
 
     def renew(self, client: Any) -> None:
         """Claim the broker, or look that it is still ours. An empty broker becomes ours.

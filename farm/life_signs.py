@@ -91,18 +91,19 @@ class SignOfLife:
         *,
         shown: Callable[[bool], None] = lambda is_seen: None,
         claim: Callable[[Any], None] | None = None,
+        is_ours: bool = True,
     ) -> None:
         """`shown`: is called after each try, with whether the broker took the sign.
 
         `claim`: is called with a client before each sign, and raises OtherFarm where the broker
-        serves another farm. `is_ours` is False then, and until it has been called; it is True
-        without one.
+        serves another farm. `is_ours` is False then, and True when it has returned; before its
+        first call it is as given.
         """
         self._process = process
         self._shown = shown
         self._claim = claim
         self._refusal_told_s = -math.inf
-        self.is_ours = claim is None
+        self.is_ours = is_ours
         self._url = broker_url
         self._begun_s = time.monotonic()
         self._worked_s: float | None = None
@@ -251,21 +252,33 @@ def read_signs(client: Any) -> list[LifeSign]:
     return [sign for sign in found if sign is not None]
 
 
-def idle_reason(broker_url: str) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Why jobs that could start do not. `brief` names no host, and may be shown to anybody."""
+
+    brief: str
+    full: str
+
+
+def look_if_idle(broker_url: str) -> Idle | None:
     """Say why jobs that could start do not; None where a scheduler works."""
     try:
         with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
             signs = [sign for sign in read_signs(client) if sign.process == SCHEDULER]
             refusal = None if signs else sign_refusal(client)
     except FarmError as error:
-        return str(error)
+        return Idle(brief="the broker does not answer", full=str(error))
     if refusal is not None:
-        return f"the broker takes no messages: {refusal}"
+        brief = "the broker takes no messages"
+        return Idle(brief=brief, full=f"{brief}: {refusal}")
     if not signs:
-        return "no scheduler runs: `systemctl start farm-scheduler` or `farm run scheduler`"
+        brief = "no scheduler runs"
+        start = "`systemctl start farm-scheduler` or `farm run scheduler`"
+        return Idle(brief=brief, full=f"{brief}: {start}")
     troubles = [sign.trouble for sign in signs if sign.trouble is not None]
     if len(troubles) == len(signs):
-        return f"the scheduler cannot do its work: {troubles[0]}"
+        brief = "the scheduler cannot do its work"
+        return Idle(brief=brief, full=f"{brief}: {troubles[0]}")
     return None
 
 

@@ -53,7 +53,7 @@ class Backend:
     comparisons: Kept = field(default_factory=lambda: Kept(most=8))
     pictures: Kept = field(default_factory=lambda: Kept(most=32))
     paces: Kept = field(default_factory=lambda: Kept(most=32))
-    queues: Kept = field(default_factory=lambda: Kept(most=1))
+    queues: Kept = field(default_factory=lambda: Kept(most=2))
     background: Background = field(default_factory=Background)
     uploads: Uploads = field(default_factory=Uploads)
     drafts: Drafts = field(default_factory=Drafts)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
+from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
 from farm.cli.session import stopped_farm
 from farm.config import Settings
-from farm.life_signs import idle_reason
+from farm.life_signs import look_if_idle
 from farm.store.agents import live_agents
-from farm.store.waiting_reasons import ABOUT_TO_START, Waits, queue_reasons
+from farm.store.waiting_reasons import Waits, queue_reasons, with_idle_reason
 
 
-def waits_of(session: Session, loaded: Settings) -> dict[int, Waits]:
+def waits_of(session: Session, loaded: Settings) -> Mapping[int, Waits]:
     """Say of every job that waits why, the first in the queue first.
 
     The broker is asked for a scheduler where a job could start: without one it never would.
     """
-    reasons = stored_waits(session, loaded)
-    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
-    why = idle_reason(loaded.broker_url) if ready else None
-    if why is not None:
-        reasons |= {i: dataclasses.replace(reasons[i], reason=why) for i in ready}
-    return reasons
+
+    def idle_reason() -> str | None:
+        idle = look_if_idle(loaded.broker_url)
+        return None if idle is None else idle.full
+
+    return with_idle_reason(stored_waits(session, loaded), idle_reason)
 
 
 def stored_waits(session: Session, loaded: Settings) -> dict[int, Waits]:

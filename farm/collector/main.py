@@ -75,8 +75,13 @@ def run(settings: Settings) -> None:
     turns = WorkerTurns(manager)
     turns.watch(app)
     claim = Claim(engine, settings.broker_url)
-    claim.make()
-    life = SignOfLife(COLLECTOR, settings.broker_url, shown=turns.shown, claim=claim.renew)
+    life = SignOfLife(
+        COLLECTOR,
+        settings.broker_url,
+        shown=turns.shown,
+        is_ours=claim.make(),
+        claim=claim.renew,
+    )
     keyring = None if farm_key is None else Keyring(engine, farm_key)
     register_tasks(app, engine, settings, keyring=keyring, life=life)
     life.start()

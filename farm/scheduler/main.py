@@ -95,8 +95,7 @@ def run(settings: Settings) -> None:
         engine.dispose()
         return
     claim = Claim(engine, settings.broker_url)
-    claim.make()
-    life = SignOfLife(SCHEDULER, settings.broker_url, claim=claim.renew)
+    life = SignOfLife(SCHEDULER, settings.broker_url, is_ours=claim.make(), claim=claim.renew)
     wake = Wake(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     # A connection that has gone stale would look here like a broker that is away, so keys are read

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -101,6 +101,21 @@ def queue_reasons(
         reason = told.get(job.job_id, ABOUT_TO_START)
         found[job.job_id] = Waits(sweep_id=job.sweep_id, reason=reason)
     return found
+
+
+def with_idle_reason(
+    reasons: Mapping[int, Waits], idle_reason: Callable[[], str | None]
+) -> Mapping[int, Waits]:
+    """Return the reasons; a job that could start waits for the scheduler where that is idle.
+
+    `idle_reason`: says why the scheduler is idle, None where it works; it is called only if a job
+    could start.
+    """
+    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
+    why = idle_reason() if ready else None
+    if why is None:
+        return reasons
+    return {**reasons, **{job_id: replace(reasons[job_id], reason=why) for job_id in ready}}
 
 
 def waits_for_agents(

@@ -81,6 +81,14 @@ def test_a_second_farm_on_one_broker_is_refused(
     renew(first, broker)
 
 
+def test_a_process_knows_from_its_start_whether_the_broker_is_its_own(
+    engine: sa.Engine, broker: RedisServer
+) -> None:
+    assert Claim(engine, broker.url).make()
+    broker.kill()
+    assert not Claim(engine, broker.url).make()
+
+
 def test_all_processes_of_a_farm_hold_one_claim(engine: sa.Engine, broker: RedisServer) -> None:
     scheduler, collector = claim(engine, broker), claim(engine, broker)
     renew(scheduler, broker)

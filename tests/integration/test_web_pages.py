@@ -16,6 +16,7 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job
 from tests import factories
+from tests.redis_server import RedisServer
 from tests.web_client import Seeded, client_of, csrf_of, seed
 
 EVIL = "<script>alert('x')</script>"
@@ -95,6 +96,23 @@ def test_the_page_of_a_waiting_job_says_why(client: FlaskClient, seeded: Seeded)
     text = _text(client, f"/jobs/{seeded.waiting}")
     assert "Waiting:" in text
     assert "kind" in text.split("Waiting:")[1][:120]
+
+
+def test_pages_say_of_a_job_that_could_start_that_no_scheduler_works(
+    engine: sa.Engine, broker: RedisServer
+) -> None:
+    with writing(engine) as session:
+        factories.add_agent(session, heartbeat_at=dt.datetime.now(dt.UTC))
+        job_id = factories.add_job(session)
+        sweep_id = session.get_one(Job, job_id).sweep_id
+    with_broker = client_of(engine, FARM_BROKER_URL=broker.url)
+    assert "about to start" not in _text(with_broker, "/")
+    assert "Waiting: no scheduler runs: `farm doctor`" in _text(with_broker, f"/jobs/{job_id}")
+    without, said = client_of(engine), "the broker does not answer: `farm doctor` says more"
+    for path in ("/", f"/sweeps/{sweep_id}", f"/jobs/{job_id}"):
+        assert said in _text(without, path)
+    job = without.get(f"/api/v1/jobs/{job_id}").get_json()
+    assert job["waits_because"] == said
 
 
 def test_jobs_sweeps_and_agents_are_steered_by_forms(

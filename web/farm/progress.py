@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from farm.core.lifecycle import JobState, SweepState
 from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
 from farm.core.retries import is_pausing
 from farm.core.views import LiveAgent
+from farm.life_signs import look_if_idle
 from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.sweep_loads import latest_paces, paces, sweep_loads
@@ -26,6 +28,7 @@ from farm.store.waiting_reasons import (
     may_wait_for_agents,
     queue_reasons,
     waits_for_agents,
+    with_idle_reason,
 )
 from web.backend import backend
 
@@ -35,6 +38,7 @@ _READ_AT_ONCE = 500
 _PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0
 # Many viewers ask at once, also as long as no job has finished.
 _LEAST_PACE_GOOD_S = 0.5
+_IDLE_GOOD_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +123,23 @@ def waiting_reasons(
         )
 
     if waiting_count(session) <= _READ_AT_ONCE:
-        return read(session, agents)
+        return with_idle_reason(read(session, agents), _idle_reason)
     engine = backend().engine
 
     def renew() -> Mapping[int, Waits]:
         with reading(engine) as other:
             return read(other, live_agents(other, now=now, live_within_s=settings.lease_s))
 
-    return backend().queues.for_a_while(
+    reasons = backend().queues.for_a_while(
         "reasons", lambda: read(session, agents), keep_s=_LEAST_PACE_GOOD_S, renew=renew
     )
+    return with_idle_reason(reasons, _idle_reason)
+
+
+def _idle_reason() -> str | None:
+    look = functools.partial(look_if_idle, backend().settings.broker_url)
+    idle = backend().queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
+    return None if idle is None else f"{idle.brief}: `farm doctor` says more"
 
 
 def waiting_reason(
