@@ -9,17 +9,22 @@ from dataclasses import dataclass
 
 from farm.core.means import mean
 from farm.core.measurement import OK
-from farm.core.precision import time_interval
+from farm.core.precision import TimeInterval, time_interval
 from farm.core.study_run import StudyRun
 from farm.figures.chart import Mark
 from farm.studies.orderings import Place, Placed
+
+# By `farm.core.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of the
+# published studies, whose repetitions have others between them, needs more.
+VARIANCE_INFLATION = 1.8
 
 
 def placed_of(values: Sequence[float], at: Place) -> Placed | None:
     """Return the median of values above 0 with its 95 % interval, and where it stands."""
     if not values:
         return None
-    low, high = _interval(values) or (None, None)
+    found = study_interval(values)
+    low, high = (found.low_s, found.high_s) if found else (None, None)
     return Placed(at=at, value=statistics.median(values), low=low, high=high)
 
 
@@ -58,7 +63,8 @@ class RunGroup:
 
     def interval_of(self, column: str) -> tuple[float, float] | None:
         """Return the 95 % interval of the median; None with fewer than 3 runs, or one without."""
-        return _interval(self.values_of(column))
+        found = study_interval(self.values_of(column))
+        return None if found is None else (found.low_s, found.high_s)
 
     def values_of(self, column: str) -> list[float]:
         """Return what was measured in ascending order."""
@@ -74,10 +80,13 @@ class RunGroup:
         return mark_of([factor * value for value in self.values_of(column)], x=x)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    # Repetitions may go on until they agree, which a plain interval would take for certainty.
-    found = time_interval(values, is_sequential=True)
-    return None if found is None else (found.low_s, found.high_s)
+def study_interval(values: Sequence[float]) -> TimeInterval | None:
+    """Return the 95 % interval of the median of repetitions; None with fewer than 3.
+
+    Repetitions may go on until they agree, and those near each other in time are alike: a plain
+    interval would take both for certainty.
+    """
+    return time_interval(values, is_sequential=True, inflation=VARIANCE_INFLATION)
 
 
 def one_kind(runs: Sequence[StudyRun]) -> list[StudyRun]:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+from farm.core.measurement import OK
+from farm.core.precision import ASSUMED_CORRELATION, variance_inflation
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.studies import STUDIES
 from farm.studies.conditions import findings
 from farm.studies.contracts import Study
 from farm.studies.publishing import data_path, page_path, read_data
+from farm.studies.run_groups import VARIANCE_INFLATION
 from farm.studies.runs_file import read_runs
 from tests.study_runs import study_run
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
+AXES = (
+    *("model", "dataset", "strategy", "framework", "world_size", "global_batch_size"),
+    *("one_way_delay_s", "server_count", "server_placement", "replicas_per_rank"),
+    *("steps_between_averages", "training_pass"),
+)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -27,6 +37,18 @@ def test_a_committed_page_says_how_many_of_its_runs_were_disturbed(study: Study)
     disturbed_count = sum(bool(run.flags) for run in runs)
     page = page_path(study, DOCUMENTS).read_text()
     assert f"**{disturbed_count} of {len(runs)} runs were disturbed**" in page
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_intervals_are_wide_enough_for_runs_that_resemble_their_neighbours(study: Study) -> None:
+    runs = read_runs(read_data(data_path(study, DOCUMENTS)), name=study.name)
+    measured = sorted((run for run in runs if run.status == OK), key=attrgetter("measured_at"))
+    places: dict[tuple[object, ...], list[int]] = {}
+    for place, run in enumerate(measured):
+        places.setdefault(tuple(getattr(run, axis) for axis in AXES), []).append(place)
+    for of_one in places.values():
+        gaps = tuple(later - earlier for earlier, later in itertools.pairwise(of_one))
+        assert variance_inflation(gaps, ASSUMED_CORRELATION) <= VARIANCE_INFLATION
 
 
 def pair(world_size: int, step_s: float, *, flags: tuple[str, ...] = ()) -> list[StudyRun]:

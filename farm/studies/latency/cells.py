@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from farm.core.catalogue import GangShape
 from farm.core.means import mean
-from farm.core.precision import TimeInterval, time_interval
+from farm.core.precision import TimeInterval
 from farm.core.study_run import StudyRun
 from farm.registry import strategy
 from farm.studies.latency.line_fit import LineFit, fit_line
+from farm.studies.run_groups import study_interval
 
 _Key = TypeVar("_Key", float, tuple[int, str], tuple[str, str, int])
 
@@ -198,8 +199,7 @@ def _point(runs: Sequence[StudyRun]) -> Point:
         one_way_delay_s=runs[0].one_way_delay_s,
         rtt_s=median("rtt_s") if runs[0].world_size > 1 else None,
         step_time_s=statistics.median(times_s),
-        # Repetitions went on until they agreed, which a plain interval would take for certainty.
-        interval=time_interval(times_s, is_sequential=True),
+        interval=study_interval(times_s),
         steps_per_epoch=max(run.steps_per_epoch or 1 for run in runs),
         rank_0_compute_s=median("rank_0_compute_s"),
         other_ranks_compute_s=median("other_ranks_compute_s"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from farm.core.precision import time_interval
 from farm.studies.processes.set_ups import SetUp, SetUps
 from farm.studies.processes.tables import losses_apart, small
+from farm.studies.run_groups import study_interval
 from farm.studies.text import listing, percent, significant
 
 
@@ -29,7 +29,7 @@ def _speed_ups(found: SetUps, one: SetUp) -> list[str]:
         values = found.speed_ups(one, batch)
         if not values:
             continue
-        interval = time_interval(values, is_sequential=True)
+        interval = study_interval(values)
         middle = statistics.median(values)
         if interval is None or interval.low_s <= 1 <= interval.high_s:
             verdict = "as fast as 1 process within what repetitions differ by"

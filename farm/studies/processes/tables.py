@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from farm.core.precision import time_interval
 from farm.studies.pairs import differences
 from farm.studies.processes.set_ups import SetUp, SetUps
-from farm.studies.run_groups import RunGroup
+from farm.studies.run_groups import RunGroup, study_interval
 from farm.studies.text import MISSING, ms, percent, significant, span, table
 
 
@@ -86,7 +85,7 @@ def _points(found: SetUps) -> list[tuple[SetUp, RunGroup]]:
 
 
 def _interval(values: list[float]) -> str:
-    interval = time_interval(values, is_sequential=True)
+    interval = study_interval(values)
     if interval is None:
         return MISSING
     return f"{significant(interval.low_s)} to {significant(interval.high_s)}"

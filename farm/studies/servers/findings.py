@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from farm.core.precision import time_interval
 from farm.studies.pairs import differences, ratios
-from farm.studies.run_groups import RunGroup
+from farm.studies.run_groups import RunGroup, study_interval
 from farm.studies.servers.lines import ASYNC, NAMES, SYNC, ServerLines
 from farm.studies.servers.tables import share
 from farm.studies.text import delay_ms, listing, percent, significant, span
@@ -39,7 +38,7 @@ def _waiting(lines: ServerLines) -> list[str]:
     """Whether waiting for the slowest can be told from not waiting, by delay."""
     by_verdict: dict[str, list[str]] = {}
     for delay_s, values in lines.waiting_ratios.items():
-        interval = time_interval(values, is_sequential=True)
+        interval = study_interval(values)
         middle = statistics.median(values)
         if interval is None or interval.low_s <= 1 <= interval.high_s:
             verdict = "as long as an asynchronous one within what repetitions differ by"
