@@ -54,6 +54,12 @@ class ServiceManager:
             self._tell("WATCHDOG=1")
         self._told_s = now
 
+    def sleep(self, seconds: float) -> bool:
+        """Sleep in a loop that only a signal ends: returns False, since nobody asked it to stop."""
+        self.turned()
+        time.sleep(seconds)
+        return False
+
     def _tell(self, words: str) -> None:
         if not self._address:
             return

@@ -25,7 +25,7 @@ from farm.recommend.prices import load_prices
 from farm.service_manager import ServiceManager
 from farm.store.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
-from farm.store.schema import check_schema
+from farm.store.schema import await_schema
 from farm.web_listening import check_web_listening, web_url
 from web.access.callers import is_beyond_loopback
 from web.app import create_app
@@ -51,13 +51,14 @@ def run(settings: Settings) -> None:
     Raises:
         InvalidSpec: the address cannot be listened on, or lies beyond loopback without a token or
             without TLS; or FARM_PRICES is no price table.
-        Unreachable: the database does not answer, or its schema is not this version's.
+        Unreachable: the database refuses the account, or its schema is not this version's. One that
+            is away is waited for instead.
     """
     manager = ServiceManager(os.environ)
     load_prices(settings.prices)  # a table that does not fit is said here and not by a worker
     engine = make_engine(settings.database_url)
     try:
-        check_schema(engine)
+        await_schema(engine, waits=manager.sleep)
         _require_token(settings, engine)
     finally:
         # The worker is forked from here and must not inherit a connection.

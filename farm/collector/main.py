@@ -35,7 +35,7 @@ from farm.life_signs import COLLECTOR, SignOfLife
 from farm.service_manager import ServiceManager
 from farm.signing_key import signing_key
 from farm.store.engine import make_engine
-from farm.store.schema import check_schema
+from farm.store.schema import await_schema
 from farm.wake import Wake
 from farm.wire import (
     HEARTBEAT_TASK,
@@ -63,13 +63,13 @@ def run(settings: Settings) -> None:
     Raises:
         InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
         OtherFarm: broker or database belong to another farm.
-        Unreachable: the database does not answer or has another schema. A broker that is away is
-            waited for instead.
+        Unreachable: the database refuses the account, or has another schema. A database or a broker
+            that is away is waited for instead.
     """
     manager = ServiceManager(os.environ)
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url, is_repeated=True)
-    check_schema(engine)
+    await_schema(engine, waits=manager.sleep)
     app = make_app(settings.broker_url, owner="collector")
     collect_rarely()
     turns = WorkerTurns(manager)

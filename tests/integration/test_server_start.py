@@ -1,4 +1,4 @@
-"""The scheduler's start where its database is not there yet, or refuses it."""
+"""The start of the server's processes where the database is not there yet, or refuses them."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def test_another_schema_is_not_waited_for(empty_engine: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-def test_a_scheduler_that_waits_ends_when_it_is_asked_to(
-    database_kind: str, tmp_path: Path
+@pytest.mark.parametrize(("name", "status"), [("scheduler", 0), ("collector", -15), ("web", -15)])
+def test_a_process_that_waits_ends_when_it_is_asked_to(
+    name: str, status: int, database_kind: str, tmp_path: Path
 ) -> None:
     environ = {
         **os.environ,
@@ -73,12 +74,12 @@ def test_a_scheduler_that_waits_ends_when_it_is_asked_to(
     }
     log = tmp_path / "log"
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "farm.cli.main", "run", "scheduler"]
+        command = [sys.executable, "-m", "farm.cli.main", "run", name]
         process = subprocess.Popen(command, env=environ, stderr=file)
     try:
         wait_until(lambda: "; waiting for it" in log.read_text(), "it says that it waits")
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == status
     finally:
         process.kill()
         process.wait(timeout=60)
