@@ -1,6 +1,6 @@
 """Where the time of four hot paths goes: the functions that take most of it, by their own time.
 
-    python -m benchmarks.profiles [NAME ... | --write docs/performance.md]
+    python -m benchmarks.profiles [NAME ...]
 
 - `collector`: 50 agents' batches of three seconds, stored together and answered.
 - `round`: a round of the scheduler with 1,000 agents and 10,000 jobs, three gangs of which have
@@ -26,11 +26,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.figures import root, say
-from benchmarks.machine import describe_machine
-from benchmarks.marked_part import MarkedPart
 from benchmarks.profiled import PATHS, Turn
 
-TABLES = MarkedPart("profiles")
 _TURNS = 20
 _MOST_LINES = 8
 _WAITS = ("poll", "wait", "acquire", "select", "recv")
@@ -40,26 +37,17 @@ _Stats = Mapping[_Function, tuple[int, int, float, float, object]]
 
 
 def main() -> int:
-    """Profile what is asked for; print it, and keep it in a page."""
+    """Profile what is asked for, and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(PATHS)}; default all")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this page")
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(PATHS)):
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(PATHS)}")
-    if given.write and given.names:
-        parser.error("--write: expected no names, since it replaces the tables of all paths")
-    if given.write and not TABLES.is_in(given.write):
-        parser.error(f"--write {given.write}: expected a page with the line {TABLES.begin}")
-    tables = []
     for name in given.names or PATHS:
         say(name)
         with tempfile.TemporaryDirectory(prefix="farm-profile-") as folder:
-            tables.append(table_of(name, profile(PATHS[name](Path(folder)))))
-        print(tables[-1], end="\n\n", flush=True)
-    if given.write:
-        machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
-        TABLES.write(given.write, ["\n\n".join([f"Machine: {machine}", *tables])])
+            table = table_of(name, profile(PATHS[name](Path(folder))))
+        print(table, end="\n\n", flush=True)
     return 0
 
 
