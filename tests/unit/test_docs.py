@@ -335,12 +335,15 @@ def test_links_and_images_lead_somewhere(document: Path) -> None:
             assert anchor in anchors(linked), f"{target}: no such heading"
 
 
-def test_every_document_can_be_reached_from_the_readme() -> None:
+def test_every_document_can_be_reached_from_the_readme_over_the_index() -> None:
+    index = DOCS / "README.md"
     linked = {
-        (README.parent / target.partition("#")[0]).resolve()
-        for target in re.findall(r"\]\(([^)\s:]+)\)", README.read_text())
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in (README, index)
+        for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text())
     }
 
+    assert index in linked
     assert set(DOCUMENTS) - {README} <= linked
 
 
