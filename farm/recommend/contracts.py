@@ -99,7 +99,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One measurement of the workload. `status` other than "ok": it failed, and has no time."""
+    """One measurement of the workload. `status` other than "ok": it failed, and has no time.
+
+    `agents`: of its ranks, none where it was imported.
+    """
 
     measurement_id: int
     status: str
@@ -123,6 +126,7 @@ class Evidence:
     accuracy: float | None
     attempt_id: int | None = None
     disturbance: Disturbance = UNDISTURBED
+    agents: tuple[str, ...] = ()
 
     @property
     def is_one_machine(self) -> bool:

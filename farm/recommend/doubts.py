@@ -51,6 +51,18 @@ def doubts(session: Session, *, origin: str, memory: Memory, may_wait: bool = Tr
     for model, dataset in workloads[:MOST_WORKLOADS]:
         knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
         models = Models(knowledge, memory, may_wait=may_wait)
+        found += [
+            Doubt(
+                measurement_id=measurement_id,
+                model=model,
+                dataset=dataset,
+                fingerprint=fingerprint,
+                message=outlying.message,
+            )
+            for fingerprint, comparison in knowledge.comparisons.items()
+            for outlying in comparison.outlying
+            for measurement_id in outlying.set_aside_ids
+        ]
         for fingerprint in knowledge.observed:
             fitted = models.of(fingerprint)
             found += [

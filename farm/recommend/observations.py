@@ -8,6 +8,8 @@ The one place where it is decided which measurement counts as an observation of 
 - A measurement that was disturbed counts with the weight of `farm.core.noise.disturbance_of`, and
   only where its configuration has no undisturbed measurement.
 - Kinds of hardware stay apart, as origins do.
+- What an agent measured that is far off from others of its kind does not count, see
+  `farm.recommend.outlying`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from farm.core.measurement import OK
-from farm.core.noise import Disturbance, disturbance_of, undisturbed_first
+from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.spec import TrainingPass
 from farm.core.sweep_axes import SETUP_FIELDS
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.layout import farm_placement, layout_name
+from farm.recommend.outlying import Comparison, Timed, compare
 from farm.store.measurements import Filter, observed_rows
 
 # Statuses: one machine or another failed, which says nothing about the configuration.
@@ -65,7 +68,7 @@ class Loaded:
     Repetitions of a configuration are observations of their own. `facts` has one entry for each of
     them, for disturbed ones that are left out of `observations`, and for what is `untimed`: the ids
     of measurements with status ok and no step time, nor steps per epoch to get one from the time of
-    an epoch.
+    an epoch. `comparison` of the agents: what those measured that are far off is left out of all.
     """
 
     fingerprint: str | None
@@ -73,6 +76,7 @@ class Loaded:
     failures: tuple[Failure, ...]
     facts: Mapping[Configuration, tuple[Facts, ...]]
     untimed: tuple[int, ...]
+    comparison: Comparison
 
     def steps_per_epoch(self, configuration: Configuration) -> int | None:
         """Return how many steps an epoch of this very configuration had, by majority."""
@@ -132,7 +136,13 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     observations: list[tuple[Observation, Disturbance]] = []
     failures, untimed = [], []
     facts: dict[Configuration, list[Facts]] = {}
+    comparison = compare(
+        _timed(row) for row in rows if row.agents and row.status not in MACHINE_STATUSES
+    )
+    set_aside_ids = comparison.set_aside_ids
     for row in rows:
+        if row.id in set_aside_ids:
+            continue
         configuration = configuration_of(row)
         if row.status in MACHINE_STATUSES:
             continue
@@ -163,6 +173,17 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
         failures=tuple(failures),
         facts={configuration: tuple(known) for configuration, known in facts.items()},
         untimed=tuple(untimed),
+        comparison=comparison,
+    )
+
+
+def _timed(row: Row[Any]) -> Timed:
+    return Timed(
+        measurement_id=row.id,
+        cell=configuration_of(row),
+        agents=tuple(row.agents),
+        times_s=(row.step_time_s, row.time_per_epoch_s) if row.status == OK else (None, None),
+        is_disturbed=disturbance_of(row.flags) != UNDISTURBED,
     )
 
 

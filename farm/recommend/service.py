@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -11,10 +11,11 @@ from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
-from farm.recommend.contracts import Objective, Question, Recommendation
+from farm.recommend.contracts import Evidence, Objective, Question, Recommendation
 from farm.recommend.kept.fits import Fitted
 from farm.recommend.kept.knowledge import Knowledge, read_knowledge
 from farm.recommend.kept.memory import Memory
+from farm.recommend.outlying import cannot_tell
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
@@ -45,8 +46,9 @@ def recommend(
     """
     question, knowledge = settle(session, question, memory)
     evidence = knowledge.evidence.get(question.training_pass, ())
+    outlying = [found.message for one in knowledge.comparisons.values() for found in one.outlying]
     if not evidence:
-        return nothing(question, nothing_at_all(question))
+        return nothing(question, nothing_at_all(question), outlying)
     models = Models(knowledge, memory if is_predicting else None, may_wait=may_wait)
     known = catalogue()
     dataset = known.datasets.get(question.dataset or "")
@@ -69,8 +71,20 @@ def recommend(
         predictor_measurement_count=sum(f.measurement_count for f in used) if used else None,
     )
     return dataclasses.replace(
-        answer, is_preliminary=any(fitted.is_awaited for fitted in models.used.values())
+        answer,
+        warnings=(*outlying, *answer.warnings, *_not_compared(answer, evidence, knowledge)),
+        is_preliminary=any(fitted.is_awaited for fitted in models.used.values()),
     )
+
+
+def _not_compared(
+    answer: Recommendation, evidence: Sequence[Evidence], knowledge: Knowledge
+) -> list[str]:
+    """Say whose measurements the options rest on of whom it cannot be told whether they are off."""
+    ids = {i for option in answer.options for i in option.measurement_ids}
+    agents = {agent for e in evidence if e.measurement_id in ids for agent in e.agents}
+    said = cannot_tell(knowledge.comparisons.values(), agents)
+    return [] if said is None else [said]
 
 
 def settle(

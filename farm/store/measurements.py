@@ -78,10 +78,11 @@ def measurements_stamp(session: Session, which: Filter) -> Hashable:
 
 
 def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
-    """Return what models and answers are made of, by ascending id: some columns, and `notes`.
+    """Return what models and answers are made of, by ascending id: some columns, `notes`, `agents`.
 
     Thousands are read for one answer, and whole rows take ten times as long. Of the details only
-    the notes are wanted; most of the rest is the hardware of every rank.
+    the notes are wanted, and the agents of the ranks, that of rank 0 first, None of what was
+    imported; most of the rest is the hardware of every rank.
     """
     row = MeasurementRow
     columns: tuple[Any, ...] = (
@@ -93,6 +94,7 @@ def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
         *(row.epochs, row.accuracy, row.flags),
         *(getattr(row, name) for name in SETUP_FIELDS),
         row.details["notes"].label("notes"),
+        row.details["agents"].label("agents"),
     )
     return session.execute(_where(select(*columns), which).order_by(row.id)).all()
 

@@ -14,6 +14,7 @@ from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prediction import StepTimeModel
 from farm.store.engine import reading, writing
+from farm.store.result_tables import MeasurementRow
 from tests import factories
 
 
@@ -48,3 +49,16 @@ def test_nothing_is_said_of_what_is_not_there(engine: sa.Engine) -> None:
         with pytest.raises(NotFound):
             doubts(session, origin="nowhere", memory=memory)
         assert doubts(session, origin="farm", memory=memory).doubts == ()
+
+
+def test_what_an_agent_that_is_off_has_measured_is_listed(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        for agent, step_time_s in (("a1", 0.1), ("a2", 0.1), ("a3", 0.1), ("off", 1.0)):
+            factories.add_measurement(
+                session, agent, step_time_s=step_time_s, details={"agents": [agent]}
+            )
+    with reading(engine) as session:
+        [found] = doubts(session, origin="farm", memory=Memory(Fits(_no_maths))).doubts
+        row = session.get_one(MeasurementRow, found.measurement_id)
+    assert row.source_key == "off"
+    assert found.message.startswith("agent off: measurements with it took 10 times as long")

@@ -23,6 +23,7 @@ from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
 from farm.recommend.kept.fit_files import digest_of
 from farm.recommend.observations import by_hardware, configuration_of
+from farm.recommend.outlying import Comparison
 from farm.store.accuracy_curves import accuracy_curves
 from farm.store.measurements import Filter, measurements_stamp, observed_rows
 
@@ -30,7 +31,7 @@ _MOST_KEPT = 32
 _COPIED = [
     f.name
     for f in dataclasses.fields(Evidence)
-    if f.name not in ("measurement_id", "network", "placement", "disturbance")
+    if f.name not in ("measurement_id", "network", "placement", "disturbance", "agents")
 ]
 
 
@@ -52,6 +53,8 @@ class Knowledge:
 
     `evidence` by pass, of all kinds of hardware; `observed` by fingerprint, of all passes, since
     one teaches a predictor about the other. `curves`: accuracy after each epoch, by measurement.
+    `comparisons` of the agents, by fingerprint: what those measured that are far off is neither
+    evidence nor observed.
     """
 
     origin: str
@@ -59,6 +62,7 @@ class Knowledge:
     evidence: Mapping[TrainingPass, tuple[Evidence, ...]]
     curves: Curves
     observed: Mapping[str | None, Observed]
+    comparisons: Mapping[str | None, Comparison]
 
     @property
     def is_empty(self) -> bool:
@@ -71,13 +75,18 @@ def read_knowledge(
 ) -> Knowledge:
     """Read what is known. Which workload is meant has to be settled where there are several."""
     rows = observed_rows(session, Filter(origin=origin, model=model, dataset=dataset))
+    workloads = tuple(dict.fromkeys((row.model, row.dataset) for row in rows))
+    # Of several workloads none is asked yet.
+    kinds = by_hardware(rows) if len(workloads) == 1 else {}
+    comparisons = {fingerprint: known.comparison for fingerprint, known in kinds.items()}
+    set_aside_ids = {i for one in comparisons.values() for i in one.set_aside_ids}
+    rows = [row for row in rows if row.id not in set_aside_ids]
     evidence: dict[TrainingPass, list[Evidence]] = {}
     for row in rows:
         evidence.setdefault(TrainingPass(row.training_pass), []).append(_evidence(row))
     by_attempt = accuracy_curves(
         session, {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
     )
-    workloads = tuple(dict.fromkeys((row.model, row.dataset) for row in rows))
     return Knowledge(
         origin=origin,
         workloads=workloads,
@@ -85,9 +94,9 @@ def read_knowledge(
         curves={row.id: by_attempt[row.attempt_id] for row in rows if row.attempt_id in by_attempt},
         observed={
             fingerprint: Observed(observations=known.observations)
-            # Of several workloads none is asked yet.
-            for fingerprint, known in (by_hardware(rows).items() if len(workloads) == 1 else ())
+            for fingerprint, known in kinds.items()
         },
+        comparisons=comparisons,
     )
 
 
@@ -129,5 +138,6 @@ def _evidence(row: Row[Any]) -> Evidence:
         network=configuration.network,
         placement=configuration.placement,
         disturbance=disturbance_of(row.flags),
+        agents=tuple(row.agents or ()),
         **{name: getattr(row, name) for name in _COPIED},
     )
