@@ -1,6 +1,6 @@
 """The command `farm`: a table of commands, each loaded only when it is called.
 
-To add a command write its module and add one line to `COMMANDS`. Exit status: 0 done, 1 what was
+To add a command write its module and add one line to `GROUPS`. Exit status: 0 done, 1 what was
 asked for failed, 2 wrong usage or invalid input, 130 ended by Ctrl-C.
 """
 
@@ -20,37 +20,57 @@ from farm.standard_output import standard_output
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
-# Name: where it is, and its line in `farm --help`, which must not need the module.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("farm.cli.demo:demo", "Run a whole farm and a small sweep on this machine."),
-    "up": ("farm.cli.up:up", "Run a whole farm on this machine until Ctrl-C."),
-    "lab": ("farm.cli.lab:lab", "Run a farm of several hosts with real delays on this machine."),
-    "reproduce": ("farm.cli.reproduce:reproduce", "Repeat a study and write its page."),
-    "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
-    "doctor": ("farm.cli.doctor:doctor", "Say what is wrong with the farm, and what to do."),
-    "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
-    "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
-    "jobs": ("farm.cli.jobs:jobs", "List jobs."),
-    "job": ("farm.cli.jobs:job", "Tell the story of one job."),
-    "logs": ("farm.cli.logs:logs", "Print what the trainers of a job write."),
-    "agent": ("farm.cli.agent:agent", "Add agents, give them other keys, cut them off."),
-    "agents": ("farm.cli.agents:agents", "List the agents."),
-    "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
-    "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
-    "pause": ("farm.cli.steer:pause", "Start no further job of a sweep."),
-    "resume": ("farm.cli.steer:resume", "Start the jobs of a paused sweep again."),
-    "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
-    "import": ("farm.cli.imports:import_", "Put measurements made elsewhere into the store."),
-    "origins": ("farm.cli.origins:origins", "List whose measurements the store has."),
-    "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
-    "plot": ("farm.cli.plot:plot", "Draw a sweep: lines, bars, maps, fronts, series, predictions."),
-    "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
-    "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
-    "predict": ("farm.cli.predict:predict", "Predict the step times of a file of configurations."),
-    "evaluate": ("farm.cli.evaluate:evaluate", "Say how good the predictions are."),
-    "token": ("farm.cli.tokens:token", "Make, list and revoke tokens of the web server."),
-    "db": ("farm.cli.db:db", "Upgrade, check, prune or copy the store."),
+# By heading of `farm --help`: each name, where it is, and its line, which must not need the module.
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start a farm": {
+        "demo": ("farm.cli.demo:demo", "Run a whole farm and a small sweep on this machine."),
+        "up": ("farm.cli.up:up", "Run a whole farm on this machine until Ctrl-C."),
+        "lab": (
+            "farm.cli.lab:lab",
+            "Run a farm of several hosts with real delays on this machine.",
+        ),
+        "run": ("farm.cli.run:run", "Run one process of the farm, as systemd does."),
+        "reproduce": ("farm.cli.reproduce:reproduce", "Repeat a study and write its page."),
+    },
+    "Sweeps and jobs": {
+        "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
+        "status": ("farm.cli.status:status", "Show the sweeps, or one of them, and why jobs wait."),
+        "jobs": ("farm.cli.jobs:jobs", "List jobs."),
+        "job": ("farm.cli.jobs:job", "Tell the story of one job."),
+        "logs": ("farm.cli.logs:logs", "Print what the trainers of a job write."),
+        "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
+        "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
+        "pause": ("farm.cli.steer:pause", "Start no further job of a sweep."),
+        "resume": ("farm.cli.steer:resume", "Start the jobs of a paused sweep again."),
+    },
+    "Advice": {
+        "recommend": ("farm.cli.recommend:recommend", "Say which world size to train on, and why."),
+        "predict": (
+            "farm.cli.predict:predict",
+            "Predict the step times of a file of configurations.",
+        ),
+        "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
+        "evaluate": ("farm.cli.evaluate:evaluate", "Say how good the predictions are."),
+    },
+    "Measurements": {
+        "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
+        "plot": (
+            "farm.cli.plot:plot",
+            "Draw a sweep: lines, bars, maps, fronts, series, predictions.",
+        ),
+        "import": ("farm.cli.imports:import_", "Put measurements made elsewhere into the store."),
+        "origins": ("farm.cli.origins:origins", "List whose measurements the store has."),
+    },
+    "Operate it": {
+        "doctor": ("farm.cli.doctor:doctor", "Say what is wrong with the farm, and what to do."),
+        "agents": ("farm.cli.agents:agents", "List the agents."),
+        "agent": ("farm.cli.agent:agent", "Add agents, give them other keys, cut them off."),
+        "drain": ("farm.cli.agents:drain", "Give an agent no more jobs."),
+        "token": ("farm.cli.tokens:token", "Make, list and revoke tokens of the web server."),
+        "db": ("farm.cli.db:db", "Upgrade, check, prune or copy the store."),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class _Farm(click.Group):
@@ -67,8 +87,10 @@ class _Farm(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", line) for name, (_, line) in group.items()])
 
     def main(
         self,

@@ -107,7 +107,7 @@ def test_wrong_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
 def test_without_a_command_the_help_is_shown_with_status_2() -> None:
     result = CliRunner().invoke(main, [])
     assert result.exit_code == 2
-    assert "Commands:" in result.stderr
+    assert "Sweeps and jobs:" in result.stderr
 
 
 @pytest.mark.parametrize("size", [2_000_000, 10])
