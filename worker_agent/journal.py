@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from farm.core.codec import to_json
@@ -84,7 +85,9 @@ class ServedRank:
         self._path.write_text(json.dumps({"token": token, "rank": rank, "job_id": job_id}))
 
     def forget(self) -> None:
-        self._path.unlink(missing_ok=True)
+        """Forget it, if the disk lets that be done."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def read(self) -> tuple[int, int, int | None] | None:
         """Return token, rank and job of what an earlier life left unfinished, or None."""

@@ -171,6 +171,8 @@ class Supervisor:
         self._journal.write()
         if self._rank is not None:
             self._watch_over(self._rank, now=now)
+        else:
+            self._served.forget()  # again: its folder may have been away
         self._keeper.tick(now=now)
         is_idle = self._rank is None and not self._departure.has_begun
         self._warmth.tick(now=now, is_idle=is_idle)
@@ -229,8 +231,8 @@ class Supervisor:
         if rank.is_over:
             logger.info("rank is over")
             stand_for(agent_id=self._config.agent_id)
-            self._served.forget()
             self._rank = None
+            self._served.forget()
 
     def _obey(self, event: CommandArrived, *, now: float) -> None:
         try:

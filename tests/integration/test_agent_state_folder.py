@@ -63,6 +63,11 @@ def test_a_folder_that_is_back_is_used_again_and_nothing_is_lost(
     (tmp_path / "aside").rename(agent.state_dir)
     [ended] = gang.wait_for(RankEnded)
     assert ended.failure is not None
+    wait_until(
+        lambda: not (agent.state_dir / "served_rank").exists(),
+        "no later life reports the rank as lost",
+        timeout_s=60,
+    )
     is_well_again(farm, agent, token=8)
     assert len(farm.server.generations(agent.agent_id)) == 1
 
