@@ -12,7 +12,14 @@ from farm.broker_errors import broker_errors
 from farm.broker_url import redact, without_credentials
 from farm.core.broker_rules import account_name, account_rules
 from farm.errors import FarmError, Unreachable
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, agent_queue, open_client
+from farm.wire import (
+    BELL_KEY,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    agent_queue,
+    open_client,
+    own_queue,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +45,10 @@ class BrokerAccounts:
             agent_id,
             passwords,
             queue=agent_queue(agent_id),
-            shared_queues=(REPORTS_QUEUE, HEARTBEATS_QUEUE),
+            sent_queues=(
+                *(own_queue(shared, agent_id) for shared in (REPORTS_QUEUE, HEARTBEATS_QUEUE)),
+                BELL_KEY,
+            ),
         )
         with self._client() as client:
             version = str(client.info("server").get("redis_version", "0"))

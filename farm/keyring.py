@@ -67,13 +67,24 @@ class Keyring:
             raise InvalidSpec("agent_id", claimed_agent(plain), f"{agent_id!r}, who has signed")
         return plain
 
-    def _keys(self, agent_id: str) -> tuple[AgentKey, ...]:
+    def agent_ids(self) -> list[str]:
+        """Return the agents that have a key, also those whose key counts no more.
+
+        Raises:
+            Unreachable: the store does not answer.
+        """
+        return sorted(self._fresh())
+
+    def _fresh(self) -> dict[str, KeyRecord]:
         with self._lock:
             if time.monotonic() - self._read_at > FRESH_S:
                 with reading(self._engine) as session:
                     self._records = key_records(session)
                 self._read_at = time.monotonic()
-            record = self._records.get(agent_id)
+            return self._records
+
+    def _keys(self, agent_id: str) -> tuple[AgentKey, ...]:
+        record = self._fresh().get(agent_id)
         if record is None:
             return ()
         now = dt.datetime.now(dt.UTC)

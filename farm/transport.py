@@ -196,7 +196,10 @@ def _bounded(answer: Any, **_: Any) -> tuple[bytes, bytes] | None:
 
 
 class Channel(kombu_redis.Channel):
-    """`lengths`: how long a queue was when something was last added to it here."""
+    """`lengths`: how long a queue was when something was last added to it here.
+
+    `forbidden`: queues to which this account may not add.
+    """
 
     Message = Message
     QoS = QoS
@@ -205,6 +208,10 @@ class Channel(kombu_redis.Channel):
     @functools.cached_property
     def lengths(self) -> dict[str, int]:
         return {}
+
+    @functools.cached_property
+    def forbidden(self) -> set[str]:
+        return set()
 
     def _size(self, queue: str) -> int:
         """Return how many messages wait; 0 also where that cannot be told, as of another type."""

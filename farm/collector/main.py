@@ -22,6 +22,7 @@ from farm.collector.door import Door
 from farm.collector.elapsed import ElapsedTimes
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
+from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quotas
 from farm.collector.worker_turns import WorkerTurns
 from farm.config import Settings
@@ -84,9 +85,15 @@ def run(settings: Settings) -> None:
     )
     keyring = None if farm_key is None else Keyring(engine, farm_key)
     register_tasks(app, engine, settings, keyring=keyring, life=life)
+    own = None
+    if keyring is not None:
+        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, life=life)
+        own.start()
     life.start()
     logger.info("collector started")
     run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
+    if own is not None:
+        own.stop()
     life.stop()
     claim.release()
     engine.dispose()

@@ -62,18 +62,32 @@ class Quotas:
 
     def exhausted(self, account: str) -> str | None:
         """Name the quota of which the account has nothing left, and count a message dropped."""
+        empty = self.spent(account)
+        if empty is not None:
+            self.drop(account, 1)
+        return empty
+
+    def spent(self, account: str) -> str | None:
+        """Name the quota of which the account has nothing left; None: it may go on."""
         known = self._accounts.get(account)
         if known is None:
             return None
         now_s = known.at_s = self._clock()
-        empty = next((name for name, one in known.buckets.items() if one.left(now_s) <= 0), None)
-        if empty is not None:
-            known.dropped_count += 1
-            known.dropped_at_s = now_s
-        return empty
+        return next((name for name, one in known.buckets.items() if one.left(now_s) <= 0), None)
+
+    def drop(self, account: str, count: int) -> None:
+        """Count messages of the account that were dropped."""
+        known = self._account(account)
+        known.dropped_count += count
+        known.dropped_at_s = known.at_s
 
     def charge(self, account: str, **used: float) -> None:
         """Take from the account's quotas what it has used: its signature was verified."""
+        known = self._account(account)
+        for name, amount in used.items():
+            known.buckets[name].take(amount, known.at_s)
+
+    def _account(self, account: str) -> _Account:
         now_s = self._clock()
         known = self._accounts.get(account)
         if known is None:
@@ -81,8 +95,7 @@ class Quotas:
             full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
             known = self._accounts[account] = _Account(now_s, full)
         known.at_s = now_s
-        for name, amount in used.items():
-            known.buckets[name].take(amount, now_s)
+        return known
 
     def dropped(self) -> dict[str, int]:
         """Return how many messages were dropped of each account that was lately held back."""

@@ -1,7 +1,7 @@
 """What an agent's own account at the broker may do there, as rules of a Redis access list.
 
 The queue of its commands and the keys of what it has taken and not yet acknowledged are its own. To
-the queues of reports and heartbeats it may add, and ask for their length; what lies there it can
+its queues of reports and heartbeats it may add, and ask for their length; what lies there it can
 neither see nor remove. That takes a selector, and so Redis 7 or Valkey. Names of agents have no
 character that means more than itself in a pattern of keys.
 """
@@ -35,11 +35,11 @@ def account_name(agent_id: str) -> str:
 
 
 def account_rules(
-    agent_id: str, passwords: Collection[str], *, queue: str, shared_queues: Collection[str]
+    agent_id: str, passwords: Collection[str], *, queue: str, sent_queues: Collection[str]
 ) -> list[str]:
     """Return what `ACL SETUSER` takes behind the name; whatever the account could do before ends.
 
-    `queue`: of its commands. `shared_queues`: to which it may add. The passwords are hashed, as
+    `queue`: of its commands. `sent_queues`: to which it may add. The passwords are hashed, as
     Redis keeps them, so that none stands in a log of commands.
     """
     own = (
@@ -49,7 +49,7 @@ def account_rules(
         (_OF_BINDINGS, tuple(f"_kombu.{k}.{queue}" for k in ("binding", "binding_permanent"))),
     )
     hashes = [f"#{hashlib.sha256(password.encode()).hexdigest()}" for password in passwords]
-    adding = " ".join(f"%W~{name}" for name in shared_queues)
+    adding = " ".join(f"%W~{name}" for name in sent_queues)
     return [
         *("reset", "on", *hashes),
         *(f"+{command}" for command in _COMMANDS),

@@ -10,15 +10,16 @@ from farm.core.agent_keys import read_key
 from farm.core.commands import Go, StopAttempt
 from farm.core.messages import WIRE_VERSION, seal
 from farm.core.signing import Direction, sign
+from farm.task_message import task_text
 from farm.wire import (
     HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
     REPORTS_TASK,
     agent_queue,
     command_task,
     make_app,
-    publish_heartbeat,
-    publish_reports,
+    own_queue,
     send_command,
 )
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
@@ -49,14 +50,13 @@ def _publish(
     farm: StrictFarm,
     url: str,
     envelope: dict[str, object],
-    publish: Callable[[object, dict[str, object]], None] = publish_reports,
+    *,
+    queue: str = REPORTS_QUEUE,
+    task: str = REPORTS_TASK,
 ) -> None:
     farm.let_keys_be_known()
-    app = make_app(url, owner="attacker")
-    try:
-        publish(app, envelope)
-    finally:
-        app.close()
+    with redis.Redis.from_url(url, socket_timeout=30) as client:
+        client.lpush(queue, task_text(queue, task, envelope))
 
 
 def _signed(
@@ -74,7 +74,7 @@ def _signed(
 
 
 def _report(farm: StrictFarm, by: AgentSecrets, envelope: dict[str, object]) -> None:
-    _publish(farm, by.broker_url, envelope)
+    _publish(farm, by.broker_url, envelope, queue=own_queue(REPORTS_QUEUE, by.name))
 
 
 def _unsigned_command(farm: StrictFarm) -> str:
@@ -110,7 +110,8 @@ def _repeated_command(farm: StrictFarm) -> str:
 
 def _unsigned_heartbeat(farm: StrictFarm) -> str:
     beat: dict[str, object] = {"version": WIRE_VERSION, "message": {"agent_id": "agent-2"}}
-    _publish(farm, farm.broker.url_of(SERVER), beat, publish_heartbeat)
+    server = farm.broker.url_of(SERVER)
+    _publish(farm, server, beat, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK)
     return _logged(farm, "collector", "agent_id=agent-2", "expected a signed message")
 
 
@@ -129,7 +130,7 @@ def _message_elsewhere(farm: StrictFarm) -> str:
 
 def _nonsense(farm: StrictFarm) -> str:
     with redis.Redis.from_url(farm.secrets["agent-2"].broker_url, socket_timeout=30) as client:
-        client.lpush(REPORTS_QUEUE, "{" * 10_000)
+        client.lpush(own_queue(REPORTS_QUEUE, "agent-2"), "{" * 10_000)
     return _logged(farm, "collector", "no JSON was dropped")
 
 
@@ -247,6 +248,16 @@ MESSAGES = (
     _of_agent("take others' reports away", _ACCOUNT, _command("BRPOP", REPORTS_QUEUE, "1")),
     _of_agent("take another agent's commands", _ACCOUNT, _command("BRPOP", _OTHER, "1")),
     _of_agent("write into another agent's queue", _ACCOUNT, _command("LPUSH", _OTHER, "x")),
+    _of_agent(
+        "fill the queue of another agent's reports",
+        _ACCOUNT,
+        _command("LPUSH", own_queue(REPORTS_QUEUE, "agent-1"), "x"),
+    ),
+    _of_agent(
+        "fill the queue that all reports come to",
+        _ACCOUNT,
+        _command("LPUSH", REPORTS_QUEUE, "x"),
+    ),
     _of_agent("wake the scheduler", _ACCOUNT, _command("LPUSH", "farm.wake", "1")),
     _of_agent("run a script", _ACCOUNT, _command("EVAL", "return 1", "0")),
     _of_agent("empty the broker", _ACCOUNT, _command("FLUSHALL")),

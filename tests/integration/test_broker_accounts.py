@@ -13,16 +13,24 @@ import redis
 
 from farm.broker_accounts import BrokerAccounts, agent_url
 from farm.errors import FarmError, Unreachable
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, check_broker, make_app
+from farm.wire import (
+    BELL_KEY,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    check_broker,
+    make_app,
+    own_queue,
+)
 from tests.redis_server import RedisServer
 
 UNACKED = "farm.unacked.agent.vm-1"
 INDEX = "farm.unacked_index.agent.vm-1"
 OTHERS = "farm.unacked.agent.vm-2"
 ALLOWED = (
-    ("LPUSH", REPORTS_QUEUE, "x"),
-    ("LPUSH", HEARTBEATS_QUEUE, "x"),
-    ("LLEN", HEARTBEATS_QUEUE),
+    ("LPUSH", own_queue(REPORTS_QUEUE, "vm-1"), "x"),
+    ("LPUSH", own_queue(HEARTBEATS_QUEUE, "vm-1"), "x"),
+    ("LLEN", own_queue(HEARTBEATS_QUEUE, "vm-1")),
+    ("LPUSH", BELL_KEY, "x"),
     ("LPUSH", "agent.vm-1", "x"),
     ("BRPOP", "agent.vm-1", "1"),
     ("HSET", UNACKED, "tag", "x"),
@@ -30,7 +38,14 @@ ALLOWED = (
     ("PING",),
 )
 FORBIDDEN = (
-    # What others have sent, and the server's own keys.
+    # What it has sent, what others have, and the server's own keys.
+    ("BRPOP", own_queue(REPORTS_QUEUE, "vm-1"), "1"),
+    ("LRANGE", own_queue(REPORTS_QUEUE, "vm-1"), "0", "-1"),
+    ("LPUSH", own_queue(REPORTS_QUEUE, "vm-2"), "x"),
+    ("LPUSH", own_queue(HEARTBEATS_QUEUE, "vm-10"), "x"),
+    ("LPUSH", REPORTS_QUEUE, "x"),
+    ("LPUSH", HEARTBEATS_QUEUE, "x"),
+    ("BRPOP", BELL_KEY, "1"),
     ("BRPOP", REPORTS_QUEUE, "1"),
     ("RPOP", HEARTBEATS_QUEUE),
     ("LRANGE", REPORTS_QUEUE, "0", "-1"),

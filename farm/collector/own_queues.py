@@ -1,0 +1,173 @@
+"""Empties the queues of the single agents into those that Celery's worker reads.
+
+An agent that signs adds to a queue of its own, so that it stands in nobody's way and its account at
+the broker says whose it is. A turn takes a few messages of each. What is beyond an account's quota
+is deleted unread, and so is what makes a queue longer than an honest agent's: the broker holds no
+more of a flood than comes in during one turn.
+
+What is taken and not handed over, since the collector dies, is lost. Nothing is lost for good: an
+agent sends its reports again until they are confirmed, and beats again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from farm.broker_errors import broker_errors
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quotas
+from farm.errors import Unreachable
+from farm.life_signs import SignOfLife
+from farm.transport import is_too_long
+from farm.wire import (
+    BELL_KEY,
+    HEARTBEATS_KEPT,
+    HEARTBEATS_QUEUE,
+    OWN_KEPT,
+    RECONNECT_PAUSE_S,
+    REPORTS_KEPT,
+    REPORTS_QUEUE,
+    SOCKET_TIMEOUT_S,
+    open_client,
+    own_queue,
+)
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 10  # of one queue in one turn
+_LEAST_PAUSE_S = 0.01
+# Of a core: a turn asks for each agent's queues, whether it has sent anything or not.
+_MOST_SHARE = 0.2
+_WAIT_S = 1.0  # a ring may be lost
+_STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """`queue`: where the messages are brought, unless so many wait there; `most`."""
+
+    queue: str
+    most: int
+    quotas: Quotas
+
+
+class OwnQueues:
+    """`agents` returns the names of those that have keys. It has a thread of its own.
+
+    `life` learns which accounts are held back.
+    """
+
+    def __init__(
+        self,
+        broker_url: str,
+        *,
+        agents: Callable[[], Collection[str]],
+        life: SignOfLife,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client: Any = open_client(broker_url, timeout_s=_WAIT_S + SOCKET_TIMEOUT_S)
+        self._agents = agents
+        self._known: Collection[str] = ()
+        self._life = life
+        self._kinds = (
+            _Kind(HEARTBEATS_QUEUE, HEARTBEATS_KEPT, Quotas(HEARTBEATS, clock=clock)),
+            _Kind(REPORTS_QUEUE, REPORTS_KEPT, Quotas(REPORTS, clock=clock)),
+        )
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="own-queues", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the turn that is under way."""
+        self._stopping.set()
+        self._thread.join(timeout=_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            begun_s = time.thread_time()
+            try:
+                if self._life.is_ours:
+                    self.turn()
+                work_s = time.thread_time() - begun_s
+                self._stopping.wait(max(_LEAST_PAUSE_S, work_s * (1 / _MOST_SHARE - 1)))
+                self._client.brpop([BELL_KEY], timeout=_WAIT_S)
+            except broker_errors() as error:
+                logger.warning("agents' own queues were not emptied: %s", error)
+                self._stopping.wait(RECONNECT_PAUSE_S)
+            except Exception:
+                logger.exception("agents' own queues were not emptied")
+                self._stopping.wait(RECONNECT_PAUSE_S)
+
+    def turn(self) -> None:
+        """Bring a few messages of each agent, and delete what is beyond its quota.
+
+        Raises:
+            Exception: one of `broker_errors`.
+        """
+        self._client.delete(BELL_KEY)  # however often somebody has rung
+        agents = self._names()
+        for kind in self._kinds:
+            self._bring(kind, agents)
+
+    def _names(self) -> Collection[str]:
+        with suppress(Unreachable):  # a flood goes on while the store is away
+            self._known = self._agents()
+        return self._known
+
+    def _bring(self, kind: _Kind, agents: Collection[str]) -> None:
+        spent = [name for name in agents if kind.quotas.spent(name) is not None]
+        self._drop(kind, spent)
+        if self._client.llen(kind.queue) >= kind.most:
+            self._trim(kind, agents)
+            return
+        pipe = self._client.pipeline(transaction=False)
+        asked = [name for name in agents if name not in spent]
+        for name in asked:
+            pipe.rpop(own_queue(kind.queue, name), _AT_ONCE)
+        brought: list[bytes] = []
+        long = []
+        for name, texts in zip(asked, pipe.execute(), strict=True):
+            if texts:
+                kind.quotas.charge(name, messages=len(texts), bytes=sum(map(len, texts)))
+                brought += [text for text in texts if not is_too_long(text, queue=kind.queue)]
+                if len(texts) == _AT_ONCE:
+                    long.append(name)
+        if brought:
+            self._client.lpush(kind.queue, *brought)
+        if long:
+            self._trim(kind, long)
+
+    def _drop(self, kind: _Kind, spent: Collection[str]) -> None:
+        if not spent:
+            return
+        pipe = self._client.pipeline(transaction=False)
+        for name in spent:
+            pipe.llen(own_queue(kind.queue, name))
+            pipe.delete(own_queue(kind.queue, name))
+        for name, count in zip(spent, pipe.execute()[::2], strict=True):
+            if count:
+                kind.quotas.drop(name, count)
+        self._tell(kind)
+
+    def _trim(self, kind: _Kind, names: Collection[str]) -> None:
+        """Leave in each queue what came first, and no more than an honest agent adds."""
+        pipe = self._client.pipeline(transaction=False)
+        for name in names:
+            pipe.llen(own_queue(kind.queue, name))
+            pipe.ltrim(own_queue(kind.queue, name), -OWN_KEPT, -1)
+        for name, count in zip(names, pipe.execute()[::2], strict=True):
+            if count > OWN_KEPT:
+                kind.quotas.drop(name, count - OWN_KEPT)
+        self._tell(kind)
+
+    def _tell(self, kind: _Kind) -> None:
+        dropped = kind.quotas.dropped()
+        if dropped:
+            self._life.hold_back(own_queue(kind.queue, "*"), dropped)

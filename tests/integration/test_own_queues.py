@@ -1,0 +1,189 @@
+"""Agents that sign have queues of their own, and one that floods its own costs nobody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from farm.broker_accounts import BrokerAccounts, agent_url
+from farm.collector.own_queues import OwnQueues
+from farm.collector.quotas import HEARTBEATS, REPORTS
+from farm.core.agent_keys import derive_key
+from farm.core.messages import seal
+from farm.core.signing import Direction, sign
+from farm.errors import Unreachable
+from farm.life_signs import COLLECTOR, SignOfLife, read_signs
+from farm.transport import own_argument
+from farm.wire import (
+    BELL_KEY,
+    HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
+    OWN_KEPT,
+    REPORTS_QUEUE,
+    make_app,
+    open_client,
+    own_queue,
+    publish_heartbeat,
+    publish_reports,
+)
+from tests.factories import heartbeat
+from tests.fakes.server import wait_until
+from tests.redis_server import RedisServer
+
+AGENTS = ("a", "b")
+OF_A = own_queue(HEARTBEATS_QUEUE, "a")
+FLOOD = int(HEARTBEATS["messages"].burst) + 100
+
+
+@pytest.fixture
+def client(broker: RedisServer) -> Iterator[redis.Redis]:
+    with open_client(broker.url, timeout_s=60) as client:
+        yield client
+
+
+def own_queues(broker: RedisServer, *agents: str) -> OwnQueues:
+    life = SignOfLife(COLLECTOR, broker.url)
+    return OwnQueues(broker.url, agents=lambda: agents or AGENTS, life=life)
+
+
+def signed_beat(agent_id: str, counter: int = 1) -> dict[str, object]:
+    beat = seal(heartbeat(agent_id=agent_id, counter=counter))
+    key = derive_key(bytes(32), agent_id, 1)
+    to_server = Direction.TO_SERVER
+    return sign(beat, [key], agent_id=agent_id, direction=to_server, kind=HEARTBEAT_TASK)
+
+
+def counters(client: redis.Redis) -> list[int]:
+    """Return which beats wait for the collector, the next one first."""
+    found = []
+    for text in reversed(client.lrange(HEARTBEATS_QUEUE, 0, -1)):
+        own = own_argument(json.loads(text))
+        assert own is not None
+        envelope = own[1]
+        assert isinstance(envelope, dict)
+        found.append(json.loads(envelope["signed"])["counter"])
+    return found
+
+
+def test_what_an_agent_signs_goes_by_its_own_queue_and_keeps_its_order(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    app = make_app(broker.url, owner="test")
+    for counter in (1, 2, 3):
+        publish_heartbeat(app, signed_beat("a", counter))
+    app.close()
+    assert (client.llen(HEARTBEATS_QUEUE), client.llen(OF_A), client.llen(BELL_KEY)) == (0, 3, 3)
+    own_queues(broker).turn()
+    assert counters(client) == [1, 2, 3]
+    assert (client.llen(OF_A), client.llen(BELL_KEY)) == (0, 0)
+
+
+def test_an_agent_adds_no_more_than_a_few_while_no_collector_runs(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    app = make_app(broker.url, owner="test")
+    for counter in range(OWN_KEPT + 10):
+        publish_heartbeat(app, signed_beat("a", counter))
+    app.close()
+    assert client.llen(OF_A) == OWN_KEPT
+
+
+def test_a_flood_is_brought_up_to_its_quota_and_the_rest_is_deleted(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    queues = own_queues(broker)
+    for _ in range(FLOOD):
+        client.lpush(OF_A, *["{}"] * 50)
+        queues.turn()
+        assert client.llen(OF_A) <= OWN_KEPT
+    assert client.llen(HEARTBEATS_QUEUE) <= FLOOD
+    client.delete(HEARTBEATS_QUEUE)
+    client.lpush(OF_A, *["{}"] * 50)
+    app = make_app(broker.url, owner="test")
+    publish_heartbeat(app, signed_beat("b", 7))
+    app.close()
+    queues.turn()
+    assert counters(client) == [7]
+
+
+def test_an_enormous_message_uses_up_the_quota(broker: RedisServer, client: redis.Redis) -> None:
+    queues = own_queues(broker)
+    own = own_queue(REPORTS_QUEUE, "a")
+    client.lpush(own, "x" * int(2 * REPORTS["bytes"].burst))
+    queues.turn()
+    client.lpush(own, "{}")
+    queues.turn()
+    assert (client.llen(own), client.llen(REPORTS_QUEUE)) == (0, 1)
+
+
+def test_the_doctor_learns_who_floods(broker: RedisServer, client: redis.Redis) -> None:
+    life = SignOfLife(COLLECTOR, broker.url)
+    queues = OwnQueues(broker.url, agents=lambda: AGENTS, life=life)
+    client.lpush(OF_A, *["{}"] * 500)
+    queues.turn()
+    life.start()
+    [shown] = wait_until(lambda: read_signs(client), "a sign")
+    life.stop()
+    assert shown.held_back == {"a": 500 - 10 - OWN_KEPT}
+
+
+def test_while_the_collector_is_behind_nothing_is_brought_and_no_queue_grows(
+    broker: RedisServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farm.collector.own_queues.HEARTBEATS_KEPT", 5)
+    queues = own_queues(broker)
+    client.lpush(HEARTBEATS_QUEUE, *["{}"] * 5)
+    client.lpush(OF_A, "first", *["later"] * 100)
+    queues.turn()
+    assert (client.llen(HEARTBEATS_QUEUE), client.llen(OF_A)) == (5, OWN_KEPT)
+    client.delete(HEARTBEATS_QUEUE)
+    queues.turn()
+    assert client.lindex(HEARTBEATS_QUEUE, -1) == b"first"
+
+
+def test_no_queue_grows_while_the_store_is_away(broker: RedisServer, client: redis.Redis) -> None:
+    is_away = False
+
+    def agents() -> tuple[str, ...]:
+        if is_away:
+            raise Unreachable("the store is away")
+        return AGENTS
+
+    queues = OwnQueues(broker.url, agents=agents, life=SignOfLife(COLLECTOR, broker.url))
+    queues.turn()
+    is_away = True
+    client.lpush(OF_A, *["{}"] * 500)
+    queues.turn()
+    assert client.llen(OF_A) == OWN_KEPT
+
+
+def test_an_account_from_before_adds_to_the_shared_queue(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    BrokerAccounts(broker.url).put("a", ["secret"])
+    former = f"(+lpush +llen %W~{HEARTBEATS_QUEUE} %W~{REPORTS_QUEUE})"
+    client.execute_command("ACL", "SETUSER", "agent.a", "clearselectors", former)  # type: ignore[no-untyped-call] # redis has no type for it
+    app = make_app(agent_url(broker.url, "a", "secret"), owner="agent.a")
+    for counter in (1, 2):
+        publish_heartbeat(app, signed_beat("a", counter))
+    publish_reports(app, signed_beat("a"))
+    app.close()
+    assert counters(client) == [1, 2]
+    assert client.llen(REPORTS_QUEUE) == 1
+
+
+def test_a_turn_is_taken_when_somebody_rings(broker: RedisServer, client: redis.Redis) -> None:
+    queues = own_queues(broker)
+    queues.start()
+    app = make_app(broker.url, owner="test")
+    publish_heartbeat(app, signed_beat("a", 3))
+    wait_until(lambda: client.llen(HEARTBEATS_QUEUE) == 1, "it is brought")
+    broker.kill()
+    broker.start()
+    publish_heartbeat(app, signed_beat("b", 4))
+    wait_until(lambda: counters(client) == [4], "it is brought")
+    app.close()
+    queues.stop()
