@@ -107,10 +107,11 @@ def spooled(agent_id: str, report: Report) -> list[Spooled]:
     return list(_said(agent_id, report.token, report.rank, report.kind, report.body))
 
 
-def stored_reports(session: Session) -> list[Spooled]:
+def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spooled]:
     """Return all that the store has of the agents' reports, counted or kept aside as late.
 
-    What was refused because it made no sense is among them as far as its body was stored.
+    What was refused because it made no sense is among them as far as its body was stored. `but_of`:
+    an agent that lies, whose late reports are left out.
     """
     found: list[Spooled] = []
     agents: dict[tuple[int, int], str] = {}
@@ -136,7 +137,8 @@ def stored_reports(session: Session) -> list[Spooled]:
         )
     )
     for agent_id, token, rank, kind, body in late:
-        found += _said(agent_id, token, rank, kind, body)
+        if agent_id != but_of:
+            found += _said(agent_id, token, rank, kind, body)
     return found
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState
 from farm.errors import Unreachable
 from tests.chaos.checker import violations
-from tests.chaos.evidence import gather, read_network, undelivered
+from tests.chaos.evidence import gather, left_files, read_network, undelivered
 from tests.chaos.farm import LEASE_S, ChaosFarm
 from tests.chaos.faults.contract import Fault, Scope
 from tests.chaos.glimpse import Glimpse, look
@@ -200,6 +200,10 @@ class Campaign:
         for strike in self._open:
             lasted_s = time.monotonic() - strike.struck_s
             if strike.healed_s is None and lasted_s >= strike.planned.lasts_s:
+                broken = strike.fault.broken(self._farm)
+                if broken is not None:
+                    self.outcome.broken.append(f"{broken}: {strike}")
+                    self._say(self.outcome.broken[-1])
                 strike.heal()
                 strike.healed_s = time.monotonic()
                 strike.healed_at = dt.datetime.now(dt.UTC)
@@ -245,7 +249,7 @@ class Campaign:
             return True
         if job.attempt is None:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=LEASE_S)
-            return not seen.may_be_leased(job, token=token, since=since)
+            return not seen.may_be_leased(job, token=token, since=since, among=self._farm.agents)
         if strike.healed_at is None:
             return False
         beats = [seen.agents[agent].heartbeat_at for agent in job.gang]
@@ -270,7 +274,8 @@ class Campaign:
         since = dt.datetime.now(dt.UTC)
         deadline = time.monotonic() + self._drain_limit_s
         while time.monotonic() < deadline:
-            if self._everybody_is_free(since) and not undelivered(self._farm):
+            is_done = self._everybody_is_free(since) and not undelivered(self._farm)
+            if is_done and not any(left_files(self._farm)):
                 break
             self._pause(2 * _POLL_S)
         evidence = gather(self._farm)

@@ -13,10 +13,11 @@ import psutil
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from farm.core.lifecycle import AttemptState
 from farm.store.engine import reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
-from tests.chaos.farm import ChaosFarm
+from tests.chaos.farm import LIAR, ChaosFarm
 from tests.chaos.spools import SpoolOnDisk, read_spool
 from tests.protocol_values import Service, Spooled, StoreValue
 from tests.store_snapshot import spooled, store_value, stored_reports
@@ -67,9 +68,17 @@ def gather(farm: ChaosFarm) -> Evidence:
     spools = [spool for name in _names(farm) for spool in _spools_of(farm, name)]
     with reading(farm.engine) as session:
         positions = _positions(session)
+        stored = tuple(stored_reports(session, but_of=LIAR))
+        counted = set(_only_counted(session, spools, set(stored)))
         return Evidence(
             store=store_value(session, now=dt.datetime.now(dt.UTC)),
-            written=tuple(v for s in spools for r in s.reports for v in spooled(s.agent_id, r)),
+            written=tuple(
+                value
+                for s in spools
+                for report in s.reports
+                if (s.agent_id, s.generation, report.number) not in counted
+                for value in spooled(s.agent_id, report)
+            ),
             waiting=tuple(
                 value
                 for s in spools
@@ -77,13 +86,13 @@ def gather(farm: ChaosFarm) -> Evidence:
                 if report.number > positions.get((s.agent_id, s.generation), 0)
                 for value in spooled(s.agent_id, report)
             ),
-            stored=tuple(stored_reports(session)),
+            stored=stored,
             services=tuple(s for name in farm.agents for s in services_of(farm, name)),
             changed_late=_changed_late(session),
             generations=_generations(session, spools),
             step_counts=_step_counts(session),
             processes=tuple(_strangers(farm)),
-            files=tuple(_left_files(farm)),
+            files=tuple(left_files(farm)),
             ports=tuple(_open_ports(farm)),
             network=read_network(),
         )
@@ -171,6 +180,30 @@ def _generations(
     return {at: frozenset(generations) for at, generations in found.items()}
 
 
+def _only_counted(
+    session: Session, spools: Iterable[SpoolOnDisk], stored: set[Spooled]
+) -> Iterator[tuple[str, str, int]]:
+    """Name reports that the store has counted and not kept, since their agent had enough late ones.
+
+    None of an attempt that succeeded is among them, and of no spool more than were counted.
+    """
+    succeeded = set(
+        session.scalars(select(Attempt.id).where(Attempt.state == AttemptState.SUCCEEDED))
+    )
+    counts = select(
+        SpoolPosition.agent_id, SpoolPosition.generation, SpoolPosition.late_count
+    ).where(SpoolPosition.late_count > 0)
+    late = {(agent_id, generation): n for agent_id, generation, n in session.execute(counts)}
+    for spool in spools:
+        missing = [
+            (spool.agent_id, spool.generation, report.number)
+            for report in spool.reports
+            if report.token not in succeeded
+            if not stored.issuperset(spooled(spool.agent_id, report))
+        ]
+        yield from missing[: late.get((spool.agent_id, spool.generation), 0)]
+
+
 def _step_counts(session: Session) -> dict[int, tuple[int | None, int]]:
     rows = session.execute(
         select(MeasurementRow.job_id, MeasurementRow.timed_step_count, Job.spec)
@@ -197,7 +230,8 @@ def _strangers(farm: ChaosFarm) -> Iterator[str]:
             continue
 
 
-def _left_files(farm: ChaosFarm) -> Iterator[str]:
+def left_files(farm: ChaosFarm) -> Iterator[str]:
+    """Name what agents have in their folders that they do not keep, and what is in the farm's."""
     for name in farm.agents:
         for file in farm.state_dir(name).iterdir():
             if file.name not in _KEPT_FILES:

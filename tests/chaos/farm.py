@@ -20,7 +20,10 @@ from pathlib import Path
 
 import psutil
 
+from farm.core.agent_keys import derive_key, key_text
 from farm.embedded.redis import free_port
+from farm.signing_key import make_signing_key
+from farm.store.agent_keys import add_agent_key
 from farm.store.engine import make_engine, writing
 from farm.submission import plan, submit
 from tests.chaos.links import Link, Links
@@ -36,6 +39,7 @@ LEASE_S = float(os.environ.get("FARM_CHAOS_LEASE_S", "8"))
 HEARTBEAT_S = LEASE_S / 4
 PROGRESS_TIMEOUT_S = LEASE_S
 TRAINING_S = 3.0
+LIAR = "liar"  # an agent whose key was stolen
 _STEP_S = 0.05
 _STOP_LIMIT_S = 15.0
 # Alembic keeps what it migrates in globals.
@@ -66,6 +70,8 @@ class ChaosFarm:
         self.links = Links(self.redis.port)
         self.web_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.keys: dict[str, str] = {}  # of those whose messages count
+        self._key_file = home / "signing.key"
         self._plant = plant
         self._number = number
         self._trains = trains
@@ -86,6 +92,8 @@ class ChaosFarm:
         (self.home / "logs").mkdir()
         (self.home / "tmp").mkdir()
         self.redis.start()
+        self._make_keys()
+        self.set_clock("server", wrong_by_s=0.0)
         for name in ("scheduler", "collector", "web"):
             self.start_server(name)
         for name in self.agents:
@@ -109,6 +117,8 @@ class ChaosFarm:
             "FARM_WEB_PORT": str(self.web_port),
             # All of it shares the agents' cores.
             "FARM_NOISE_POLICY": "flag",
+            "FARM_SIGNING_KEY_FILE": str(self._key_file),
+            **self._with_clock("server"),
         }
         self._spawn(name, ["tests.chaos.server", name.split("-")[0]], environment)
 
@@ -129,9 +139,10 @@ class ChaosFarm:
             "AGENT_PROGRESS_TIMEOUT_S": str(PROGRESS_TIMEOUT_S),
             "FARM_LEASE_S": str(LEASE_S),
             "CHAOS_MACHINE_ID": f"machine of {name}",
-            "CHAOS_CLOCK_FILE": str(self.clock_file(name)),
-            "PYTHONPATH": f"{Path(__file__).with_name('clock')}:{REPOSITORY}",
+            **self._with_clock(name),
         }
+        if (agent_id or name) in self.keys:
+            environment["AGENT_KEY"] = self.keys[agent_id or name]
         if self._trains:
             environment["CHAOS_TRAINS"] = "1"
         else:
@@ -154,9 +165,20 @@ class ChaosFarm:
         return self.home / f"{name}.clock"
 
     def set_clock(self, name: str, *, wrong_by_s: float) -> None:
-        """Make an agent's clock wrong, from one moment to the next."""
+        """Make the clock of an agent, or of the "server", wrong from one moment to the next."""
         with self.clock_file(name).open("r+b" if self.clock_file(name).exists() else "wb") as file:
             file.write(struct.pack("<d", wrong_by_s))
+
+    def start_liar(self) -> None:
+        """Start the program that has stolen an agent's key; see `tests.attacks.liar`."""
+        environment = {
+            **self._environment(LIAR),
+            "LIAR_BROKER_URL": self.redis.url,  # a link would hold it back
+            "LIAR_NAME": LIAR,
+            "LIAR_KEY": self.keys[LIAR],
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        self._spawn(LIAR, ["tests.attacks.liar"], environment)
 
     def home_of(self, name: str) -> int:
         """Return an agent's number; those that do not belong to the farm come after."""
@@ -229,6 +251,17 @@ class ChaosFarm:
             return psutil.Process(self.processes[name].pid).children()
         except psutil.NoSuchProcess:
             return []
+
+    def _make_keys(self) -> None:
+        farm_key = make_signing_key(self._key_file)
+        with writing(self.engine) as session:
+            for name in (*self.agents, LIAR):
+                number = add_agent_key(session, name, now=dt.datetime.now(dt.UTC)).number
+                self.keys[name] = key_text(derive_key(farm_key, name, number))
+
+    def _with_clock(self, name: str) -> dict[str, str]:
+        path = f"{Path(__file__).with_name('clock')}:{REPOSITORY}"
+        return {"CHAOS_CLOCK_FILE": str(self.clock_file(name)), "PYTHONPATH": path}
 
     def _environment(self, link: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}

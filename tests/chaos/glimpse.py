@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from sqlalchemy import Engine, func, or_, select
+from sqlalchemy import Engine, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
@@ -51,8 +51,10 @@ class Glimpse:
         """The jobs that are leased or running."""
         return {i: job for i, job in self.jobs.items() if job.attempt is not None}
 
-    def may_be_leased(self, job: SeenJob, *, token: int, since: dt.datetime) -> bool:
-        """Whether there is a whole gang that was heard since then, and held by no other attempt.
+    def may_be_leased(
+        self, job: SeenJob, *, token: int, since: dt.datetime, among: Collection[str]
+    ) -> bool:
+        """Whether a whole gang of these was heard since then, and is held by no other attempt.
 
         `token`: the job's last one. It has to make do with agents that failed it only if there are
         too few others, whether those are at work or not.
@@ -60,7 +62,7 @@ class Glimpse:
         heard = {
             name: agent
             for name, agent in self.agents.items()
-            if agent.heartbeat_at is not None and agent.heartbeat_at >= since
+            if name in among and agent.heartbeat_at is not None and agent.heartbeat_at >= since
         }
         others = heard.keys() - job.avoids
         able = others if len(others) >= job.rank_count else heard.keys()
@@ -101,7 +103,9 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
             agents = session.execute(
                 select(Agent.id, Agent.heartbeat_at, Agent.attempt_id, Agent.unclean_token)
             ).all()
-            last_event_at = session.scalar(select(func.max(JobEvent.at)))
+            # Not the latest one: clocks are set.
+            last = select(JobEvent.at).order_by(JobEvent.id.desc()).limit(1)
+            last_event_at = session.scalar(last)
             now = dt.datetime.now(dt.UTC)
             waiting = waiting_jobs(session, now=now, is_spread=False)
     except (DBAPIError, Unreachable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Collection
 
 from farm.core.lifecycle import JobState
 from tests.chaos.glimpse import Glimpse, SeenAgent, SeenJob
@@ -32,15 +33,22 @@ def test_only_agents_that_are_heard_and_held_by_no_other_attempt_may_be_leased()
     assert not may_be_leased(seen, 7, count=3)
     assert not may_be_leased(seen, 9, count=2)
     assert may_be_leased(seen, 7, count=3, since=LONG_AGO)
+    assert not may_be_leased(seen, 7, count=2, among=["idle", "silent"])
 
 
 def may_be_leased(
-    seen: Glimpse, token: int, *, count: int, since: dt.datetime = NOW, avoids: str = ""
+    seen: Glimpse,
+    token: int,
+    *,
+    count: int,
+    since: dt.datetime = NOW,
+    avoids: str = "",
+    among: Collection[str] = (),
 ) -> bool:
     job = SeenJob(
         state=JobState.WAITING, attempt=None, rank_count=count, avoids=frozenset(avoids.split())
     )
-    return seen.may_be_leased(job, token=token, since=since)
+    return seen.may_be_leased(job, token=token, since=since, among=among or seen.agents)
 
 
 def test_a_job_waits_for_others_than_failed_it_only_while_there_are_enough() -> None:

@@ -12,6 +12,7 @@ from tests.chaos.faults.database import DATABASE_FAULTS
 from tests.chaos.faults.machines import MACHINE_FAULTS
 from tests.chaos.faults.messages import MESSAGE_FAULTS
 from tests.chaos.faults.servers import SERVER_FAULTS
+from tests.chaos.faults.strangers import STRANGER_FAULTS
 
 FAULTS: tuple[Fault, ...] = (
     *AGENT_FAULTS,
@@ -20,4 +21,5 @@ FAULTS: tuple[Fault, ...] = (
     *SERVER_FAULTS,
     *BROKER_FAULTS,
     *DATABASE_FAULTS,
+    *STRANGER_FAULTS,
 )

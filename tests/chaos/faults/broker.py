@@ -1,4 +1,4 @@
-"""Redis: killed, emptied, frozen."""
+"""Redis: killed, emptied, frozen, full."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def freeze(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     del agent, rng
     farm.redis.freeze()
     return farm.redis.thaw
+
+
+def fill(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+    """Let it have no more memory than it uses, or than it needs to begin with."""
+    del agent
+    with farm.redis.client() as client:
+        used = int(client.info("memory")["used_memory"])
+        client.config_set("maxmemory", rng.choice([1, used + 50_000]))
+
+    def make_room() -> None:
+        with farm.redis.client() as client:
+            client.config_set("maxmemory", 0)
+
+    return make_room
 
 
 BROKER_FAULTS = (
@@ -69,6 +83,26 @@ BROKER_FAULTS = (
         limit_s=RESTART_LIMIT_S,
         counts_from_end=True,
         strike=freeze,
+        serves=all_serve,
+    ),
+    Fault(
+        name="Redis full, briefly",
+        does="it takes no more messages for less than half a lease",
+        scope=Scope.FARM,
+        lasts_s=(0.3, LEASE_S / 2 - 0.5),
+        limit_s=RESTART_LIMIT_S,
+        counts_from_end=True,
+        strike=fill,
+        serves=all_serve,
+    ),
+    Fault(
+        name="Redis full, for long",
+        does="for one and a half leases",
+        scope=Scope.FARM,
+        lasts_s=(1.4 * LEASE_S, 1.6 * LEASE_S),
+        limit_s=RESTART_LIMIT_S,
+        counts_from_end=True,
+        strike=fill,
         serves=all_serve,
     ),
 )

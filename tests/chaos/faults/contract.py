@@ -61,7 +61,8 @@ class Fault:
     are known to go on; from the strike, or from its end where it `counts_from_end`.
     `serves`: whether the victim serves again after an instant; `can_strike`: whether it has a
     victim there now; `lacks`: why this machine cannot have it, None if it can.
-    `blinds`: whoever looks at the store would wait for its end.
+    `blinds`: whoever looks at the store would wait for its end. `broken`: asked just before its
+    end, what promise of the server's is broken by then; None: none.
     """
 
     name: str
@@ -75,3 +76,4 @@ class Fault:
     can_strike: Callable[[ChaosFarm, str], bool] = _always
     lacks: Callable[[], str | None] = lambda: None
     blinds: bool = False
+    broken: Callable[[ChaosFarm], str | None] = lambda farm: None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from contextlib import suppress
 
 import psutil
@@ -36,6 +37,28 @@ def fill_disk(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
             limit_files(one, psutil.RLIM_INFINITY)
 
     return free
+
+
+def move_state_away(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+    """Take the agent's state folder away; then it is back as it was."""
+    del rng
+    folder = farm.state_dir(agent)
+    aside = folder.with_name(f"{agent}.aside")
+    folder.rename(aside)
+
+    def put_back() -> None:
+        aside.rename(folder)
+
+    return put_back
+
+
+def remove_state(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+    """Remove the folder with all that is in it; then there is an empty one."""
+    del rng
+    folder = farm.state_dir(agent)
+    while folder.exists():  # the agent may write into it meanwhile
+        shutil.rmtree(folder, ignore_errors=True)
+    return lambda: folder.mkdir(mode=0o700)
 
 
 def limit_files(process: psutil.Process, limit_bytes: int) -> None:
@@ -73,5 +96,26 @@ MACHINE_FAULTS = (
         lasts_s=(1.0, 3.0),
         limit_s=LEASE_S + 5,
         strike=fill_disk,
+    ),
+    Fault(
+        name="state folder away, briefly",
+        does="an agent's state folder is moved away while it runs, and is back in seconds",
+        lasts_s=(0.2, 3.0),
+        limit_s=LEASE_S + 5,
+        strike=move_state_away,
+    ),
+    Fault(
+        name="state folder away, for long",
+        does="it is back after more than a lease",
+        lasts_s=(LEASE_S + 1.0, LEASE_S + 3.0),
+        limit_s=LEASE_S + 5,
+        strike=move_state_away,
+    ),
+    Fault(
+        name="state folder removed",
+        does="with all that is in it; another one, which is empty, comes seconds later",
+        lasts_s=(1.0, 4.0),
+        limit_s=LEASE_S + 5,
+        strike=remove_state,
     ),
 )

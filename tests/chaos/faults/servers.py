@@ -7,6 +7,7 @@ import random
 import signal
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 
 from tests.chaos.farm import LEASE_S, ChaosFarm
 from tests.chaos.faults.contract import (
@@ -14,11 +15,13 @@ from tests.chaos.faults.contract import (
     Heal,
     Scope,
     all_agents_serve,
+    all_serve,
     scheduler_serves,
 )
 from tests.chaos.glimpse import Glimpse
 
 Strike = Callable[[ChaosFarm, str, random.Random], Heal]
+HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 def killed(name: str) -> Strike:
@@ -59,13 +62,27 @@ def second_scheduler(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     return end
 
 
+def set_clock(by_s: tuple[float, ...]) -> Strike:
+    def strike(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+        del agent
+        farm.set_clock("server", wrong_by_s=rng.choice(by_s))
+        return lambda: farm.set_clock("server", wrong_by_s=0.0)
+
+    return strike
+
+
 def web_serves(farm: ChaosFarm, agent: str, seen: Glimpse, since: dt.datetime) -> bool:
     del agent, seen, since
-    address = f"http://127.0.0.1:{farm.web_port}/health/ready"
+    return web_is(farm, "ready", within_s=2)
+
+
+def web_is(farm: ChaosFarm, state: str, *, within_s: float) -> bool:
+    """Ask the web server whether it is "ready", or "live"."""
+    address = f"http://127.0.0.1:{farm.web_port}/health/{state}"
     try:
-        with urllib.request.urlopen(address, timeout=2) as answer:
+        with urllib.request.urlopen(address, timeout=within_s) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, HTTPException):
         return False
 
 
@@ -97,6 +114,26 @@ SERVER_FAULTS = (
         limit_s=10.0,
         strike=second_scheduler,
         serves=scheduler_serves,
+    ),
+    Fault(
+        name="server's clock set forward",
+        does="by two leases, an hour or a day, and back again",
+        scope=Scope.FARM,
+        lasts_s=(0.5, LEASE_S),
+        limit_s=10.0,
+        counts_from_end=True,
+        strike=set_clock((2 * LEASE_S, HOUR_S, DAY_S)),
+        serves=all_serve,
+    ),
+    Fault(
+        name="server's clock set back",
+        does="likewise, and forward again",
+        scope=Scope.FARM,
+        lasts_s=(0.5, LEASE_S),
+        limit_s=10.0,
+        counts_from_end=True,
+        strike=set_clock((-2 * LEASE_S, -HOUR_S, -DAY_S)),
+        serves=all_serve,
     ),
     Fault(
         name="collector killed",
