@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,14 @@ class StrictFarm(LiveFarm):
     """Its processes are those of a `LiveFarm`, and the web server."""
 
     def __init__(
-        self, home: Path, *, authority: Authority, address: str, store: TlsPostgresServer, url: str
+        self,
+        home: Path,
+        *,
+        authority: Authority,
+        address: str,
+        store: TlsPostgresServer,
+        url: str,
+        agents: Mapping[str, str],
     ) -> None:
         self._url = url
         self.authority, self.address, self.store = authority, address, store
@@ -74,7 +81,7 @@ class StrictFarm(LiveFarm):
         self.secrets: dict[str, AgentSecrets] = {}
         self.tokens: dict[str, str] = {}
         self._keys_changed_at = 0.0
-        self.agent_settings = {name: dict(_TRAINING) for name in NAMES}
+        self.agent_settings = {name: {**_TRAINING, **agents} for name in NAMES}
         super().__init__(home, server=server, agents=self.agent_settings)
         self.redis = self.broker
 
@@ -167,14 +174,21 @@ def what_lacks() -> str | None:
 
 
 @contextmanager
-def strict_farm(home: Path) -> Iterator[StrictFarm]:
-    """Run a strict farm for the length of a block."""
+def strict_farm(home: Path, *, agents: Mapping[str, str] | None = None) -> Iterator[StrictFarm]:
+    """Run a strict farm for the length of a block. `agents`: further settings of its agents."""
     home.mkdir(parents=True, exist_ok=True)
     address, authority = own_address(), Authority(home / "certificates")
     store = TlsPostgresServer(authority=authority, address=address)
     try:
         with store.database(is_migrated=False) as url:
-            farm = StrictFarm(home, authority=authority, address=address, store=store, url=url)
+            farm = StrictFarm(
+                home,
+                authority=authority,
+                address=address,
+                store=store,
+                url=url,
+                agents=agents or {},
+            )
             try:
                 farm.begin()
                 yield farm
