@@ -1,0 +1,56 @@
+"""The counts of `benchmarks.structure`, on sources whose counts are known."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from benchmarks.structure import Module, signs_of, words
+
+ONE = """
+class Job:
+    global_batch_size: int
+
+def _once() -> None: ...
+
+def _twice() -> None: ...
+
+def public() -> None:
+    _once(), _twice(), _twice()
+"""
+OTHER = """
+import json
+from farm import one
+from farm.one import Job as Known, public
+
+class Job: ...
+"""
+
+
+def test_signs_are_counted() -> None:
+    found = [
+        Module("farm.one", 10, ast.parse(ONE)),
+        Module("farm.other", 10, ast.parse(OTHER)),
+    ]
+    assert {sign.name: sign.value for sign in signs_of(found)} == {
+        "lines": 20,
+        "modules": 2,
+        "own names imported per 100 lines": 15.0,
+        "modules that one other imports": 1,
+        "classes that declare global_batch_size": 1,
+        "private functions used once, %": pytest.approx(100 / 3, abs=0.1),
+        "class names defined more than once": 1,
+    }
+
+
+def test_words_that_a_command_writes_are_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "README.md").write_text("one two")
+    (tmp_path / "deploy" / "README.md").write_text("three")
+    (tmp_path / "docs" / "made.md").write_text("<!-- Written by `farm evaluate` --> four five")
+    part = "<!-- table: begin -->\nsix seven\n<!-- table: end -->"
+    (tmp_path / "docs" / "page.md").write_text(f"eight {part} nine")
+    assert words(tmp_path) == 5
