@@ -40,6 +40,7 @@ class AgentProcess:
         self.state_dir = folder / agent_id
         self.log = folder / f"{agent_id}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.umask = -1  # that of the tests
         self.settings = {
             "FARM_BROKER_URL": broker_url,
             "AGENT_ID": agent_id,
@@ -61,7 +62,7 @@ class AgentProcess:
             command = ["-m", "tests.fakes.agent", *template.split()]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=env, stderr=log
+                [sys.executable, *command], cwd=ROOT, env=env, stderr=log, umask=self.umask
             )
 
     def signal(self, number: int) -> None:
@@ -107,6 +108,7 @@ class AgentFarm:
         self.start_limit_s = start_limit_s  # what an agent has to be idle
         self.redis = RedisServer(folder)
         self.agents: list[AgentProcess] = []
+        self.umask = -1  # of agents that are started from now on; -1: that of the tests
 
     def __enter__(self) -> AgentFarm:
         self.redis.start()
@@ -133,6 +135,7 @@ class AgentFarm:
             f"agent-{number}", folder=self.folder, broker_url=self.redis.url, number=number
         )
         agent.settings |= settings
+        agent.umask = self.umask
         self.agents.append(agent)
         agent.start(behaviour, template=template)
         self.await_state(agent, AgentState.IDLE, timeout_s=self.start_limit_s)

@@ -17,9 +17,10 @@ from farm.core.codec import to_json
 from farm.core.spec import TENSORFLOW, TORCH
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
+from farm.private_files import make_private_folder
 from farm.service_manager import ServiceManager
 from farm.standard_output import standard_output
-from worker_agent import privilege
+from worker_agent import privilege, trainer_user
 from worker_agent.agent_settings import AGENT_SETTINGS
 from worker_agent.applied_note import open_lock
 from worker_agent.config import load_config, load_state_dir
@@ -50,6 +51,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if options.check:
             print(json.dumps(to_json(facts), indent=2))
             return 0
+        trainer_user.keep_files_private()
         privilege.withhold()
         privilege.hide()
         if config.open_ports_reason is not None:
@@ -129,7 +131,7 @@ def clear_network(state_dir: Path) -> None:
 def _only_agent(state_dir: Path) -> Iterator[None]:
     """Hold the state directory. Raises InvalidSpec when it cannot be used, or is in use."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(state_dir)
         lock = open_lock(state_dir / "lock")
     except OSError as error:
         raise InvalidSpec(

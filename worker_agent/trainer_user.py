@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from farm import private_files
 from farm.errors import InvalidSpec
 from worker_agent import privilege
 
 _SETTING = "AGENT_TRAINER_USER"
 _LIMIT_S = 30.0
+_umask_of_trainers = -1  # of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ def start_as(
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; None: as the agent's own user, in `folder`.
 
+    What it writes is its own affair, so it has the umask that the agent was started with.
+
     Raises OSError.
     """
     return subprocess.Popen(
@@ -109,13 +113,20 @@ def start_as(
         user=None if user is None else user.uid,
         group=None if user is None else user.gid,
         extra_groups=None if user is None else user.groups,
+        umask=_umask_of_trainers,
     )
+
+
+def keep_files_private() -> None:
+    """Let nobody but this agent's user read what it writes from now on."""
+    global _umask_of_trainers
+    _umask_of_trainers = private_files.keep_files_private()
 
 
 def close_to_others(state_dir: Path) -> None:
     """Let nobody but this agent's user into its directory. Raises InvalidSpec."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        private_files.make_private_folder(state_dir)
         state_dir.chmod(0o700)
     except OSError as error:
         raise InvalidSpec(

@@ -8,6 +8,7 @@ import click
 
 from farm import log
 from farm.cli.session import settings
+from farm.private_files import keep_files_private
 
 # Imported by name: the farm itself must not depend on the web package.
 _PROCESSES = {
@@ -21,6 +22,7 @@ _PROCESSES = {
 @click.argument("process", type=click.Choice(list(_PROCESSES)))
 def run(process: str) -> None:
     """Run one process of the farm until SIGTERM or Ctrl-C. It logs to standard error."""
+    keep_files_private()
     loaded = settings()
     log.configure(loaded.log_level, json=loaded.log_format == "JSON")
     importlib.import_module(_PROCESSES[process]).run(loaded)

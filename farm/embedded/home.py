@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from farm.errors import FarmError
+from farm.private_files import make_private_folder, open_private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ def locked(home: Path) -> Iterator[None]:
     """
     path = home / "lock"
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = path.open("a+")
+        make_private_folder(home)
+        lock = open_private(path, "a+")
     except OSError as error:
         raise FarmError(
             f"FARM_HOME {home} cannot be written to ({error.strerror}): set FARM_HOME to a folder "
@@ -69,8 +70,9 @@ def is_held(home: Path) -> bool:
 def write_endpoints(home: Path, endpoints: Endpoints) -> None:
     """Replace the file at once, since commands read it while a farm starts."""
     partial = home / f"endpoints.json.{os.getpid()}"
-    partial.write_text(json.dumps(asdict(endpoints)) + "\n")
-    partial.chmod(0o600)  # the URL may hold a password
+    partial.unlink(missing_ok=True)
+    with open_private(partial, "w") as file:  # the URL may hold a password
+        file.write(json.dumps(asdict(endpoints)) + "\n")
     partial.replace(home / "endpoints.json")
 
 

@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 from farm.errors import FarmError
+from farm.private_files import make_private_folder, open_private
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _POLL_S = 0.02
@@ -36,6 +37,7 @@ class Program:
     environ: Mapping[str, str]
     stage: int = 0  # later stages are stopped first; one stage is stopped together
     grace_s: float = 10.0  # between SIGTERM and SIGKILL
+    umask: int = -1  # -1: that of this process
 
 
 class Child:
@@ -53,12 +55,12 @@ class Child:
         Raises:
             FarmError: the operating system refuses.
         """
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.log_path.parent)
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_KEPT_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
         argv = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), *self.program.argv]
         try:
-            with self.log_path.open("ab") as log:
+            with open_private(self.log_path, "a") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
                     argv,
@@ -67,6 +69,7 @@ class Child:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    umask=self.program.umask,
                 )
         except OSError as error:
             raise FarmError(f"{self.program.name} cannot be started: {error}") from error

@@ -23,6 +23,7 @@ import redis
 
 from farm.embedded.processes import Child, Program, stop_all
 from farm.errors import FarmError
+from farm.private_files import PRIVATE_UMASK, make_private_folder
 
 LOOPBACK = "127.0.0.1"
 _READY_S = 30.0
@@ -112,7 +113,7 @@ def start_redis(
         FarmError: no binary, or it does not answer within 30 s; its log's end is in the message.
     """
     binary = find_redis()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_folder(directory)
     password = None if host == LOOPBACK else secrets.token_hex(16)
     for left in reversed(range(_PORT_TRIES)):
         chosen = port if port is not None and is_free(host, port) else free_port(host)
@@ -121,6 +122,7 @@ def start_redis(
             argv=_command(binary, directory, host=host, port=chosen, password=password),
             environ=dict(os.environ) if environ is None else environ,
             grace_s=5.0,
+            umask=PRIVATE_UMASK,
         )
         child = Child(program, log_dir=log_dir or directory)
         running = RunningRedis(child, chosen, host, password)

@@ -6,6 +6,7 @@ writing block commits at its end or not at all, and every wait ends after some s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sqlite3
@@ -21,6 +22,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from farm.errors import InvalidSpec, Unreachable
+from farm.private_files import make_private_file, make_private_folder
 
 SQLITE = "sqlite"
 POSTGRESQL = "postgresql"
@@ -159,11 +161,19 @@ def _parse(url: str, name: str) -> sa.URL:
 
 def _sqlite(url: sa.URL) -> sa.Engine:
     engine = sa.create_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S}, pool_timeout=10)
-    folder = Path(url.database or "").parent
+    database = url.database or ""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(Path(database).parent)
     except OSError as error:
         raise unreachable(engine, error) from error
+    if database and database != ":memory:" and not database.startswith("file:"):
+
+        @event.listens_for(engine, "do_connect")
+        def create(*_: object) -> None:
+            """Make the file before SQLite does; its logs beside it get the same mode."""
+            with contextlib.suppress(OSError):  # SQLite says it
+                make_private_file(Path(database))
+
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -97,6 +97,12 @@ def attempts(engine: Engine) -> list[tuple[Attempt, Job, list[Rank]]]:
         ]
 
 
+def test_other_users_can_read_nothing_that_it_wrote(home: Path) -> None:
+    written = [path for path in home.iterdir() if path.name != "output.txt"]
+    assert home / "farm.db" in written
+    assert not [path for path in written if path.lstat().st_mode & 0o077]
+
+
 def test_every_job_succeeded_and_is_measured_once(
     engine: Engine, rows: list[MeasurementRow]
 ) -> None:

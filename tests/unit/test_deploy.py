@@ -134,6 +134,12 @@ def test_a_service_says_when_it_is_up_and_is_started_again_when_it_hangs(unit: P
     assert unit_values(unit, "Restart") == ["on-failure"]
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_writes_nothing_that_other_users_can_read(unit: Path) -> None:
+    assert unit_values(unit, "UMask") == ["0077"]
+    assert {mode[-1] for mode in unit_values(unit, "StateDirectoryMode")} == {"0"}
+
+
 def test_the_servers_units_are_all_held_in_the_same_way() -> None:
     def sandbox(unit: Path) -> list[str]:
         text = unit.read_text().partition("[Install]")[0].partition("\nNoNewPrivileges=")[2]
