@@ -29,7 +29,7 @@ _Message = TypeVar("_Message")
 class Door:
     """With a `keyring` nothing comes in that is not signed. `life` learns how that goes.
 
-    `quotas`: by task, of the accounts that the keyring proves.
+    `quotas`: by task, of the accounts that the keyring proves; without one, of names as claimed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Door:
         messages: list[_Message] = []
         if not self._life.is_ours:
             return messages  # nothing is confirmed, so agents send it again
-        quotas = None if self._keyring is None else self._quotas.get(task)
+        quotas = self._quotas.get(task)
         is_any_dropped = False
         for envelope in envelopes:
             stranger = stranger_in(envelope)
@@ -70,11 +70,11 @@ class Door:
                 self._refuse(stranger)
                 continue
             account = claimed_agent(envelope)
-            # Only what it has signed was charged to it, so that nobody else who claims its name can
-            # have used this up.
+            # With keys only what it has signed was charged to it, so that nobody else who claims
+            # its name can have used this up.
             empty = quotas.exhausted(account) if quotas is not None and account else None
             if quotas is not None and account and empty is not None:
-                self._refusals.add(account, f"it may send {quotas.limit(empty)}")
+                self._refusals.add(account, f"beyond {quotas.limit(empty)}")
                 is_any_dropped = True
                 continue
             try:
@@ -99,8 +99,10 @@ class Door:
     def _opened(
         self, task: str, envelope: object, account: str | None, quotas: Quotas | None
     ) -> object:
-        """Return what was signed, and charge its sender for it."""
+        """Return what was signed, or came unsigned, and charge its sender for it."""
         if self._keyring is None:
+            if quotas is not None and account is not None:
+                quotas.charge(account, messages=1)
             return envelope
         opened = self._keyring.opened(task, envelope)
         if quotas is not None and account is not None:

@@ -23,7 +23,7 @@ from farm.collector.elapsed import ElapsedTimes
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
 from farm.collector.own_queues import OwnQueues
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quotas
+from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
 from farm.collector.worker_turns import WorkerTurns
 from farm.config import Settings
 from farm.core.agents import Heartbeat
@@ -118,7 +118,11 @@ def register_tasks(
     answer = functools.partial(_answer, app, keyring)
     arrivals = Arrivals()
     elapsed = ElapsedTimes()
-    quotas = {REPORTS_TASK: Quotas(REPORTS), HEARTBEAT_TASK: Quotas(HEARTBEATS)}
+    names = CLAIMED_NAMES if keyring is None else None
+    quotas = {
+        REPORTS_TASK: Quotas(REPORTS, names=names),
+        HEARTBEAT_TASK: Quotas(HEARTBEATS, names=names),
+    }
     door = Door(keyring=keyring, life=sign, answer=answer, quotas=quotas)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:

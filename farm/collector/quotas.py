@@ -2,8 +2,9 @@
 
 Only what an account has signed is charged to it: a name that a message claims proves nothing, and
 a stolen agent could use up another's share. What is beyond the quota is dropped before it is even
-verified, and not confirmed: an honest agent sends it again, later, and loses nothing. Without keys
-nobody is proven, and there are no quotas: that is for one machine alone.
+verified, and not confirmed: an honest agent sends it again, later, and loses nothing. Without keys,
+on one machine alone, names are charged as they are claimed, and only so many new ones are heard: a
+program that runs wild is held back, but one that claims another's name uses up that one's quota.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ HEARTBEATS = {
     "messages": Quota(300, 300),
     "bytes": Quota(2 * 2**20, 2 * 2**20),
 }
+# Of names that nobody has proven: each may get rows in the store. A farm that starts has hundreds.
+CLAIMED_NAMES = Quota(5_000, 60)
+_NEW_NAMES = "new names"
 _KEPT_S = 600.0  # a full bucket need not be remembered
 _SHOWN_S = 120.0
 
@@ -50,12 +54,21 @@ class _Account:
 
 
 class Quotas:
-    """The accounts' use of one queue, by a monotonic clock. For one thread."""
+    """The accounts' use of one queue, by a monotonic clock. For one thread.
+
+    `names`: how many accounts may be new; None: any number, since they are proven.
+    """
 
     def __init__(
-        self, quotas: Mapping[str, Quota], *, clock: Callable[[], float] = time.monotonic
+        self,
+        quotas: Mapping[str, Quota],
+        *,
+        names: Quota | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quotas = quotas
+        self._names = names
+        self._new_names = None if names is None else TokenBucket(names.burst, names.per_minute)
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._swept_at_s = clock()
@@ -63,7 +76,7 @@ class Quotas:
     def exhausted(self, account: str) -> str | None:
         """Name the quota of which the account has nothing left, and count a message dropped."""
         empty = self.spent(account)
-        if empty is not None:
+        if empty is not None and account in self._accounts:
             self.drop(account, 1)
         return empty
 
@@ -71,7 +84,8 @@ class Quotas:
         """Name the quota of which the account has nothing left; None: it may go on."""
         known = self._accounts.get(account)
         if known is None:
-            return None
+            is_full = self._new_names and self._new_names.left(self._clock()) <= 0
+            return _NEW_NAMES if is_full else None
         now_s = known.at_s = self._clock()
         return next((name for name, one in known.buckets.items() if one.left(now_s) <= 0), None)
 
@@ -82,7 +96,7 @@ class Quotas:
         known.dropped_at_s = known.at_s
 
     def charge(self, account: str, **used: float) -> None:
-        """Take from the account's quotas what it has used: its signature was verified."""
+        """Take from the account's quotas what it has used."""
         known = self._account(account)
         for name, amount in used.items():
             known.buckets[name].take(amount, known.at_s)
@@ -92,6 +106,8 @@ class Quotas:
         known = self._accounts.get(account)
         if known is None:
             self._sweep(now_s)
+            if self._new_names is not None:
+                self._new_names.take(1, now_s)
             full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
             known = self._accounts[account] = _Account(now_s, full)
         known.at_s = now_s
@@ -108,7 +124,8 @@ class Quotas:
 
     def limit(self, name: str) -> str:
         """Say what a quota allows."""
-        return f"{self._quotas[name].per_minute:,.0f} {name} a minute"
+        quota = self._names if name == _NEW_NAMES and self._names else self._quotas[name]
+        return f"{quota.per_minute:,.0f} {name} a minute"
 
     def _sweep(self, now_s: float) -> None:
         """Forget accounts that have been silent for long, such as removed ones."""

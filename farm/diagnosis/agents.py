@@ -272,7 +272,7 @@ def judge_quotas(held_back: Mapping[str, int]) -> list[Finding]:
         wrong(
             f"{agent_id} sends more than its quota: {counted(count, 'message')} dropped",
             "an agent that returns with a large backlog is served in time; if it is none, its key "
-            f"was stolen: `farm agent remove {agent_id}`",
+            f"was stolen, or without keys its name: `farm agent remove {agent_id}`",
         )
         for agent_id, count in sorted(held_back.items(), key=lambda item: -item[1])
     ]

@@ -358,6 +358,30 @@ def test_what_an_account_sends_beyond_its_quota_is_neither_stored_nor_confirmed(
     collector.app.close()
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_without_keys_a_program_that_runs_wild_holds_back_itself_alone(
+    engine: sa.Engine, broker: RedisServer, tokens: dict[str, int]
+) -> None:
+    collector = Collector(engine, broker, keyring=None)
+    beats = functools.partial(collector.takes, task=HEARTBEAT_TASK, queue=HEARTBEATS_QUEUE)
+    count = int(HEARTBEATS["messages"].burst) + 20
+    flood = [
+        seal(dataclasses.replace(beat("a", number), boot_id=f"boot {number}"))
+        for number in range(1, count)
+    ]
+    beats(*flood)
+    with broker.client() as client:
+        while client.llen(HEARTBEATS_QUEUE):
+            beats(flood[-1])
+    answers = beats(*flood * 3, seal(beat("b", 1)))
+    assert answers["b"] == 1
+    # Some is left again by the time that this runs, and far from all.
+    assert answers["a"] < len(flood)
+    with broker.client() as client:
+        assert client.llen(HEARTBEATS_QUEUE) == 0
+    collector.app.close()
+
+
 def test_of_an_agent_with_many_lives_at_once_the_first_few_are_heard(engine: sa.Engine) -> None:
     beats = [dataclasses.replace(beat("a", n), boot_id=f"boot {n}") for n in range(1, 200)]
     taken = take_beats(engine, [*beats, beat("b", 1)], now=NOW, lease=LEASE)

@@ -93,3 +93,15 @@ def test_who_is_silent_for_long_is_forgotten(clock: Clock) -> None:
     clock.now_s += 601
     quotas.charge("b", messages=1)
     assert len(quotas._accounts) == 1
+
+
+def test_of_names_that_are_only_claimed_so_many_new_ones_are_heard(clock: Clock) -> None:
+    quotas = Quotas({"messages": Quota(5, 60)}, names=Quota(2, 60), clock=clock)
+    for name in ("a", "b"):
+        assert quotas.exhausted(name) is None
+        quotas.charge(name, messages=1)
+    assert quotas.exhausted("c") == "new names"
+    assert quotas.limit("new names") == "60 new names a minute"
+    assert quotas.exhausted("a") is None, "those that are known are heard all the same"
+    clock.now_s += 1.5
+    assert quotas.exhausted("c") is None
