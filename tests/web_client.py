@@ -240,4 +240,4 @@ def fitted(client: FlaskClient, path: str) -> dict[str, Any]:
         answer: dict[str, Any] | None = client.get(path).json
         return None if answer is None or answer["is_preliminary"] else answer
 
-    return wait_until(answered, "a fit", timeout_s=120.0)
+    return wait_until(answered, "a fit", timeout_s=240.0)

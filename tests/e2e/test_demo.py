@@ -182,7 +182,7 @@ def test_bytes_per_step_are_within_a_tenth_of_the_rings_theory(rows: list[Measur
 def test_short_epochs_have_means_of_cpu_and_bytes_too(rows: list[MeasurementRow]) -> None:
     for row in rows:
         assert row.cpu_ratio is not None
-        assert 0.1 < row.cpu_ratio < 1.1
+        assert 0 < row.cpu_ratio < 1.1  # a busy machine gives a rank little of its core
         assert row.net_tx_bytes_per_s is not None
         assert (row.net_tx_bytes_per_s > 0) is (row.world_size > 1)
 
