@@ -52,11 +52,12 @@ TIMES_SLOWER = 2.0
 MOST_STORE_BYTES = 50 * 2**20
 # What both have to themselves on a machine that does other things, too.
 LEAST_BEAT_S, LEAST_JOB_S = 0.1, 2.0
-_QUIET_S, _ATTACK_S = 20.0, 40.0  # take turns
+_QUIET_S, _ATTACK_S = 12.0, 48.0  # take turns
 _BEAT_EVERY_S = 0.5
 _BEAT_WITHIN_S = 60.0
 _HONEST, _LIAR, _PROBE = "honest", "liar", "probe"
-_LABELS = {"AGENT_LABELS": f"kind={_HONEST}"}
+# Other programs of a machine may empty its firewall, which voids what is measured meanwhile.
+_SETTINGS = {"AGENT_LABELS": f"kind={_HONEST}", "AGENT_CLOSES_PORTS": "never"}
 _LEASE_S = "60"  # as in the strictest farm
 _TRAINING = {"FAKE_TRAINER": "steps_s:0.01"}
 _AGENT_COUNT = 2
@@ -207,7 +208,7 @@ class Attack:
         ]
 
     def run(self, length_s: float) -> Outcome:
-        """Attack for so long, and be quiet for half as long, in turns."""
+        """Attack for so long, and be quiet for a quarter of that, in turns."""
         before_bytes = self._store_bytes()
         self._keep_liar_at_work()
         for thread in self._threads:
@@ -288,7 +289,7 @@ class SignedFarm(LiveFarm):
         self._url = url
         self.secrets: dict[str, AgentSecrets] = {}
         self.settings: dict[str, dict[str, str]] = {
-            f"agent-{n}": {**_LABELS, **_TRAINING, "FARM_LEASE_S": _LEASE_S}
+            f"agent-{n}": {**_SETTINGS, **_TRAINING, "FARM_LEASE_S": _LEASE_S}
             for n in range(1, _AGENT_COUNT + 1)
         }
         server = {
@@ -341,8 +342,8 @@ def signed_farm(home: Path) -> Iterator[Farm]:
 
 @contextmanager
 def strictest_farm(home: Path) -> Iterator[Farm]:
-    """Run a strict farm whose agents have the label of honest ones."""
-    with strict_farm(home, agents=_LABELS) as farm:
+    """Run a strict farm whose agents are honest ones."""
+    with strict_farm(home, agents=_SETTINGS) as farm:
         for name in (_LIAR, _PROBE):
             farm.add_agent(name)
         farm.let_keys_be_known()

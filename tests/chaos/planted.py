@@ -1,4 +1,4 @@
-"""Three bugs, planted on purpose in processes of a test: the checker has to find each."""
+"""Four bugs, planted on purpose in processes of a test: the checker has to find each."""
 
 from __future__ import annotations
 
@@ -50,8 +50,18 @@ def never_free_lease() -> None:
     ends.end_attempts = end  # type: ignore[attr-defined]
 
 
+def slow_clients_keep_threads() -> None:
+    """Let the web server's threads read requests, as Gunicorn does, however long that takes."""
+    from gunicorn.workers.gthread import ThreadWorker
+
+    import web.server
+
+    web.server.worker_class = lambda **_: ThreadWorker  # type: ignore[attr-defined] # its name
+
+
 PLANTED: dict[str, Callable[[], None]] = {
     "dropped_fencing_check": drop_fencing_check,
     "spool_forgets_on_publish": forget_on_publish,
     "lease_never_freed": never_free_lease,
+    "slow_clients_keep_threads": slow_clients_keep_threads,
 }

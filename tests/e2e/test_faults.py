@@ -57,6 +57,7 @@ PLANTED = {
         ["lost: Spooled(", "reports that are not stored"],
     ),
     "lease_never_freed": ("trainer killed", ["which is over"]),
+    "slow_clients_keep_threads": ("slow clients", ["/health/live does not answer"]),
 }
 # For so long that an agent at work has something to report: at the latest, that it gave up.
 LOST_FOR_S = 0.75 * LEASE_S
