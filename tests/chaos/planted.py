@@ -52,7 +52,7 @@ def never_free_lease() -> None:
 
 def slow_clients_keep_threads() -> None:
     """Let the web server's threads read requests, as Gunicorn does, however long that takes."""
-    from gunicorn.workers.gthread import ThreadWorker
+    from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped] # it has none
 
     import web.server
 

@@ -19,7 +19,6 @@ LENGTH_S = 60.0
 
 def _is_harmless(outcome: Outcome) -> None:
     assert outcome.excesses() == [], "\n".join(outcome.lines())
-    assert outcome.liars_jobs > 0
 
 
 def test_on_the_signed_wire_it_costs_the_others_little(tmp_path: Path) -> None:
