@@ -68,7 +68,7 @@ class Keyring:
         return plain
 
     def agent_ids(self) -> list[str]:
-        """Return the agents that have a key, also those whose key counts no more.
+        """Return the agents that have or had a key: one that was removed may still send.
 
         Raises:
             Unreachable: the store does not answer.
@@ -79,7 +79,7 @@ class Keyring:
         with self._lock:
             if time.monotonic() - self._read_at > FRESH_S:
                 with reading(self._engine) as session:
-                    self._records = key_records(session)
+                    self._records = key_records(session, with_removed=True)
                 self._read_at = time.monotonic()
             return self._records
 

@@ -85,14 +85,12 @@ def list_agent_keys(session: Session) -> Sequence[AgentKeyRow]:
     return session.scalars(select(AgentKeyRow).order_by(AgentKeyRow.agent_id)).all()
 
 
-def key_records(session: Session) -> dict[str, KeyRecord]:
-    """Return which keys count, by agent, without those that were removed."""
-    columns = (AgentKeyRow.agent_id, AgentKeyRow.number, AgentKeyRow.previous_until)
-    counting = select(*columns).where(AgentKeyRow.revoked_at.is_(None))
-    return {
-        agent_id: KeyRecord(agent_id=agent_id, number=number, previous_until=until)
-        for agent_id, number, until in session.execute(counting)
-    }
+def key_records(session: Session, *, with_removed: bool = False) -> dict[str, KeyRecord]:
+    """Return which keys count, by agent; of a removed agent, none or a record that none counts."""
+    rows = select(AgentKeyRow)
+    if not with_removed:
+        rows = rows.where(AgentKeyRow.revoked_at.is_(None))
+    return {row.agent_id: _record(row) for row in session.scalars(rows)}
 
 
 def _locked(session: Session, agent_id: str) -> AgentKeyRow | None:
