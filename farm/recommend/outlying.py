@@ -215,7 +215,7 @@ def _compared(pool: Sequence[Timed], *, cell: int, which: int, far_ratio: float)
         ):
             continue  # one other agent is in all of the reference, or there is none
         middle, limit, others_far_count = 0.0, math.inf, 0
-        if not is_close:  # where all are close none is far, whoever the others are
+        if not is_close:  # no pair of times is far apart
             is_rest = np.ones(len(medians), dtype=bool)
             is_rest[list(gangs[agent])] = False
             middle = _median(medians[is_rest])

@@ -86,7 +86,7 @@ def list_agent_keys(session: Session) -> Sequence[AgentKeyRow]:
 
 
 def key_records(session: Session, *, with_removed: bool = False) -> dict[str, KeyRecord]:
-    """Return which keys count, by agent; of a removed agent, none or a record that none counts."""
+    """Return which keys count, by agent. A removed agent is left out unless `with_removed`."""
     rows = select(AgentKeyRow)
     if not with_removed:
         rows = rows.where(AgentKeyRow.revoked_at.is_(None))

@@ -132,7 +132,7 @@ class Liar:
     # -- a life of its own
 
     def _live(self, client: redis.Redis) -> None:
-        """Beat as an agent does, hear what it is told, and report as a rank would."""
+        """Send heartbeats, receive commands, and send the reports of a rank, as an agent does."""
         begun: dict[int, float] = {}
         self._say_alive(client)
         while True:

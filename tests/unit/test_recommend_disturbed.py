@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.cli.recommend import verdict
@@ -16,7 +14,6 @@ from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
 from farm.recommend.service import recommend
-from farm.store.base import Table
 from tests.factories import add_measurement
 
 BUSY = {
@@ -30,15 +27,6 @@ SLOW_CONTROL = {
     "(limit 10 %)",
     "value": 0.2,
 }
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    engine = sa.create_engine("sqlite://")
-    Table.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 def measured(session: Session, key: str, *flags: dict[str, Any], **changes: Any) -> int:

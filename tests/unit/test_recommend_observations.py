@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.spec import TrainingPass
@@ -14,18 +12,8 @@ from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
 from farm.recommend.configuration import Configuration
 from farm.recommend.observations import Loaded, load
-from farm.store.base import Table
 from farm.store.imports import import_measurements
 from tests.factories import NOW, add_measurement
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    engine = sa.create_engine("sqlite://")
-    Table.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 def only(session: Session, **which: Any) -> Loaded:

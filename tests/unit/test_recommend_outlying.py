@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
 from farm.recommend.outlying import Comparison, Timed, cannot_tell, compare
 from farm.recommend.service import recommend
-from farm.store.base import Table
 from tests.factories import add_measurement
 
 FACTORS = [2.0, 10.0, 0.1, 1e-6]
@@ -259,15 +257,6 @@ def test_the_verdict_goes_with_nothing_but_the_ratios_and_not_with_the_order() -
         for one in measured
     ]
     assert compare(scaled).set_aside_ids == found.set_aside_ids
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    engine = sa.create_engine("sqlite://")
-    Table.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 KEYS = itertools.count()

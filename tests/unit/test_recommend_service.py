@@ -1,10 +1,9 @@
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
@@ -15,7 +14,6 @@ from farm.recommend.kept.memory import Memory
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Price, Prices
 from farm.recommend.service import recommend
-from farm.store.base import Table
 from farm.store.result_tables import EpochRow
 from tests.factories import add_measurement
 from tests.fakes.step_times import FakeStepTimes
@@ -28,15 +26,6 @@ SMALL = Price(
     source="a test",
 )
 EPOCH = 1437 / 32  # steps: the examples of `digits`, and a batch of 32
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    engine = sa.create_engine("sqlite://")
-    Table.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 def measured(session: Session, key: str, *, world_size: int = 1, **changes: Any) -> int:

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,15 +31,6 @@ world_size = 1
 global_batch_size = [32, 64]
 one_way_delay_ms = 20
 """
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    engine = sa.create_engine("sqlite://")
-    Table.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 def write(folder: Path, content: str | bytes) -> Path:

@@ -122,17 +122,18 @@ def waiting_reasons(
             session, now=now, agents=live, reserve_after_s=reserve_after_s, policy=policy
         )
 
-    if waiting_count(session) <= _READ_AT_ONCE:
-        return with_idle_reason(read(session, agents), _idle_reason)
     engine = backend().engine
 
     def renew() -> Mapping[int, Waits]:
         with reading(engine) as other:
             return read(other, live_agents(other, now=now, live_within_s=settings.lease_s))
 
-    reasons = backend().queues.for_a_while(
-        "reasons", lambda: read(session, agents), keep_s=_LEAST_PACE_GOOD_S, renew=renew
-    )
+    if waiting_count(session) <= _READ_AT_ONCE:
+        reasons = read(session, agents)
+    else:
+        reasons = backend().queues.for_a_while(
+            "reasons", lambda: read(session, agents), keep_s=_LEAST_PACE_GOOD_S, renew=renew
+        )
     return with_idle_reason(reasons, _idle_reason)
 
 

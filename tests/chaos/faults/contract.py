@@ -61,8 +61,8 @@ class Fault:
     are known to go on; from the strike, or from its end where it `counts_from_end`.
     `serves`: whether the victim serves again after an instant; `can_strike`: whether it has a
     victim there now; `lacks`: why this machine cannot have it, None if it can.
-    `blinds`: whoever looks at the store would wait for its end. `broken`: asked just before its
-    end, what promise of the server's is broken by then; None: none.
+    `blinds`: the store does not answer before the fault ends. `broken`: called just before the
+    fault ends; returns which promise of the server is broken, None if all hold.
     """
 
     name: str
