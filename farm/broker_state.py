@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,8 +17,10 @@ from farm.broker_url import redact, require_redis, without_credentials
 from farm.diagnosis.broker import BrokerState, ForeignKey
 from farm.errors import NotPermitted, Unreachable
 from farm.wake import WAKE_KEY
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 
+# What waits for a collector, and where all of it comes by.
+QUEUES = {"heartbeats": HEARTBEATS_QUEUE, "reports": REPORTS_QUEUE}
 _PINGS = 5
 # What the farm's own keys hold.
 _TYPES = {
@@ -118,13 +122,54 @@ def _foreign_keys(client: Any) -> tuple[ForeignKey, ...]:
     )
 
 
-def queue_lengths(client: Any) -> dict[str, int]:
-    """Count the messages that wait for a collector, by what they are."""
+@dataclass(frozen=True, slots=True)
+class QueueLengths:
+    """How many messages wait for a collector, in the shared queues and in the agents' own.
+
+    `counts`: by the keys of `QUEUES`. `of_agents`: those in an agent's own queues, of both kinds. `unreadable`: own queues that hold
+    another type than a list; nothing of them is counted.
+    """
+
+    counts: Mapping[str, int]
+    of_agents: Mapping[str, int]
+    unreadable: tuple[str, ...] = ()
+
+
+def queue_lengths(client: Any, *, agents: Collection[str]) -> QueueLengths:
+    """Count the messages that wait for a collector, in one exchange.
+
+    `agents`: those that sign, and so have queues of their own.
+
+    Raises:
+        Exception: one of `broker_errors`.
+    """
     pipe = client.pipeline(transaction=False)
-    pipe.llen(HEARTBEATS_QUEUE)
-    pipe.llen(REPORTS_QUEUE)
-    heartbeats, reports = pipe.execute()
-    return {"heartbeats": int(heartbeats), "reports": int(reports)}
+    for shared in QUEUES.values():
+        for key in (shared, *(own_queue(shared, name) for name in agents)):
+            pipe.llen(key)
+    lengths = iter(pipe.execute(raise_on_error=False))
+    counts: dict[str, int] = {}
+    of_agents: Counter[str] = Counter()
+    unreadable: list[str] = []
+    for kind, shared in QUEUES.items():
+        counts[kind] = _length(next(lengths))
+        for name, length in zip(agents, lengths, strict=False):
+            if _is_of_another_type(length):
+                unreadable.append(own_queue(shared, name))
+            elif length:
+                of_agents[name] += _length(length)
+                counts[kind] += length
+    return QueueLengths(counts, of_agents, tuple(unreadable))
+
+
+def _length(answer: int | Exception) -> int:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _is_of_another_type(answer: object) -> bool:
+    return isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE")
 
 
 def _ping_s(client: Any) -> float:

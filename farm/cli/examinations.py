@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from farm.core.trainer_lines import FailureKind
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
-from farm.diagnosis.broker import judge_broker
+from farm.diagnosis.broker import foreign_key, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well, wrong
 from farm.diagnosis.noise import judge_noise
@@ -46,10 +46,10 @@ from farm.diagnosis.processes import (
     judge_server_clocks,
 )
 from farm.diagnosis.queue import judge_queue
-from farm.errors import OtherFarm, Unreachable
+from farm.errors import FarmError, OtherFarm, Unreachable
 from farm.figures.display import byte_count
 from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
-from farm.store.agent_keys import key_records
+from farm.store.agent_keys import key_records, keyed_agents
 from farm.store.agents import list_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
@@ -176,24 +176,41 @@ def _look_at_scheduler(settings: Settings) -> list[Finding]:
 
 def _look_at_collector(settings: Settings) -> list[Finding]:
     deadline = time.monotonic() + _SECOND_LOOK_S
+    agents = _keyed_agents(settings)
     with _broker(settings) as client:
         while True:
-            waiting = queue_lengths(client)
+            waiting = queue_lengths(client, agents=agents or ())
             running = _processes(read_signs(client), COLLECTOR)
             if not running and (refusal := sign_refusal(client)) is not None:
                 return [_no_signs(refusal)]
             # A sign is some seconds old, and what waits may be the first for hours: a collector
             # that works has emptied the queue, or says that it worked, by the next sign.
-            is_well = not any(waiting.values()) or not idle_collectors(running)
+            is_well = not any(waiting.counts.values()) or not idle_collectors(running)
             if is_well or time.monotonic() >= deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
-    return judge_collector(
+    judged = judge_collector(
         running,
-        beat_count=waiting["heartbeats"],
-        report_count=waiting["reports"],
+        beat_count=waiting.counts["heartbeats"],
+        report_count=waiting.counts["reports"],
+        of_agents=waiting.of_agents,
         version=__version__,
     )
+    judged += [foreign_key(key, "holds no list") for key in waiting.unreadable]
+    if agents is None:
+        judged.append(
+            unknown("what waits in queues of the agents' own cannot be told: see database")
+        )
+    return judged
+
+
+def _keyed_agents(settings: Settings) -> Collection[str] | None:
+    """Return the agents that have queues of their own; None: the store does not answer."""
+    try:
+        with store(settings) as engine, reading(engine) as session:
+            return keyed_agents(session)
+    except FarmError:
+        return None
 
 
 def _no_signs(refusal: str) -> Finding:

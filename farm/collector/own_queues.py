@@ -133,7 +133,7 @@ class OwnQueues:
             pipe.rpop(own_queue(kind.queue, name), _AT_ONCE)
         brought: list[bytes] = []
         long = []
-        for name, texts in zip(asked, pipe.execute(), strict=True):
+        for name, texts in zip(asked, _answers(pipe), strict=True):
             if texts:
                 kind.quotas.charge(name, messages=len(texts), bytes=sum(map(len, texts)))
                 brought += [text for text in texts if not is_too_long(text, queue=kind.queue)]
@@ -151,7 +151,7 @@ class OwnQueues:
         for name in spent:
             pipe.llen(own_queue(kind.queue, name))
             pipe.delete(own_queue(kind.queue, name))
-        for name, count in zip(spent, pipe.execute()[::2], strict=True):
+        for name, count in zip(spent, _answers(pipe)[::2], strict=True):
             if count:
                 kind.quotas.drop(name, count)
         self._tell(kind)
@@ -162,8 +162,8 @@ class OwnQueues:
         for name in names:
             pipe.llen(own_queue(kind.queue, name))
             pipe.ltrim(own_queue(kind.queue, name), -OWN_KEPT, -1)
-        for name, count in zip(names, pipe.execute()[::2], strict=True):
-            if count > OWN_KEPT:
+        for name, count in zip(names, _answers(pipe)[::2], strict=True):
+            if count and count > OWN_KEPT:
                 kind.quotas.drop(name, count - OWN_KEPT)
         self._tell(kind)
 
@@ -171,3 +171,12 @@ class OwnQueues:
         dropped = kind.quotas.dropped()
         if dropped:
             self._life.hold_back(own_queue(kind.queue, "*"), dropped)
+
+
+def _answers(pipe: Any) -> list[Any]:
+    """Return what each command gave; None for one that Redis refused, such as of another type."""
+    answers = pipe.execute(raise_on_error=False)
+    for error in answers:
+        if isinstance(error, Exception):
+            logger.warning("an agent's own queue was passed over: %s", error)
+    return [None if isinstance(answer, Exception) else answer for answer in answers]

@@ -129,13 +129,17 @@ def _access(state: BrokerState) -> list[Finding]:
     ]
 
 
+def foreign_key(name: str, what: str) -> Finding:
+    """Say of one of the farm's keys that it has another type than it should."""
+    return wrong(
+        f"its key {name} {what}: another program writes here",
+        f"`redis-cli DEL {name}`, and give each program a database of its own in Redis",
+    )
+
+
 def _room(state: BrokerState) -> list[Finding]:
     found = [
-        wrong(
-            f"its key {key.name} holds a {key.holds} and not a {key.expected}: another program "
-            "writes here",
-            f"`redis-cli DEL {key.name}`, and give each program a database of its own in Redis",
-        )
+        foreign_key(key.name, f"holds a {key.holds} and not a {key.expected}")
         for key in state.foreign
     ]
     if state.refusal is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.nouns import counted
@@ -62,17 +62,24 @@ def judge_collector(
     *,
     beat_count: int,
     report_count: int,
+    of_agents: Mapping[str, int],
     version: str,
 ) -> list[Finding]:
-    """Judge the collectors by their signs and by what waits for them in the broker."""
+    """Judge the collectors by their signs and by what waits for them in the broker.
+
+    `of_agents`: how many of these messages wait in queues of an agent's own.
+    """
     batches = counted(report_count, "batch", "batches")
     queues = f"{counted(beat_count, 'heartbeat')} and {batches} of reports"
+    is_large = beat_count > _MANY_BEATS or report_count > _MANY_REPORTS
+    largest = _largest(of_agents, beat_count + report_count) if is_large else []
     if not found:
         return [
             wrong(
                 f"no collector runs: {queues} wait for it, and agents lose their ranks",
                 _START.format("collector"),
-            )
+            ),
+            *largest,
         ]
     judged = _running(found, "collector", version=version)
     if beat_count + report_count:
@@ -85,7 +92,7 @@ def judge_collector(
             )
             for one in idle_collectors(found)
         ]
-    if beat_count > _MANY_BEATS or report_count > _MANY_REPORTS:
+    if is_large:
         judged.append(
             doubt(
                 f"it is behind: {queues} wait for it",
@@ -93,7 +100,20 @@ def judge_collector(
                 "database is slow",
             )
         )
-    return judged
+    return judged + largest
+
+
+def _largest(of_agents: Mapping[str, int], total: int) -> list[Finding]:
+    """Name the agent that most of a backlog is from, if there is one."""
+    return [
+        doubt(
+            f"most of what waits is from {agent_id}: {counted(count, 'message')}",
+            "an agent that returns after an outage has some for a while; if it has always so many, "
+            f"look what runs there, or `farm agent remove {agent_id}`",
+        )
+        for agent_id, count in of_agents.items()
+        if 2 * count > total
+    ]
 
 
 def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:

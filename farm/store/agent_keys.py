@@ -93,6 +93,11 @@ def key_records(session: Session, *, with_removed: bool = False) -> dict[str, Ke
     return {row.agent_id: _record(row) for row in session.scalars(rows)}
 
 
+def keyed_agents(session: Session) -> list[str]:
+    """Return the names of agents that have or had a key; one that was removed may still send."""
+    return list(session.scalars(select(AgentKeyRow.agent_id).order_by(AgentKeyRow.agent_id)))
+
+
 def _locked(session: Session, agent_id: str) -> AgentKeyRow | None:
     return session.get(AgentKeyRow, agent_id, with_for_update=True)
 

@@ -29,10 +29,11 @@ from farm.core.messages import WIRE_VERSION, Stranger
 from farm.core.trainer_lines import FailureKind
 from farm.embedded.redis import free_port
 from farm.life_signs import COLLECTOR, SCHEDULER, SignOfLife, read_signs
+from farm.store.agent_keys import add_agent_key
 from farm.store.engine import writing
 from farm.store.partitions import make_partitions
 from farm.store.tables import Agent, Attempt
-from farm.wire import HEARTBEATS_QUEUE, open_client
+from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from tests import factories
 from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
@@ -354,6 +355,58 @@ def test_a_backlog_is_told(
         agent.backlog_count, agent.backlog_bytes, agent.report_lag_s = 12, 3400, 45.0
     assert "60 heartbeats and 0 batches of reports wait" in doctor.words("collector")
     assert "a1 holds back 12 reports (3.40 kB), the oldest for 45.0 s" in doctor.words("reports")
+
+
+def add_keys(engine: sa.Engine, *names: str) -> None:
+    with writing(engine) as session:
+        for name in names:
+            add_agent_key(session, name, now=dt.datetime.now(dt.UTC))
+
+
+@pytest.mark.usefixtures("alive", "running")
+def test_a_backlog_in_queues_of_the_agents_own_is_told(
+    doctor: Doctor, broker: RedisServer, engine: sa.Engine
+) -> None:
+    add_keys(engine, "a1", "a2")
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, *["beat"] * 5)
+        client.rpush(own_queue(HEARTBEATS_QUEUE, "a1"), "beat")
+        client.rpush(own_queue(HEARTBEATS_QUEUE, "a2"), *["beat"] * 60)
+        client.rpush(own_queue(REPORTS_QUEUE, "a2"), *["batch"] * 20)
+    words = doctor.words("collector")
+    assert "66 heartbeats and 20 batches of reports wait" in words
+    assert "most of what waits is from a2: 80 messages" in words
+    said = metrics(engine, broker)
+    assert '\nfarm_queue_messages{queue="heartbeats"} 66\n' in said
+    assert '\nfarm_queue_messages{queue="reports"} 20\n' in said
+
+
+@pytest.mark.usefixtures("alive", "running")
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_an_own_queue_of_another_type_is_named_and_the_others_are_counted(
+    doctor: Doctor, broker: RedisServer, engine: sa.Engine
+) -> None:
+    add_keys(engine, "a1", "a2")
+    odd = own_queue(REPORTS_QUEUE, "a1")
+    with broker.client() as client:
+        client.set(odd, "of another program")
+        client.rpush(own_queue(HEARTBEATS_QUEUE, "a2"), *["beat"] * 60)
+    words = doctor.words("collector")
+    assert f"its key {odd} holds no list: another program writes here" in words
+    assert "60 heartbeats and 0 batches of reports wait" in words
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_the_shared_queues_are_counted_while_the_store_is_away(
+    doctor: Doctor, broker: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARM_DATABASE_URL", "sqlite:////nowhere/farm.db")
+    with broker.client() as client:
+        client.rpush(HEARTBEATS_QUEUE, *["beat"] * 60)
+    words = doctor.words("collector")
+    assert "60 heartbeats and 0 batches of reports wait" in words
+    assert "what waits in queues of the agents' own cannot be told: see database" in words
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])

@@ -160,6 +160,17 @@ def test_no_queue_grows_while_the_store_is_away(broker: RedisServer, client: red
     assert client.llen(OF_A) == OWN_KEPT
 
 
+def test_a_queue_that_holds_another_type_costs_no_other_agent_anything(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    client.set(OF_A, "of another program")
+    app = make_app(broker.url, owner="test")
+    publish_heartbeat(app, signed_beat("b", 7))
+    app.close()
+    own_queues(broker).turn()
+    assert counters(client) == [7]
+
+
 def test_an_account_from_before_adds_to_the_shared_queue(
     broker: RedisServer, client: redis.Redis
 ) -> None:

@@ -95,7 +95,7 @@ def all_judgements() -> list[list[Finding]]:
         judge_broker(BROKER),
         judge_database(DATABASE),
         judge_scheduler([PROCESS], version=VERSION),
-        judge_collector([PROCESS], beat_count=3, report_count=1, version=VERSION),
+        judge_collector([PROCESS], beat_count=3, report_count=1, of_agents={}, version=VERSION),
         judge_server_clocks([PROCESS, PROCESS]),
         of_agents.judge_heartbeats(agents),
         of_agents.judge_versions(agents, version=VERSION, wire_version=6, strangers={}),
@@ -133,7 +133,9 @@ def test_a_collector_that_lives_has_to_take_what_waits(
     changes: dict[str, Any], beat_count: int, level: Level
 ) -> None:
     process = dataclasses.replace(PROCESS, **changes)
-    found = judge_collector([process], beat_count=beat_count, report_count=0, version=VERSION)
+    found = judge_collector(
+        [process], beat_count=beat_count, report_count=0, of_agents={}, version=VERSION
+    )
     assert worst(found) is level
     if level is Level.WRONG:
         assert_one(found, level, "has stored nothing for", "although 1 heartbeat and 0 batches")
@@ -141,7 +143,9 @@ def test_a_collector_that_lives_has_to_take_what_waits(
 
 def test_of_two_collectors_the_one_that_is_stuck_is_named() -> None:
     stuck = dataclasses.replace(PROCESS, name="collector on b (process 8)", worked_s=200.0)
-    found = judge_collector([PROCESS, stuck], beat_count=1, report_count=0, version=VERSION)
+    found = judge_collector(
+        [PROCESS, stuck], beat_count=1, report_count=0, of_agents={}, version=VERSION
+    )
     assert_one(found, Level.WRONG, "collector on b (process 8) has stored nothing for 3 min 22 s")
 
 
@@ -248,7 +252,7 @@ def test_a_database_that_is_in_trouble(changes: dict[str, Any], level: Level, wo
 
 def test_nobody_who_schedules_or_collects_is_wrong() -> None:
     assert_one(judge_scheduler([], version=VERSION), Level.WRONG, "no scheduler runs")
-    found = judge_collector([], beat_count=40, report_count=1, version=VERSION)
+    found = judge_collector([], beat_count=40, report_count=1, of_agents={}, version=VERSION)
     assert_one(found, Level.WRONG, "no collector runs: 40 heartbeats and 1 batch of reports wait")
 
 
@@ -268,8 +272,29 @@ def test_a_scheduler_that_runs_and_does_nothing(
     assert_one(judge_scheduler([state], version=VERSION), level, word)
 
 
+@pytest.mark.parametrize("processes", [[], [PROCESS]])
+def test_a_backlog_that_is_mostly_of_one_agent_names_it(processes: list[ProcessState]) -> None:
+    of_agents = {"a1": 5, "vm-7": 150}
+    found = judge_collector(
+        processes, beat_count=55, report_count=200, of_agents=of_agents, version=VERSION
+    )
+    assert "most of what waits is from vm-7: 150 messages" in [finding.what for finding in found]
+    of_agents = {"a1": 125, "vm-7": 125}
+    found = judge_collector(
+        processes, beat_count=55, report_count=200, of_agents=of_agents, version=VERSION
+    )
+    assert not any("most of what waits" in finding.what for finding in found)
+
+
+def test_a_few_messages_are_nobodys_fault() -> None:
+    found = judge_collector(
+        [PROCESS], beat_count=3, report_count=0, of_agents={"a1": 3}, version=VERSION
+    )
+    assert worst(found) is Level.WELL
+
+
 def test_a_collector_that_is_behind() -> None:
-    found = judge_collector([PROCESS], beat_count=51, report_count=0, version=VERSION)
+    found = judge_collector([PROCESS], beat_count=51, report_count=0, of_agents={}, version=VERSION)
     assert_one(found, Level.DOUBT, "51 heartbeats")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
+from farm.store.agent_keys import keyed_agents
 from web.backend import backend, now, read_session
 from web.farm.metrics import METRICS, look_at_broker, look_at_store
 
@@ -19,7 +20,9 @@ Labels = Mapping[str, str]
 def get_metrics() -> ResponseReturnValue:
     """Say how the farm is in the numbers of `METRICS`, and what this process uses."""
     settings = backend().settings
-    queues, signs = look_at_broker(settings.broker_url)
+    with read_session() as session:
+        agents = keyed_agents(session)
+    queues, signs = look_at_broker(settings.broker_url, agents=agents)
     with read_session() as session:
         seen = look_at_store(
             session, now=now(), lease_s=settings.lease_s, queues=queues, signs=signs

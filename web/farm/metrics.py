@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm import __version__
 from farm.broker_errors import broker_errors
-from farm.broker_state import queue_lengths
+from farm.broker_state import QueueLengths, queue_lengths
 from farm.core.lifecycle import JobState
 from farm.core.trainer_lines import FailureKind
 from farm.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
@@ -46,7 +46,7 @@ class Seen:
     agents: Sequence[Agent]
     late_report_count: int
     failures: Mapping[str, int]
-    queues: Mapping[str, int] | None
+    queues: QueueLengths | None
     signs: Sequence[LifeSign]
 
     @property
@@ -73,11 +73,16 @@ class Metric:
     read: Callable[[Seen], Values]
 
 
-def look_at_broker(broker_url: str) -> tuple[Mapping[str, int] | None, Sequence[LifeSign]]:
-    """Return what waits in the broker, None while it does not answer, and who gives signs."""
+def look_at_broker(
+    broker_url: str, *, agents: Collection[str]
+) -> tuple[QueueLengths | None, Sequence[LifeSign]]:
+    """Return what waits in the broker, None while it does not answer, and who gives signs.
+
+    `agents`: those that have queues of their own.
+    """
     try:
         with open_client(broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
-            return queue_lengths(client), read_signs(client)
+            return queue_lengths(client, agents=agents), read_signs(client)
     except broker_errors():
         return None, ()
 
@@ -87,7 +92,7 @@ def look_at_store(
     *,
     now: dt.datetime,
     lease_s: float,
-    queues: Mapping[str, int] | None,
+    queues: QueueLengths | None,
     signs: Sequence[LifeSign],
 ) -> Seen:
     """Read the rest of what the metrics are made of."""
@@ -153,8 +158,9 @@ def _lag_s(agent: Agent) -> float | None:
 
 
 def _queues(seen: Seen) -> Values:
-    for queue, count in (seen.queues or {}).items():
-        yield {"queue": queue}, count
+    if seen.queues is not None:
+        for queue, count in seen.queues.counts.items():
+            yield {"queue": queue}, count
 
 
 def _processes(seen: Seen) -> Values:
@@ -257,7 +263,12 @@ METRICS = (
         "1 if the broker answers within a second.",
         _of_one(lambda seen: seen.queues is not None),
     ),
-    Metric("farm_queue_messages", "gauge", "Messages that wait for a collector.", _queues),
+    Metric(
+        "farm_queue_messages",
+        "gauge",
+        "Messages that wait for a collector, those in agents' own queues included.",
+        _queues,
+    ),
     Metric(
         "farm_processes",
         "gauge",
