@@ -126,8 +126,8 @@ def _foreign_keys(client: Any) -> tuple[ForeignKey, ...]:
 class QueueLengths:
     """How many messages wait for a collector, in the shared queues and in the agents' own.
 
-    `counts`: by the keys of `QUEUES`. `of_agents`: those in an agent's own queues, of both kinds. `unreadable`: own queues that hold
-    another type than a list; nothing of them is counted.
+    `counts`: by the keys of `QUEUES`. `of_agents`: those in an agent's own queues, of both kinds.
+    `unreadable`: own queues that hold another type than a list; nothing of them is counted.
     """
 
     counts: Mapping[str, int]
