@@ -1,17 +1,21 @@
 """How often intervals cover the truth, by simulation: `python -m tests.interval_coverage`.
 
-It prints the tables of docs/measuring.md, which tests/property hold to it. Neighbours in time
-depend on each other as in a first-order autoregressive process.
+It prints the tables of docs/measuring.md, which tests/property hold to it; `--write FILE` puts them
+between the two markers of a page. Neighbours in time depend on each other as in a first-order
+autoregressive process.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarks.marked_part import MarkedPart
 from farm.core.intervals import median_interval
 from farm.core.precision import (
     Outcome,
@@ -24,6 +28,7 @@ from farm.core.precision import (
     next_repetitions,
 )
 
+PART = MarkedPart("coverage")
 SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")
 CORRELATIONS = (0.0, 0.3, 0.6)
 CELL_COUNTS = (1, 2, 6)
@@ -200,11 +205,60 @@ def _row(shape: str, correlation: float, values: list[str]) -> str:
     return "| " + " | ".join([shape, f"{correlation:g}", *values]) + " |"
 
 
+def main() -> None:
+    """Print the tables, and put them into a page if one is named."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interval_coverage", description=main.__doc__
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this page")
+    page: Path | None = parser.parse_args().write
+    if page and not PART.is_in(page):
+        parser.error(f"--write {page}: expected a page with the two markers of the coverage")
+    lines = [*_tables()]
+    print("\n".join(lines))
+    if page:
+        PART.write(page, lines)
+
+
+def _tables() -> Iterator[str]:
+    of_cells = [f"{count} cell{'s' if count > 1 else ''}" for count in CELL_COUNTS]
+    needed = [f"needed: {of_cells[0]}", *of_cells[1:]]
+    yield from (
+        "Cells whose repetitions have stopped (default target and repetitions; noise of 0.5, 1, 2 "
+        "and 4 % in equal",
+        f"parts; {CELLS} cells each, so that a figure is known to about 1.5): the intervals that "
+        "cover, in per cent, and",
+        "the mean number of repetitions.",
+        "",
+        *_titles([*of_cells, *needed]),
+    )
+    for shape in SHAPES:
+        for correlation in CORRELATIONS:
+            yield cells_row(shape, correlation)[0]
+    yield from (
+        "",
+        "The same if runs were taken for independent: fewer repetitions, and too few of the "
+        "intervals cover.",
+        "",
+        *_titles([*of_cells, *needed]),
+    )
+    for correlation in CORRELATIONS:
+        yield cells_row("log-normal", correlation, spacing=INDEPENDENT)[0]
+    yield from (
+        "",
+        f"Steps of one run ({SERIES} runs each): the intervals that cover, in per cent.",
+        "",
+        *_titles([f"{count} steps" for count in STEP_COUNTS]),
+    )
+    for shape in SHAPES:
+        for correlation in CORRELATIONS:
+            yield steps_row(shape, correlation)[0]
+
+
+def _titles(columns: list[str]) -> tuple[str, str]:
+    titles = ["noise", "correlation of neighbours", *columns]
+    return f"| {' | '.join(titles)} |", f"|---|{'--:|' * (len(columns) + 1)}"
+
+
 if __name__ == "__main__":
-    for row in (cells_row, steps_row):
-        for one in SHAPES:
-            for each in CORRELATIONS:
-                print(row(one, each)[0], flush=True)
-        print()
-    for each in CORRELATIONS:
-        print(cells_row("log-normal", each, spacing=INDEPENDENT)[0])
+    main()
