@@ -29,8 +29,8 @@ from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
 from tests.attacks import ATTACKS, NOT_TRIED
 from tests.command_line import accepts
+from tests.document_tables import TABLES, DocumentTable
 from web.api import RESOURCES
-from web.farm.metrics import METRICS
 from worker_agent.agent_settings import AGENT_SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -272,6 +272,16 @@ def test_every_barrier_is_in_the_protocol() -> None:
     assert documented == [barrier.name for barrier in BARRIERS.values()]
 
 
+# --- tables that are written from declarations ------------------------------------------------
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.part.name)
+def test_a_table_is_what_the_code_declares(table: DocumentTable) -> None:
+    written = table.part.read(DOCS / table.page).strip().splitlines()
+
+    assert written == table.lines(), "run `python -m tests.document_tables`"
+
+
 # --- security ---------------------------------------------------------------------------------
 
 
@@ -352,12 +362,6 @@ def test_every_kind_of_noise_is_documented_and_no_other() -> None:
 
 
 # --- operations -------------------------------------------------------------------------------
-
-
-def test_every_metric_is_documented_with_its_kind_and_meaning_and_no_other() -> None:
-    documented = rows(section(DOCS / "operations.md", "Metrics"))
-
-    assert documented == [[f"`{m.name}`", m.kind, m.meaning] for m in METRICS]
 
 
 def test_every_check_of_the_doctor_is_documented_and_no_other() -> None:

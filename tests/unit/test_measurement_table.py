@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 from farm.core.measurement_table import MEASUREMENT_TABLE, Source
-from farm.core.spec import JobSpec
-from farm.importers.table import COLUMNS
+from farm.core.spec import JobSpec, TrainingPass
+from farm.importers.table import COLUMNS, REQUIRED, read_table
 from farm.store.result_tables import MeasurementRow
-from tests.unit.test_docs import GUIDE, rows, section
 
 
-def test_the_guide_describes_every_column_of_an_export_and_no_other() -> None:
-    documented = rows(section(GUIDE, "Export"))
-    assert documented == [
-        [f"`{column.name}`", column.kind.value, column.unit, column.meaning]
-        for column in MEASUREMENT_TABLE
-    ]
+def test_an_import_takes_an_empty_cell_for_what_its_column_declares() -> None:
+    [read] = read_table(b"world_size,global_batch_size,time_per_epoch_s\n2,8,1\n").measurements
+    stored = {"0": 0, "`ok`": "ok", "counted in order": 0, "none": ()}
+    stored["`forward_backward`"] = TrainingPass.FORWARD_BACKWARD
+    imported = [column for column in MEASUREMENT_TABLE if column.is_imported]
+    assert [column.name for column in imported if column.if_empty == "refused"] == [*REQUIRED]
+    for column in imported:
+        if column.name not in (*REQUIRED, "time_per_epoch_s"):
+            # What is not stored is known where it is read, such as one copy in a rank.
+            assert getattr(read, column.stored) == stored.get(column.if_empty), column.name
 
 
 def test_every_column_is_stored_under_its_name() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.strategies import STRATEGIES
-from tests.model_table import table
 
 
 def test_every_registered_name_is_found_and_is_in_the_catalogue() -> None:
@@ -115,11 +113,3 @@ def test_images_too_small_for_a_model_are_refused_with_the_smallest() -> None:
         plan({"name": "n", "case": [case]})
     assert found.value.field == "case[0].dataset"
     assert plan({"name": "n", "case": [{**case, "dataset": "synthetic_mnist"}]}).expansion.jobs
-
-
-def test_the_documents_table_is_what_the_models_say() -> None:
-    document = Path(__file__).parents[2] / "docs" / "models.md"
-    lines = document.read_text().splitlines()
-    rows = list(table())
-    first = lines.index(rows[0])
-    assert lines[first : first + len(rows)] == rows, "see python -m tests.model_table"
