@@ -5,15 +5,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import click
+from flask import Flask
 
 from benchmarks.figures import root
 from benchmarks.marked_part import MarkedPart
+from farm.cli.main import COMMANDS
+from farm.cli.main import main as farm
 from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.trainers.models import MODELS
+from web.api import RESOURCES
 from web.farm.metrics import METRICS
 
+# Where a document says more of a command.
+_MORE = {
+    "submit": "#a-sweep-of-your-own",
+    "recommend": "#which-configuration-to-train-on",
+    "predict": "#predictions-for-a-file",
+    "export": "#export",
+    "plot": "#figures-for-paper",
+    "token create": "#tokens",
+    "lab": "lab.md",
+    "reproduce": "studies/README.md",
+    "plan": "planning.md",
+    "import table": "importing.md",
+    "evaluate": "recommender.md#how-good-it-is",
+    "run": "operations.md#the-processes",
+    "doctor": "operations.md#when-something-is-wrong",
+    "db backup": "operations.md#backups",
+    "db copy": "operations.md#from-sqlite-to-postgresql",
+    "db prune": "operations.md#what-is-kept-for-how-long",
+    "db takeover": "operations.md#two-farms",
+    "agent add": "security.md#keys",
+    "agent sync": "security.md#accounts-at-the-broker",
+}
+_MOST_CHARACTERS = 200
 _SHAPES = (((8, 8, 1), 10), ((28, 28, 1), 10), ((32, 32, 3), 10), ((224, 224, 3), 1000))
 
 
@@ -50,6 +81,49 @@ def metrics() -> list[str]:
     )
 
 
+def commands() -> list[str]:
+    """Return what `--help` says of every command."""
+    return _table(("command", "does"), _commands())
+
+
+def _commands() -> Iterator[tuple[str, ...]]:
+    context = click.Context(farm, info_name="farm")
+    for name, (_, line) in COMMANDS.items():
+        command = farm.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            for part, one in sorted(command.commands.items()):
+                yield _command(f"{name} {part}", one, one.get_short_help_str(_MOST_CHARACTERS))
+        else:
+            yield _command(name, command, line)
+
+
+def _command(name: str, command: click.Command, line: str) -> tuple[str, ...]:
+    context = click.Context(command)
+    pieces = [p for p in command.collect_usage_pieces(context) if p != "[OPTIONS]"]
+    usage = " ".join(("farm", name, *pieces)).replace("|", ",")  # which would end the cell
+    more = f" ([more]({_MORE[name]}))" if name in _MORE else ""
+    return f"`{usage}`", line + more
+
+
+def requests() -> list[str]:
+    """Return what the API's routes say of themselves, in their order."""
+    app = Flask("api")
+    for blueprint in RESOURCES:
+        app.register_blueprint(blueprint)
+    return _table(("request", "does"), _requests(app))
+
+
+def _requests(app: Flask) -> Iterator[tuple[str, ...]]:
+    for rule in app.url_map.iter_rules():
+        if rule.endpoint == "static" or rule.endpoint.endswith(".get_file"):
+            continue
+        [method] = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        address = re.sub(r"<(?:\w+_)?(\w+)>", r"{\1}", rule.rule)
+        said = inspect.getdoc(app.view_functions[rule.endpoint]) or ""
+        yield f"`{method} {address}`", said.partition("\n")[0]
+
+
 def models() -> list[str]:
     """Return every model at every shape that it takes."""
     return _table(
@@ -77,7 +151,7 @@ def _models() -> Iterator[tuple[str, ...]]:
 
 
 def _table(
-    titles: Sequence[str], rows: Iterator[tuple[str, ...]], *, number_count: int = 0
+    titles: Sequence[str], rows: Iterable[tuple[str, ...]], *, number_count: int = 0
 ) -> list[str]:
     """Return the lines of a table; its last `number_count` columns are aligned to the right."""
     ruler = ["---"] * (len(titles) - number_count) + ["---:"] * number_count
@@ -85,6 +159,8 @@ def _table(
 
 
 TABLES = (
+    DocumentTable("guide.md", MarkedPart("commands"), commands),
+    DocumentTable("guide.md", MarkedPart("requests"), requests),
     DocumentTable("importing.md", MarkedPart("columns"), measurement_columns),
     DocumentTable("operations.md", MarkedPart("metrics"), metrics),
     DocumentTable("models.md", MarkedPart("models"), models),

@@ -1,4 +1,4 @@
-"""`farm agent`: add agents to the farm, give them other keys, and cut them off."""
+"""`farm agent`: admit agents, replace their keys, remove them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COLUMNS = (
 
 @click.group()
 def agent() -> None:
-    """Add agents to the farm, give them other keys, and cut them off.
+    """Admit agents to the farm, replace their keys, and remove them.
 
     `farm agents` lists what they are doing.
     """
@@ -55,7 +55,7 @@ def agent() -> None:
 @click.argument("name")
 @json_option
 def add(name: str, *, as_json: bool) -> None:
-    """Let an agent called NAME into the farm, and print what to install on its machine.
+    """Admit the agent NAME, and print what to install on its machine.
 
     The first one makes the file that FARM_SIGNING_KEY_FILE names, if it is not there yet.
     """
@@ -84,7 +84,7 @@ def add(name: str, *, as_json: bool) -> None:
 )
 @json_option
 def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
-    """Give the agent called NAME another key, and print what to install on its machine."""
+    """Replace the key of the agent NAME, and print what to install on its machine."""
     loaded = settings()
     farm_key = _farm_key(loaded, may_make=False)
     now, grace = dt.datetime.now(dt.UTC), dt.timedelta(hours=grace_hours)
@@ -109,7 +109,7 @@ def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, *, as_json: bool) -> None:
-    """Cut off the agent called NAME: its keys count no more, and its gang is free at once."""
+    """Remove the agent NAME: its keys end, and its gang is free at once."""
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         remove_agent(session, name, now=dt.datetime.now(dt.UTC))
@@ -125,7 +125,7 @@ def remove(name: str, *, as_json: bool) -> None:
 @agent.command()
 @json_option
 def sync(*, as_json: bool) -> None:
-    """Write the accounts of all agents into the broker again, as FARM_BROKER_ADMIN_URL may.
+    """Write the broker accounts of all agents again. Needs FARM_BROKER_ADMIN_URL.
 
     For a broker that has lost them.
     """
@@ -152,7 +152,7 @@ def sync(*, as_json: bool) -> None:
 @agent.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List which agents have keys that count. No key is shown."""
+    """List the agents that have a valid key. No key is shown."""
     now, loaded = dt.datetime.now(dt.UTC), settings()
     with store(loaded) as engine, reading(engine) as session:
         found = list_agent_keys(session)

@@ -19,7 +19,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=_FILE)
 @json_option
 def backup(file: Path, *, as_json: bool) -> None:
-    """Write all of the store, as it is at this moment, into the new FILE.
+    """Write the whole store, as it is now, into a new FILE.
 
     The farm may be at work. FILE is an SQLite database, whatever the store is, and nobody else may
     read it. --json prints the tables with row_count and checksum.
@@ -42,7 +42,7 @@ def backup(file: Path, *, as_json: bool) -> None:
 @click.argument("file", type=_FILE)
 @json_option
 def restore(file: Path, *, as_json: bool) -> None:
-    """Fill the farm's store, which must be empty or not there, from a backup.
+    """Fill the farm's store, which must be empty or absent, from a backup.
 
     FILE is only read, and may be of an older version. Start scheduler, collector and web server
     afterwards; agents may have gone on all the while. --json as for backup.

@@ -20,7 +20,7 @@ from farm.cli.session import require_file, settings
 @click.option("--force", is_flag=True, help="Copy although the farm is at work.")
 @json_option
 def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool) -> None:
-    """Copy all of a store into an empty database, and compare both.
+    """Copy a whole store into an empty database, and compare both.
 
     The target has all rows afterwards or, after an error, none; the source is only read. A
     password need not be typed: PostgreSQL's PGPASSWORD and ~/.pgpass work too. --json prints the

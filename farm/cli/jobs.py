@@ -81,7 +81,7 @@ def jobs(
 @click.argument("job_id", metavar="ID", type=JOB_ID)
 @json_option
 def job(job_id: int, *, as_json: bool) -> None:
-    """Tell the story of one job: its attempts, their ranks, every change and the measurement.
+    """Show one job: its attempts, their ranks, every change and the measurement.
 
     --json prints job, sweep_name, waits_because (null unless it waits), attempts (each with its
     ranks), events and measurement.

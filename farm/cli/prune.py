@@ -68,7 +68,7 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Thin or drop what is old, or say what that would be.
+    """Thin or drop what is old, or only say what.
 
     Without an age nothing is changed: it says what the default retention would do.
 

@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke tokens of the web server.
+    """Create, list and revoke tokens of the web server.
 
     Its pages and its API ask for one as soon as there is one, be it revoked.
     """
@@ -50,7 +50,7 @@ def token() -> None:
 )
 @json_option
 def create(name: str, *, scope: str, expires_days: int | None, as_json: bool) -> None:
-    """Make a token called NAME and print it, this once: the store keeps only its hash."""
+    """Create the token NAME and print it, only this once: the store keeps its hash."""
     now = dt.datetime.now(dt.UTC)
     expires_at = None if expires_days is None else now + dt.timedelta(days=expires_days)
     made = make_token(secrets.token_bytes(SECRET_BYTES))
@@ -75,7 +75,7 @@ def create(name: str, *, scope: str, expires_days: int | None, as_json: bool) ->
 @token.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List the tokens, those that no longer count too. None is shown itself.
+    """List the tokens, also expired and revoked ones. No token itself is shown.
 
     last used: to about a minute.
     """
@@ -95,7 +95,7 @@ def list_(*, as_json: bool) -> None:
 @click.option("--remove", is_flag=True, help="Forget it as well, so that its name is free again.")
 @json_option
 def revoke(name: str, *, remove: bool, as_json: bool) -> None:
-    """Let the token called NAME count no more, nor any sign-in with it, from now on.
+    """Revoke the token NAME, and end every session that signed in with it.
 
     For a token that was found where it should not be, give the token itself instead of NAME.
     """

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from flask import Flask
 
 from benchmarks.__main__ import BENCHMARKS
 from farm import registry
@@ -30,7 +29,6 @@ from farm.errors import InvalidSpec
 from tests.attacks import ATTACKS, NOT_TRIED
 from tests.command_line import accepts
 from tests.document_tables import TABLES, DocumentTable
-from web.api import RESOURCES
 from worker_agent.agent_settings import AGENT_SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -123,12 +121,6 @@ def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> No
 # --- commands ---------------------------------------------------------------------------------
 
 
-def test_every_command_is_in_the_guides_table() -> None:
-    spans = names(section(GUIDE, "Commands"))
-
-    assert {span.split()[1] for span in spans if span.startswith("farm ")} == set(COMMANDS)
-
-
 @each_document
 def test_every_command_that_a_document_names_exists(document: Path) -> None:
     named = {
@@ -187,21 +179,6 @@ def test_all_tests_include_the_brief_campaign_as_its_page_says() -> None:
     assert "`make test-all` runs `make chaos-brief`" in section(
         DOCS / "reliability.md", "The campaign"
     )
-
-
-def test_every_request_of_the_api_is_documented_and_no_other() -> None:
-    app = Flask("api")
-    for blueprint in RESOURCES:
-        app.register_blueprint(blueprint)
-    served = {
-        f"{method} {re.sub('<.*?>', '{}', rule.rule)}"
-        for rule in app.url_map.iter_rules()
-        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        if rule.endpoint not in ("static", "api_docs.get_file")
-    }
-    documented = names(section(GUIDE, "HTTP API"))
-
-    assert {re.sub(r"\{.*?\}", "{}", request) for request in documented} == served
 
 
 # --- sweeps -----------------------------------------------------------------------------------

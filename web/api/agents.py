@@ -41,7 +41,7 @@ def get_agents() -> ResponseReturnValue:
 @needs(Scope.ADMIN)
 @described(bp, answers.AgentDrained, body=_NOTHING)
 def post_drain(agent_id: str) -> ResponseReturnValue:
-    """Let the agent finish what it does and take nothing new."""
+    """Let the agent finish its rank and take no other."""
     return _set_drained(agent_id, is_drained=True)
 
 

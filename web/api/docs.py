@@ -31,7 +31,7 @@ _POLICY = f"{CONTENT_POLICY}; img-src 'self' data:"
 
 @bp.get("")
 def get_docs() -> ResponseReturnValue:
-    """Show the API."""
+    """Show this description as a page to try requests on."""
     params.query()
     page = make_response(render_template("docs.html", swagger_version=_VERSION))
     page.headers["Content-Security-Policy"] = _POLICY

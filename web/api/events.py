@@ -55,9 +55,10 @@ _TABLES: Mapping[Kind, type[Sweep | Job]] = {Kind.SWEEP: Sweep, Kind.JOB: Job}
     },
 )
 def get_events() -> ResponseReturnValue:
-    """Stream an event whenever a sweep or a job has changed; read it again then.
+    """Stream an event for each change of a sweep or a job (server-sent events).
 
-    At most 40 streams are open at once, and 10 of one token or of one address.
+    Read the sweep or the job again then. At most 40 streams are open at once, and 10 of one token
+    or of one address.
     """
     subject = _subject(parameters.read(_PARAMETERS))
     with read_session() as session:

@@ -23,14 +23,14 @@ bp = Blueprint("health", __name__)
 @bp.get("/health/live")
 @for_everybody
 def get_live() -> ResponseReturnValue:
-    """Say that the process answers; looks at nothing else."""
+    """Answer while the web server runs."""
     return jsonify(status="live")
 
 
 @bp.get("/health/ready")
 @for_everybody
 def get_ready() -> ResponseReturnValue:
-    """Say whether the store answers and has this version's schema.
+    """Say whether the store can be used (503 if not), and whether the broker answers.
 
     The broker is looked at too, for some seconds at most, and reported; without it the pages and
     the API still work, since they only read and write the store.

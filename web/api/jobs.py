@@ -48,7 +48,7 @@ def get_jobs() -> ResponseReturnValue:
 @bp.get("/jobs/<job_id>")
 @described(bp, answers.JobStory, is_cacheable=True)
 def get_job(job_id: str) -> ResponseReturnValue:
-    """Return one job with its story; `waits_because` is set while it waits."""
+    """Return one job: attempts, ranks, changes, measurement; `waits_because` while it waits."""
     params.query()
     number, instant = params.row_id("job", job_id), now()
     with read_session() as session:

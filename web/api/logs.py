@@ -31,7 +31,7 @@ _PARAMETERS = (ATTEMPT, RANK, _FROM)
 @bp.get("/jobs/<job_id>/log")
 @described(bp, answers.Log, parameters=_PARAMETERS, is_cacheable=True)
 def get_log(job_id: str) -> ResponseReturnValue:
-    """Return what the trainers of one rank wrote, some hundred thousand characters at most.
+    """Return the output of one rank's trainers, at most some hundred thousand characters.
 
     Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
     """

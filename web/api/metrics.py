@@ -18,7 +18,7 @@ Labels = Mapping[str, str]
 
 @bp.get("/metrics")
 def get_metrics() -> ResponseReturnValue:
-    """Say how the farm is in the numbers of `METRICS`, and what this process uses."""
+    """Return the metrics of the farm and of this process for Prometheus."""
     settings = backend().settings
     with read_session() as session:
         agents = keyed_agents(session)

@@ -116,7 +116,7 @@ def install(app: APIFlask) -> None:
 @bp.get("/openapi.json")
 @described(bp, OpenApi, is_cacheable=True)
 def get_openapi() -> ResponseReturnValue:
-    """Return this document."""
+    """Return this description, as OpenAPI 3.1."""
     params.query()
     return etags.answer(Response(document_text(), content_type=JSON))
 

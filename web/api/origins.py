@@ -41,7 +41,7 @@ def get_origins() -> ResponseReturnValue:
     refusals={HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store."},
 )
 def get_suspicious(origin: str) -> ResponseReturnValue:
-    """List the measurements of an origin that are hard to believe, with the evidence.
+    """List the suspicious measurements of an origin, with the evidence.
 
     They count less, and are not left out. Judging them takes the model that predicts; where it is
     still being fitted, `lacking` says so: ask again.

@@ -99,7 +99,7 @@ _PARAMETERS = (
     },
 )
 def get_plan() -> ResponseReturnValue:
-    """Say which measurements would make the advice sure soonest for their cost. Reads only.
+    """Return what to measure next, as a sweep file. Reads only.
 
     `sweep` is a sweep file for `POST /sweeps`, with the reasons as comments.
     """

@@ -73,7 +73,7 @@ def post_sweep() -> ResponseReturnValue:
 @costly
 @described(bp, advice_answers.Preview, body=_SWEEP_FILE, refusals=_MALFORMED)
 def post_preview() -> ResponseReturnValue:
-    """Say what a sweep would become, and what the farm's measurements let expect of it.
+    """Preview a sweep: its jobs, what cannot run, the expected time and cost. Writes nothing.
 
     Writes nothing. Expected are the time of its jobs one after another with the ends of the
     90 % intervals, and the cost at the prices of this server. Where the first prediction is still
@@ -115,7 +115,7 @@ def get_sweeps() -> ResponseReturnValue:
 @bp.get("/sweeps/<sweep_id>")
 @described(bp, sweep_answers.SweepDetail, is_cacheable=True)
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
-    """Return one sweep as submitted, how far it is, what was left out, and its cells.
+    """Return one sweep as submitted, its progress, what was left out, and its cells.
 
     `remaining_s` is null as long as no job of it has finished, or where a job is wider than the
     farm. Of a sweep of more than 1,000 jobs `cells` are only the first: `has_more_cells`.
@@ -150,7 +150,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, sweep_answers.SweepCancelled, body=_NOTHING)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
-    """Cancel what the sweep has not finished. Running jobs end as soon as their agents hear it."""
+    """Cancel the unfinished jobs of the sweep. Running ones end when their agents hear of it."""
     params.posted_fields()
     number = params.row_id("sweep", sweep_id)
     with write_session() as session:
@@ -164,7 +164,7 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, sweep_answers.SweepRetried, body=_NOTHING)
 def post_retry(sweep_id: str) -> ResponseReturnValue:
-    """Run again what of the sweep failed or was cancelled."""
+    """Run the failed and cancelled jobs of the sweep again."""
     params.posted_fields()
     number = params.row_id("sweep", sweep_id)
     with write_session() as session:
@@ -178,7 +178,7 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, sweep_answers.SweepPaused, body=_NOTHING)
 def post_pause(sweep_id: str) -> ResponseReturnValue:
-    """Start no further job of the sweep. What runs goes on."""
+    """Start no further jobs of the sweep. Running ones go on."""
     return _set_paused(sweep_id, is_paused=True)
 
 
@@ -186,7 +186,7 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, sweep_answers.SweepPaused, body=_NOTHING)
 def post_resume(sweep_id: str) -> ResponseReturnValue:
-    """Start jobs of a paused sweep again."""
+    """Start the jobs of a paused sweep again."""
     return _set_paused(sweep_id, is_paused=False)
 
 
