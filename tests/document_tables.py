@@ -15,6 +15,7 @@ from flask import Flask
 
 from benchmarks.figures import root
 from benchmarks.marked_part import MarkedPart
+from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
 from farm.core.measurement_table import MEASUREMENT_TABLE
@@ -124,16 +125,52 @@ def _requests(app: Flask) -> Iterator[tuple[str, ...]]:
         yield f"`{method} {address}`", said.partition("\n")[0]
 
 
+def strategies() -> list[str]:
+    """Return what a sweep may name as its strategy."""
+    known = registry.catalogue().strategies.values()
+    return _table(("name", "what it is"), ((f"`{one.name}`", one.summary) for one in known))
+
+
 def models() -> list[str]:
+    """Return what a sweep may name as its model."""
+    return _table(
+        ("name", "what it is", "images, at least"),
+        (
+            (f"`{one.name}`", one.summary, f"{one.smallest_side}x{one.smallest_side}")
+            for one in registry.catalogue().models.values()
+        ),
+    )
+
+
+def datasets() -> list[str]:
+    """Return what a sweep may name as its data set."""
+    return _table(
+        ("name", "what it is", "images", "classes", "training examples", "test examples"),
+        (
+            (
+                f"`{one.name}`",
+                one.summary,
+                "x".join(map(str, one.example_shape)),
+                f"{one.class_count:,}",
+                f"{one.train_examples_count:,}",
+                f"{one.test_examples_count:,}",
+            )
+            for one in registry.catalogue().datasets.values()
+        ),
+        number_count=3,
+    )
+
+
+def model_sizes() -> list[str]:
     """Return every model at every shape that it takes."""
     return _table(
         ("model", "images", "classes", "parameters", "forward Mflop", "gradients MB", "kept MB"),
-        _models(),
+        _model_sizes(),
         number_count=5,
     )
 
 
-def _models() -> Iterator[tuple[str, ...]]:
+def _model_sizes() -> Iterator[tuple[str, ...]]:
     for model in MODELS:
         for shape, class_count in _SHAPES:
             if min(shape[:2]) < model.facts.smallest_side:
@@ -159,11 +196,14 @@ def _table(
 
 
 TABLES = (
+    DocumentTable("guide.md", MarkedPart("strategies"), strategies),
+    DocumentTable("guide.md", MarkedPart("models"), models),
+    DocumentTable("guide.md", MarkedPart("datasets"), datasets),
     DocumentTable("guide.md", MarkedPart("commands"), commands),
     DocumentTable("guide.md", MarkedPart("requests"), requests),
     DocumentTable("importing.md", MarkedPart("columns"), measurement_columns),
     DocumentTable("operations.md", MarkedPart("metrics"), metrics),
-    DocumentTable("models.md", MarkedPart("models"), models),
+    DocumentTable("models.md", MarkedPart("sizes"), model_sizes),
 )
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ ARCHIVE = RemoteFile(
 class Cifar10:
     facts = DatasetFacts(
         name="cifar10",
-        summary="photographs of ten kinds of things, 32x32",
+        summary="photographs of ten kinds of things",
         train_examples_count=50_000,
         test_examples_count=10_000,
         example_shape=(32, 32, 3),

@@ -16,7 +16,7 @@ _GREY_LEVELS = 16  # the images count pixels of 4x4 blocks, 0 to 16
 class Digits:
     facts = DatasetFacts(
         name="digits",
-        summary="scikit-learn's handwritten digits, 8x8",
+        summary="handwritten digits, part of scikit-learn",
         train_examples_count=TRAIN_EXAMPLES_COUNT,
         test_examples_count=360,
         example_shape=(8, 8, 1),

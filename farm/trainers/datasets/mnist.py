@@ -20,7 +20,7 @@ ARCHIVE = RemoteFile(
 class Mnist:
     facts = DatasetFacts(
         name="mnist",
-        summary="handwritten digits, 28x28",
+        summary="handwritten digits",
         train_examples_count=60_000,
         test_examples_count=10_000,
         example_shape=(28, 28, 1),

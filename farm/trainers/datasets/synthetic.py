@@ -73,7 +73,7 @@ def _synthetic(
     return Synthetic(
         DatasetFacts(
             name=name,
-            summary=f"synthetic, {example_shape[0]}x{example_shape[1]}x{example_shape[2]}",
+            summary="random, learnable images",
             train_examples_count=counts[0],
             test_examples_count=counts[1],
             example_shape=example_shape,

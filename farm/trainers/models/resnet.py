@@ -69,14 +69,16 @@ def _bottleneck(layers: Layers[T], x: T, width: int, *, stride: int) -> T:
 
 RESNET18 = Architecture(
     facts=ModelFacts(
-        name="resnet18", summary="ResNet-18: 17 convolutions with shortcuts", smallest_side=8
+        name="resnet18",
+        summary="ResNet-18: 17 convolutions with shortcuts and batch normalisation",
+        smallest_side=8,
     ),
     lay_out=_lay_out_18,
 )
 RESNET50 = Architecture(
     facts=ModelFacts(
         name="resnet50",
-        summary="ResNet-50: 49 convolutions in blocks of three, with shortcuts",
+        summary="ResNet-50: 49 convolutions with shortcuts and batch normalisation",
         smallest_side=8,
     ),
     lay_out=_lay_out_50,

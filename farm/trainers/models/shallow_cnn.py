@@ -28,7 +28,7 @@ def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
 SHALLOW_CNN = Architecture(
     facts=ModelFacts(
         name="shallow_cnn",
-        summary="2 convolutions of 5x5 (20, 50) with pooling and Dense 500",
+        summary="two convolutions of 5x5 (20, 50) and a dense layer of 500",
         smallest_side=4,
     ),
     lay_out=_lay_out,

@@ -29,7 +29,9 @@ def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
 
 SMALL_CNN = Architecture(
     facts=ModelFacts(
-        name="small_cnn", summary="3 convolutions (32, 64, 64) and Dense 64", smallest_side=4
+        name="small_cnn",
+        summary="three convolutions (32, 64, 64) and a dense layer of 64",
+        smallest_side=4,
     ),
     lay_out=_lay_out,
 )

@@ -30,7 +30,9 @@ def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
 
 VGG16 = Architecture(
     facts=ModelFacts(
-        name="vgg16", summary="13 convolutions of 3x3 and two Dense 4096", smallest_side=17
+        name="vgg16",
+        summary="VGG16: 13 convolutions of 3x3 and two dense layers of 4096",
+        smallest_side=17,
     ),
     lay_out=_lay_out,
 )

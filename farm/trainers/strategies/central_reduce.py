@@ -16,7 +16,7 @@ from farm.trainers.contracts import Engine, Seat
 class CentralReduce:
     facts = StrategyFacts(
         name="central_reduce",
-        summary="gradients are summed on rank 0 and sent back",
+        summary="rank 0 sums the gradients and sends the sum to every rank",
         framework="tensorflow",
         min_world_size=2,
     )

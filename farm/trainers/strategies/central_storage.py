@@ -13,7 +13,7 @@ from farm.trainers.contracts import Engine, Seat
 class CentralStorage:
     facts = StrategyFacts(
         name="central_storage",
-        summary="several replicas in one machine, the weights once, on its CPU",
+        summary="replicas on one machine, weights on its CPU: TensorFlow's CentralStorageStrategy",
         framework="tensorflow",
         max_world_size=1,
         uses_replicas=True,

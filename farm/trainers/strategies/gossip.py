@@ -17,7 +17,7 @@ from farm.trainers.contracts import Engine, Seat
 class Gossip:
     facts = StrategyFacts(
         name="gossip",
-        summary="each rank trains alone, and averages its weights with one neighbour per step",
+        summary="ranks train alone; each averages its weights with one neighbour after every step",
         framework="tensorflow",
         min_world_size=2,
         is_synchronous=False,

@@ -18,7 +18,7 @@ from farm.trainers.contracts import Engine, Seat
 class LocalSgd:
     facts = StrategyFacts(
         name="local_sgd",
-        summary="each rank trains alone, and all average their weights every k steps",
+        summary="ranks train alone; all average their weights every steps_between_averages steps",
         framework="tensorflow",
         min_world_size=2,
         is_synchronous=False,

@@ -14,7 +14,7 @@ from farm.trainers.contracts import Engine, Seat
 class Mirrored:
     facts = StrategyFacts(
         name="mirrored",
-        summary="several replicas in one machine, each with its copy of the weights",
+        summary="replicas on one machine, each with its weights: TensorFlow's MirroredStrategy",
         framework="tensorflow",
         max_world_size=1,
         uses_replicas=True,

@@ -15,7 +15,7 @@ from farm.trainers.contracts import Engine, Seat
 class MwmsAuto:
     facts = StrategyFacts(
         name="mwms_auto",
-        summary="MultiWorkerMirroredStrategy, NCCL where there are GPUs",
+        summary="MultiWorkerMirroredStrategy; it chooses the collective: NCCL on GPUs",
         framework="tensorflow",
         min_world_size=2,
     )

@@ -11,7 +11,7 @@ from farm.trainers.contracts import Engine, Seat
 class MwmsRing:
     facts = StrategyFacts(
         name="mwms_ring",
-        summary="MultiWorkerMirroredStrategy, ring all-reduce",
+        summary="synchronous, ring all-reduce: TensorFlow's MultiWorkerMirroredStrategy",
         framework="tensorflow",
         min_world_size=2,
     )

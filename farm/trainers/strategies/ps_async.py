@@ -15,7 +15,7 @@ from farm.trainers.server_strategy import ServerStrategy
 class PsAsync(ServerStrategy):
     facts = StrategyFacts(
         name="ps_async",
-        summary="parameter servers, each rank's gradients applied at once",
+        summary="asynchronous parameter servers: gradients are applied as they arrive, also stale",
         framework="tensorflow",
         min_world_size=2,
         is_synchronous=False,

@@ -15,7 +15,7 @@ from farm.trainers.server_strategy import ServerStrategy
 class PsSync(ServerStrategy):
     facts = StrategyFacts(
         name="ps_sync",
-        summary="parameter servers that sum the gradients of all ranks",
+        summary="synchronous parameter servers: all ranks' gradients are applied together",
         framework="tensorflow",
         min_world_size=2,
         uses_servers=True,

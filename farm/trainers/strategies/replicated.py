@@ -15,7 +15,7 @@ from farm.trainers.server_strategy import ServerStrategy
 class Replicated(ServerStrategy):
     facts = StrategyFacts(
         name="replicated",
-        summary="each rank keeps its copy of the weights, servers apply the gradients",
+        summary="each rank has a copy of the weights; servers apply gradients, send new weights",
         framework="tensorflow",
         min_world_size=2,
         uses_servers=True,

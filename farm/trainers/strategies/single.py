@@ -9,7 +9,10 @@ from farm.trainers.contracts import Engine, Seat
 
 class Single:
     facts = StrategyFacts(
-        name="single", summary="one machine, no network", framework="tensorflow", max_world_size=1
+        name="single",
+        summary="one machine: the baseline of every speedup",
+        framework="tensorflow",
+        max_world_size=1,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -15,7 +15,7 @@ from farm.trainers.contracts import Engine, Seat
 class TorchDdp:
     facts = StrategyFacts(
         name="torch_ddp",
-        summary="PyTorch's DistributedDataParallel, ring all-reduce",
+        summary="synchronous, ring all-reduce: PyTorch's DistributedDataParallel; NCCL on GPUs",
         framework="torch",
         chooses_ports=True,
     )
