@@ -6,6 +6,7 @@ account that has used up its quota.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -14,7 +15,7 @@ from farm import __version__
 from farm.collector.quotas import Quotas
 from farm.core.commands import BeatConfirmed, Command
 from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
-from farm.core.signing import claimed_agent, signed_bytes
+from farm.core.signing import claimed_agent
 from farm.errors import InvalidSpec, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SignOfLife
@@ -52,12 +53,13 @@ class Door:
         envelopes: Sequence[object],
         read: Callable[[object], _Message],
         *,
-        row_count: Callable[[_Message], int] | None = None,
+        row_count: Callable[[_Message, int], int] | None = None,
     ) -> list[_Message]:
         """Return, in their order, the messages that `read` makes of what may come in.
 
         `read` raises InvalidSpec for what it cannot read, which costs no other message anything.
-        `row_count`: how many rows the store would get of a message, which are charged for, too.
+        `row_count`: how many rows the store would get of a message, from it and its bytes; they are
+        charged, too. It raises InvalidSpec as well.
         """
         messages: list[_Message] = []
         if not self._life.is_ours:
@@ -70,17 +72,25 @@ class Door:
                 self._refuse(stranger)
                 continue
             account = claimed_agent(envelope)
-            # With keys only what it has signed was charged to it, so that nobody else who claims
-            # its name can have used this up.
+            # With keys only what it has signed, or has added to its own queue, was charged to it,
+            # so that nobody else who claims its name can have used this up.
             empty = quotas.exhausted(account) if quotas is not None and account else None
             if quotas is not None and account and empty is not None:
                 self._refusals.add(account, f"beyond {quotas.limit(empty)}")
                 is_any_dropped = True
                 continue
             try:
-                message = read(self._opened(task, envelope, account, quotas))
-                if quotas is not None and account and row_count is not None:
-                    quotas.charge(account, rows=row_count(message))
+                opened = envelope
+                if self._keyring is not None:
+                    opened = self._keyring.opened(task, envelope)
+                byte_count = _byte_count(opened)
+                if quotas is not None and account:
+                    quotas.charge(account, messages=1, bytes=byte_count)
+                message = read(opened)
+                if row_count is not None:
+                    rows = row_count(message, byte_count)
+                    if quotas is not None and account:
+                        quotas.charge(account, rows=rows)
                 messages.append(message)
             except InvalidSpec as error:
                 self._refusals.add(account or "unnamed", str(error))
@@ -95,19 +105,6 @@ class Door:
         if quotas is not None and is_any_dropped:
             self._life.hold_back(task, quotas.dropped())
         return messages
-
-    def _opened(
-        self, task: str, envelope: object, account: str | None, quotas: Quotas | None
-    ) -> object:
-        """Return what was signed, or came unsigned, and charge its sender for it."""
-        if self._keyring is None:
-            if quotas is not None and account is not None:
-                quotas.charge(account, messages=1)
-            return envelope
-        opened = self._keyring.opened(task, envelope)
-        if quotas is not None and account is not None:
-            quotas.charge(account, messages=1, bytes=signed_bytes(envelope))
-        return opened
 
     def _refuse(self, stranger: Stranger) -> None:
         """Say in our own log that an agent speaks another version, and let it say so in its own.
@@ -126,3 +123,16 @@ class Door:
             )
             nobody = BeatConfirmed(boot_id="", counter=0, server_time_s=0.0)
             self._answer([(stranger.agent_id, nobody)])
+
+
+def _byte_count(envelope: object) -> int:
+    """Return how long a message is as the store writes JSON, however its sender has written it.
+
+    Raises:
+        InvalidSpec: it is too nested to be written.
+    """
+    message = envelope.get("message") if isinstance(envelope, dict) else envelope
+    try:
+        return len(json.dumps(message))
+    except RecursionError:
+        raise InvalidSpec("envelope", "a message", "one that is not so nested") from None

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 # Of one agent at a time: one that starts anew has two, and two machines of one name as many each.
 _MOST_LIVES = 8
+# Of a batch of several reports. Agents send 256 KiB and 500 reports at most.
+_MOST_BYTES = 2**20
+_MOST_ROWS = 4_000
 
 TakenReports = tuple[str, Confirm, Stored]
 TakenBeat = tuple[str, BeatConfirmed, BeatEffect]
@@ -39,10 +42,19 @@ def read_batch(envelope: object) -> ReportBatch:
     return batch
 
 
-def row_count(batch: ReportBatch) -> int:
-    """Return about how many rows the store gets of a batch."""
+def row_count(batch: ReportBatch, byte_count: int) -> int:
+    """Return about how many rows the store gets of a batch of so many bytes.
+
+    Raises:
+        InvalidSpec: it is much more than an agent sends at once. One report may be long: an agent
+            whose report is refused here would send it for ever.
+    """
     samples = (report.body.get("samples") for report in batch.reports)
-    return len(batch.reports) + sum(len(some) for some in samples if isinstance(some, list))
+    rows = len(batch.reports) + sum(len(some) for some in samples if isinstance(some, list))
+    if len(batch.reports) > 1 and (byte_count > _MOST_BYTES or rows > _MOST_ROWS):
+        size = f"{byte_count} bytes with {rows} rows"
+        raise InvalidSpec("reports", size, f"at most {_MOST_BYTES} bytes and {_MOST_ROWS} rows")
+    return rows
 
 
 def read_beat(envelope: object) -> Heartbeat:

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
@@ -84,10 +84,11 @@ def run(settings: Settings) -> None:
         claim=claim.renew,
     )
     keyring = None if farm_key is None else Keyring(engine, farm_key)
-    register_tasks(app, engine, settings, keyring=keyring, life=life)
+    quotas = make_quotas(are_names_proven=keyring is not None)
+    register_tasks(app, engine, settings, keyring=keyring, life=life, quotas=quotas)
     own = None
     if keyring is not None:
-        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, life=life)
+        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, quotas=quotas, life=life)
         own.start()
     life.start()
     logger.info("collector started")
@@ -100,6 +101,17 @@ def run(settings: Settings) -> None:
     logger.info("collector stopped")
 
 
+def make_quotas(
+    *, are_names_proven: bool, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Quotas]:
+    """Return what each account may send, by task."""
+    names = None if are_names_proven else CLAIMED_NAMES
+    return {
+        REPORTS_TASK: Quotas(REPORTS, names=names, clock=clock),
+        HEARTBEAT_TASK: Quotas(HEARTBEATS, names=names, clock=clock),
+    }
+
+
 def register_tasks(
     app: Any,
     engine: Engine,
@@ -107,10 +119,12 @@ def register_tasks(
     *,
     keyring: Keyring | None = None,
     life: SignOfLife | None = None,
+    quotas: Mapping[str, Quotas] | None = None,
 ) -> None:
     """Give the Celery app the two tasks by which agents reach the store.
 
     With a `keyring` nothing counts that is not signed. `life`, if given, learns how that goes.
+    `quotas`: by task, what each account may send.
     """
     sign = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url, keeps_connections=True)
@@ -118,11 +132,8 @@ def register_tasks(
     answer = functools.partial(_answer, app, keyring)
     arrivals = Arrivals()
     elapsed = ElapsedTimes()
-    names = CLAIMED_NAMES if keyring is None else None
-    quotas = {
-        REPORTS_TASK: Quotas(REPORTS, names=names),
-        HEARTBEAT_TASK: Quotas(HEARTBEATS, names=names),
-    }
+    if quotas is None:
+        quotas = make_quotas(are_names_proven=keyring is not None)
     door = Door(keyring=keyring, life=sign, answer=answer, quotas=quotas)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:
@@ -145,7 +156,7 @@ def register_tasks(
         queue: str,
         read: Callable[[object], _Message],
         handle: Callable[[Sequence[_Message]], bool],
-        row_count: Callable[[_Message], int] | None = None,
+        row_count: Callable[[_Message, int], int] | None = None,
     ) -> None:
         gathering = Gathering(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 

@@ -14,24 +14,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from farm.broker_errors import broker_errors
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quotas
+from farm.collector.quotas import Quotas
 from farm.errors import Unreachable
 from farm.life_signs import SignOfLife
 from farm.transport import is_too_long
 from farm.wire import (
     BELL_KEY,
+    HEARTBEAT_TASK,
     HEARTBEATS_KEPT,
     HEARTBEATS_QUEUE,
     OWN_KEPT,
     RECONNECT_PAUSE_S,
     REPORTS_KEPT,
     REPORTS_QUEUE,
+    REPORTS_TASK,
     SOCKET_TIMEOUT_S,
     open_client,
     own_queue,
@@ -49,8 +51,9 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """`queue`: where the messages are brought, unless so many wait there; `most`."""
+    """`queue`: where the messages for a task are brought, unless `most` wait there."""
 
+    task: str
     queue: str
     most: int
     quotas: Quotas
@@ -59,7 +62,8 @@ class _Kind:
 class OwnQueues:
     """`agents` returns the names of those that have keys. It has a thread of its own.
 
-    `life` learns which accounts are held back.
+    `quotas`: by task, the same that the tasks charge; what is brought is charged ahead. `life`
+    learns which accounts are held back.
     """
 
     def __init__(
@@ -67,16 +71,16 @@ class OwnQueues:
         broker_url: str,
         *,
         agents: Callable[[], Collection[str]],
+        quotas: Mapping[str, Quotas],
         life: SignOfLife,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client: Any = open_client(broker_url, timeout_s=_WAIT_S + SOCKET_TIMEOUT_S)
         self._agents = agents
         self._known: Collection[str] = ()
         self._life = life
         self._kinds = (
-            _Kind(HEARTBEATS_QUEUE, HEARTBEATS_KEPT, Quotas(HEARTBEATS, clock=clock)),
-            _Kind(REPORTS_QUEUE, REPORTS_KEPT, Quotas(REPORTS, clock=clock)),
+            _Kind(HEARTBEAT_TASK, HEARTBEATS_QUEUE, HEARTBEATS_KEPT, quotas[HEARTBEAT_TASK]),
+            _Kind(REPORTS_TASK, REPORTS_QUEUE, REPORTS_KEPT, quotas[REPORTS_TASK]),
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="own-queues", daemon=True)
@@ -135,7 +139,9 @@ class OwnQueues:
         long = []
         for name, texts in zip(asked, _answers(pipe), strict=True):
             if texts:
-                kind.quotas.charge(name, messages=len(texts), bytes=sum(map(len, texts)))
+                # In base64 three bytes are four characters.
+                byte_count = 3 * sum(map(len, texts)) // 4
+                kind.quotas.charge_ahead(name, messages=len(texts), bytes=byte_count)
                 brought += [text for text in texts if not is_too_long(text, queue=kind.queue)]
                 if len(texts) == _AT_ONCE:
                     long.append(name)
@@ -170,7 +176,7 @@ class OwnQueues:
     def _tell(self, kind: _Kind) -> None:
         dropped = kind.quotas.dropped()
         if dropped:
-            self._life.hold_back(own_queue(kind.queue, "*"), dropped)
+            self._life.hold_back(kind.task, dropped)
 
 
 def _answers(pipe: Any) -> list[Any]:

@@ -1,16 +1,18 @@
 """How much each account may send in a minute, so that none keeps the others from being heard.
 
-Only what an account has signed is charged to it: a name that a message claims proves nothing, and
-a stolen agent could use up another's share. What is beyond the quota is dropped before it is even
-verified, and not confirmed: an honest agent sends it again, later, and loses nothing. Without keys,
-on one machine alone, names are charged as they are claimed, and only so many new ones are heard: a
-program that runs wild is held back, but one that claims another's name uses up that one's quota.
+Only what an account has signed, or has added to its own queue, is charged to it: a name that a
+message claims proves nothing, and a stolen agent could use up another's share. What is beyond the
+quota is dropped before it is even verified, and not confirmed: an honest agent sends it again,
+later, and loses nothing. Without keys, on one machine alone, names are charged as they are claimed,
+and only so many new ones are heard: a program that runs wild is held back, but one that claims
+another's name uses up that one's quota.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from farm.core.token_bucket import TokenBucket
@@ -24,37 +26,48 @@ class Quota:
     per_minute: float
 
 
-# A program with an agent's key so brings 42 MiB and 80,000 rows into the store in ten minutes. An
-# honest agent sends some 0.1 MB and 200 rows a minute; with a backlog of an hour, 5 MB at once.
+# Bytes are those of a message as the store writes JSON: 18 MiB in ten minutes. Rows that fill a
+# little more than half of a page make SQLite take twice as much, and a small row takes 66 bytes
+# there and 120 in PostgreSQL. The worst of ten minutes, heartbeats included, were 41 MB in SQLite
+# and 38 MB in PostgreSQL. An honest agent sends some 0.1 MB and 200 rows a minute, and one that
+# returns with the backlog of an hour 5 MB at once. A job of 500 steps a second sends 0.8 MB a
+# minute, and its log has 4 MiB in all.
 REPORTS = {
     "messages": Quota(600, 300),
-    "bytes": Quota(16 * 2**20, 3 * 2**20),
+    "bytes": Quota(8 * 2**20, 2**20),
     "rows": Quota(20_000, 6_000),
 }
-# One beat each 5 s, of some thousand bytes.
+# One beat each 5 s, of some thousand bytes; with as many labels as it may have, of 40,000. What
+# each beat changes, PostgreSQL writes anew.
 HEARTBEATS = {
     "messages": Quota(300, 300),
-    "bytes": Quota(2 * 2**20, 2 * 2**20),
+    "bytes": Quota(2**20, 2**19),
 }
 # Of names that nobody has proven: each may get rows in the store. A farm that starts has hundreds.
 CLAIMED_NAMES = Quota(5_000, 60)
 _NEW_NAMES = "new names"
 _KEPT_S = 600.0  # a full bucket need not be remembered
 _SHOWN_S = 120.0
+# Of a burst: more is not on its way between the agents' own queues and the collector's tasks.
+_MOST_AHEAD = 0.25
 
 
 @dataclass(slots=True)
 class _Account:
-    """The quotas of an account by name; `at_s`: when it was last heard."""
+    """The quotas of an account by name; `at_s`: when it was last heard.
+
+    `ahead`: what was charged before it was taken, and will not be charged again.
+    """
 
     at_s: float
     buckets: dict[str, TokenBucket]
+    ahead: dict[str, float]
     dropped_count: int = 0
     dropped_at_s: float = field(default=float("-inf"))
 
 
 class Quotas:
-    """The accounts' use of one queue, by a monotonic clock. For one thread.
+    """The accounts' use of one queue, by a monotonic clock. For several threads.
 
     `names`: how many accounts may be new; None: any number, since they are proven.
     """
@@ -70,36 +83,68 @@ class Quotas:
         self._names = names
         self._new_names = None if names is None else TokenBucket(names.burst, names.per_minute)
         self._clock = clock
+        self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
         self._swept_at_s = clock()
 
     def exhausted(self, account: str) -> str | None:
-        """Name the quota of which the account has nothing left, and count a message dropped."""
-        empty = self.spent(account)
-        if empty is not None and account in self._accounts:
-            self.drop(account, 1)
-        return empty
+        """Name the quota of which the account has nothing left, and count a message dropped.
+
+        One that was charged ahead is let through.
+        """
+        with self._lock:
+            empty = next(
+                (name for name in self._spent(account) if not self._ahead(account, name)), None
+            )
+            if empty is not None and account in self._accounts:
+                self._drop(account, 1)
+            return empty
 
     def spent(self, account: str) -> str | None:
         """Name the quota of which the account has nothing left; None: it may go on."""
-        known = self._accounts.get(account)
-        if known is None:
-            is_full = self._new_names and self._new_names.left(self._clock()) <= 0
-            return _NEW_NAMES if is_full else None
-        now_s = known.at_s = self._clock()
-        return next((name for name, one in known.buckets.items() if one.left(now_s) <= 0), None)
+        with self._lock:
+            return next(self._spent(account), None)
 
     def drop(self, account: str, count: int) -> None:
         """Count messages of the account that were dropped."""
+        with self._lock:
+            self._drop(account, count)
+
+    def charge(self, account: str, **used: float) -> None:
+        """Take from the account's quotas what it has used, but for what was charged ahead."""
+        with self._lock:
+            known = self._account(account)
+            for name, amount in used.items():
+                paid = min(amount, known.ahead.get(name, 0.0))
+                known.ahead[name] = known.ahead.get(name, 0.0) - paid
+                known.buckets[name].take(amount - paid, known.at_s)
+
+    def charge_ahead(self, account: str, **used: float) -> None:
+        """Take from the account's quotas what it will use, so that `charge` takes it no more."""
+        with self._lock:
+            known = self._account(account)
+            for name, amount in used.items():
+                known.buckets[name].take(amount, known.at_s)
+                most = _MOST_AHEAD * self._quotas[name].burst
+                known.ahead[name] = min(most, known.ahead.get(name, 0.0) + amount)
+
+    def _spent(self, account: str) -> Iterator[str]:
+        known = self._accounts.get(account)
+        if known is None:
+            if self._new_names and self._new_names.left(self._clock()) <= 0:
+                yield _NEW_NAMES
+            return
+        now_s = known.at_s = self._clock()
+        yield from (name for name, one in known.buckets.items() if one.left(now_s) <= 0)
+
+    def _ahead(self, account: str, name: str) -> bool:
+        known = self._accounts.get(account)
+        return known is not None and known.ahead.get(name, 0.0) > 0
+
+    def _drop(self, account: str, count: int) -> None:
         known = self._account(account)
         known.dropped_count += count
         known.dropped_at_s = known.at_s
-
-    def charge(self, account: str, **used: float) -> None:
-        """Take from the account's quotas what it has used."""
-        known = self._account(account)
-        for name, amount in used.items():
-            known.buckets[name].take(amount, known.at_s)
 
     def _account(self, account: str) -> _Account:
         now_s = self._clock()
@@ -109,18 +154,19 @@ class Quotas:
             if self._new_names is not None:
                 self._new_names.take(1, now_s)
             full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
-            known = self._accounts[account] = _Account(now_s, full)
+            known = self._accounts[account] = _Account(now_s, full, {})
         known.at_s = now_s
         return known
 
     def dropped(self) -> dict[str, int]:
         """Return how many messages were dropped of each account that was lately held back."""
-        since = self._clock() - _SHOWN_S
-        return {
-            name: known.dropped_count
-            for name, known in self._accounts.items()
-            if known.dropped_at_s >= since
-        }
+        with self._lock:
+            since = self._clock() - _SHOWN_S
+            return {
+                name: known.dropped_count
+                for name, known in self._accounts.items()
+                if known.dropped_at_s >= since
+            }
 
     def limit(self, name: str) -> str:
         """Say what a quota allows."""

@@ -80,12 +80,6 @@ def claimed_agent(envelope: object) -> str | None:
         return None
 
 
-def signed_bytes(envelope: object) -> int:
-    """Return how long the text of a signed message is."""
-    text = envelope.get("signed") if isinstance(envelope, dict) else None
-    return len(text) if isinstance(text, str) else 0
-
-
 def verified(
     envelope: object,
     keys: Collection[AgentKey],

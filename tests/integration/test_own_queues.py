@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 import redis
+import sqlalchemy as sa
 
 from farm.broker_accounts import BrokerAccounts, agent_url
+from farm.collector.door import Door
+from farm.collector.intake import read_beat
+from farm.collector.main import make_quotas
 from farm.collector.own_queues import OwnQueues
-from farm.collector.quotas import HEARTBEATS, REPORTS
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
 from farm.core.agent_keys import derive_key
 from farm.core.messages import seal
 from farm.core.signing import Direction, sign
 from farm.errors import Unreachable
+from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife, read_signs
+from farm.store.agent_keys import add_agent_key
+from farm.store.engine import writing
 from farm.transport import own_argument
 from farm.wire import (
     BELL_KEY,
@@ -23,13 +30,14 @@ from farm.wire import (
     HEARTBEATS_QUEUE,
     OWN_KEPT,
     REPORTS_QUEUE,
+    REPORTS_TASK,
     make_app,
     open_client,
     own_queue,
     publish_heartbeat,
     publish_reports,
 )
-from tests.factories import heartbeat
+from tests.factories import NOW, heartbeat
 from tests.fakes.server import wait_until
 from tests.redis_server import RedisServer
 
@@ -44,9 +52,15 @@ def client(broker: RedisServer) -> Iterator[redis.Redis]:
         yield client
 
 
-def own_queues(broker: RedisServer, *agents: str) -> OwnQueues:
-    life = SignOfLife(COLLECTOR, broker.url)
-    return OwnQueues(broker.url, agents=lambda: agents or AGENTS, life=life)
+def own_queues(
+    broker: RedisServer,
+    *,
+    agents: Callable[[], Collection[str]] = lambda: AGENTS,
+    life: SignOfLife | None = None,
+) -> OwnQueues:
+    sign = life or SignOfLife(COLLECTOR, broker.url)
+    quotas = make_quotas(are_names_proven=True)
+    return OwnQueues(broker.url, agents=agents, quotas=quotas, life=sign)
 
 
 def signed_beat(agent_id: str, counter: int = 1) -> dict[str, object]:
@@ -119,9 +133,41 @@ def test_an_enormous_message_uses_up_the_quota(broker: RedisServer, client: redi
     assert (client.llen(own), client.llen(REPORTS_QUEUE)) == (0, 1)
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_what_goes_by_an_own_queue_is_charged_once(
+    engine: sa.Engine, broker: RedisServer, client: redis.Redis
+) -> None:
+    with writing(engine) as session:
+        add_agent_key(session, "a", now=NOW)
+    eight = {"messages": Quota(8, 1), "bytes": Quota(2**20, 1)}
+    quotas = {
+        HEARTBEAT_TASK: Quotas(eight, clock=lambda: 0.0),
+        REPORTS_TASK: Quotas(REPORTS),
+    }
+    life = SignOfLife(COLLECTOR, broker.url)
+    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
+    keyring = Keyring(engine, bytes(32))
+    door = Door(keyring=keyring, life=life, answer=lambda answers: None, quotas=quotas)
+    app = make_app(broker.url, owner="test")
+
+    def heard(counter: int) -> list[int]:
+        publish_heartbeat(app, signed_beat("a", counter))
+        queues.turn()
+        texts = client.rpop(HEARTBEATS_QUEUE, 10) or []
+        assert isinstance(texts, list)
+        brought = [own_argument(json.loads(text)) for text in texts]
+        beats = door.let_in(HEARTBEAT_TASK, [own[1] for own in brought if own], read_beat)
+        return [beat.counter for beat in beats]
+
+    assert [heard(counter) for counter in range(1, 9)] == [[counter] for counter in range(1, 9)]
+    assert heard(9) == []
+    assert quotas[HEARTBEAT_TASK].dropped() == {"a": 1}
+    app.close()
+
+
 def test_the_doctor_learns_who_floods(broker: RedisServer, client: redis.Redis) -> None:
     life = SignOfLife(COLLECTOR, broker.url)
-    queues = OwnQueues(broker.url, agents=lambda: AGENTS, life=life)
+    queues = own_queues(broker, life=life)
     client.lpush(OF_A, *["{}"] * 500)
     queues.turn()
     life.start()
@@ -152,7 +198,7 @@ def test_no_queue_grows_while_the_store_is_away(broker: RedisServer, client: red
             raise Unreachable("the store is away")
         return AGENTS
 
-    queues = OwnQueues(broker.url, agents=agents, life=SignOfLife(COLLECTOR, broker.url))
+    queues = own_queues(broker, agents=agents)
     queues.turn()
     is_away = True
     client.lpush(OF_A, *["{}"] * 500)

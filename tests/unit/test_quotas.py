@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.collector.intake import row_count
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
-from farm.core.reports import Report, ReportBatch
+from farm.core.codec import to_json
+from farm.core.reports import Report, ReportBatch, Sample
+from farm.errors import InvalidSpec
+from worker_agent.delivery import GATHER_S
+from worker_agent.logs import LONGEST_CHARACTERS
 
 
 class Clock:
@@ -64,17 +71,80 @@ def test_no_series_of_messages_brings_in_more_than_the_quota(
     assert taken <= quota.burst + clock.now_s / 60 * quota.per_minute + largest
 
 
-def test_ten_minutes_of_the_worst_bring_in_less_than_fifty_megabytes() -> None:
-    size = REPORTS["bytes"].burst + 10 * REPORTS["bytes"].per_minute
-    assert size < 50 * 2**20
+def test_what_was_charged_ahead_is_not_charged_again(clock: Clock) -> None:
+    quotas = Quotas({"messages": Quota(8, 60), "bytes": Quota(800, 60)}, clock=clock)
+    for _ in range(7):
+        quotas.charge_ahead("a", messages=1, bytes=100)
+        quotas.charge("a", messages=1, bytes=80)
+    assert quotas.spent("a") is None
+    quotas.charge_ahead("a", messages=1, bytes=100)
+    assert quotas.spent("a") == "messages"
+    assert quotas.exhausted("a") is None, "that message is paid for"
+    quotas.charge("a", messages=1, bytes=100)
+    assert quotas.exhausted("a") == "messages"
+    assert quotas.dropped() == {"a": 1}
+
+
+def test_what_was_charged_ahead_and_never_came_does_not_pile_up(clock: Clock) -> None:
+    quotas = Quotas({"messages": Quota(8, 60)}, clock=clock)
+    for _ in range(100):
+        clock.now_s += 1
+        quotas.charge_ahead("a", messages=1)
+    clock.now_s += 60
+    taken = 0
+    while quotas.exhausted("a") is None:
+        quotas.charge("a", messages=1)
+        taken += 1
+    assert taken == 8 + 2, "a burst, and a quarter of one"
+
+
+LINE = "x" * 70 + "\n"
+
+
+def minute_of_the_largest_job(*, steps_per_s: int) -> list[Report]:
+    """Return what a rank reports: samples with all metrics and eight GPUs', epochs, steps."""
+    metrics = [field.name for field in dataclasses.fields(Sample) if field.name != "extra"]
+    names = ("ratio", "memory_bytes", "power_w", "hz")
+    extra = {f"gpu{gpu}_{name}": 1 / 3 for gpu in range(8) for name in names}
+    numbers = dict.fromkeys(metrics, 2 / 3)
+    reports = []
+    for second in range(60):
+        bodies: dict[str, dict[str, object]] = {
+            "samples": {"samples": [{**numbers, "tick": second, "extra": extra}]},
+            "steps": {
+                "kind": "timed",
+                "first_step": second * steps_per_s,
+                "begun_s": second / 3,
+                "times_s": [1 / 3000] * steps_per_s,
+            },
+            "epoch": {"epoch": second, "train_s": 1 / 3, "step_count": 100, "train_loss": 1 / 3},
+        }
+        reports += [Report(number=1, token=1, rank=0, kind=k, body=b) for k, b in bodies.items()]
+    return reports
+
+
+def test_the_largest_honest_job_is_within_every_quota() -> None:
+    """Of 500 steps and an epoch a second, for ten minutes, with as long a log as there may be."""
+    minute = ReportBatch(
+        agent_id="a", generation="g", reports=tuple(minute_of_the_largest_job(steps_per_s=500))
+    )
+    byte_count = len(json.dumps(to_json(minute)))
+    log_bytes = len(json.dumps(LINE)) / len(LINE) * LONGEST_CHARACTERS
+    rows = row_count(minute, byte_count)
+    ten = {name: quota.burst + 10 * quota.per_minute for name, quota in REPORTS.items()}
+    assert 10 * byte_count + log_bytes < ten["bytes"]
+    assert byte_count < REPORTS["bytes"].per_minute, "and for ever, without a log"
+    assert 10 * rows < ten["rows"]
+    assert ten["messages"] > 10 * 60 / GATHER_S * 2, "each of them sent again"
 
 
 def test_an_honest_agent_is_far_below_every_quota() -> None:
     """A beat each second, and batches of three seconds, as they are signed: 4.1 kB."""
     assert HEARTBEATS["messages"].per_minute >= 4 * 60
-    assert REPORTS["bytes"].per_minute > 20 * 20 * 4100
+    assert REPORTS["bytes"].per_minute > 10 * 20 * 4100
     hour_s, reports_a_second = 3600, 3
     assert REPORTS["rows"].burst > hour_s * reports_a_second
+    assert REPORTS["bytes"].burst > hour_s / GATHER_S * 4100, "the backlog of an hour"
 
 
 def test_rows_are_counted_by_what_a_batch_holds() -> None:
@@ -83,7 +153,25 @@ def test_rows_are_counted_by_what_a_batch_holds() -> None:
         Report(number=number, token=1, rank=0, kind="samples", body=body)
         for number, body in enumerate(bodies, start=1)
     )
-    assert row_count(ReportBatch(agent_id="a", generation="g", reports=reports)) == 5
+    assert row_count(ReportBatch(agent_id="a", generation="g", reports=reports), 100) == 5
+
+
+@pytest.mark.parametrize(
+    ("report_count", "sample_count", "byte_count"), [(2, 3_000, 100), (2, 1, 2 * 2**20)]
+)
+def test_a_batch_of_more_than_an_agent_sends_at_once_is_refused(
+    report_count: int, sample_count: int, byte_count: int
+) -> None:
+    body: dict[str, object] = {"samples": [{"tick": tick} for tick in range(sample_count)]}
+    reports = tuple(
+        Report(number=number, token=1, rank=0, kind="samples", body=body)
+        for number in range(1, report_count + 1)
+    )
+    whole = ReportBatch(agent_id="a", generation="g", reports=reports)
+    with pytest.raises(InvalidSpec, match="at most 1048576 bytes and 4000 rows"):
+        row_count(whole, byte_count)
+    alone = dataclasses.replace(whole, reports=reports[:1])
+    assert row_count(alone, byte_count) == 1 + sample_count
 
 
 def test_who_is_silent_for_long_is_forgotten(clock: Clock) -> None:
