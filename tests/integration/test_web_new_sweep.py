@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
+from farm import registry
 from farm.store.engine import reading, writing
 from farm.store.tables import Job, Sweep
 from tests import factories
@@ -42,8 +43,14 @@ def client(engine: sa.Engine) -> FlaskClient:
 def test_the_form_offers_what_is_registered_with_a_line_about_each(client: FlaskClient) -> None:
     answer = client.get("/sweeps/new")
     text = text_of(answer)
-    for words in ("3 convolutions (32, 64, 64)", "1 437 examples", "ring all-reduce"):
-        assert words in text.replace("\u202f", " ")
+    known = registry.catalogue()
+    for summary in (
+        *(model.summary for model in known.models.values()),
+        *(dataset.summary for dataset in known.datasets.values()),
+        *(strategy.summary for strategy in known.strategies.values()),
+    ):
+        assert summary in text
+    assert "1 437 examples" in text.replace("\u202f", " ")
     page = answer.get_data(as_text=True)
     assert ticked(page, "strategy") == ["single", "mwms_ring"]
     assert value_of(page, "world_size") == "1, 2"
