@@ -10,7 +10,6 @@ import datetime as dt
 import gc
 import os
 import socket
-import struct
 import sys
 from typing import Any
 
@@ -32,9 +31,8 @@ from web.app import create_app
 from web.slow_clients import worker_class
 
 # Each stream of events holds a thread, 40 at most, and so does each client that is slow to take its
-# answer.
+# answer, 32 at most, or to send a long body, 16.
 _THREADS = 96
-_CLIENT_TIMEOUT_S = 15
 _STOP_TIMEOUT_S = 5
 # A request gives the interpreter up with every query, and may have to wait so long for it again
 # while a fit or a chart is worked out beside it. Python's own 5 ms are 80 ms of a page.
@@ -111,6 +109,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "forwarded_allow_ips": "",
             "proc_name": "farm-web",
             "control_socket_disable": True,
+            "sendfile": False,  # it would wait for slow clients without an end
             "when_ready": lambda _: print(f"dashboard at {web_url(self._settings)}", flush=True),
         }
         if self._settings.web_certificate_file is not None:
@@ -163,8 +162,4 @@ def _listen(settings: Settings) -> socket.socket:
             f"{settings.web_host}:{settings.web_port}",
             f"an address that is free on this machine ({reason.lower()})",
         ) from None
-    # Gunicorn answers without a limit of time. The kernel has one: accepted connections inherit it,
-    # and a client that takes nothing for so long is dropped. For what it sends see `slow_clients`.
-    patience = struct.pack("ll", _CLIENT_TIMEOUT_S, 0)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
     return listener

@@ -8,6 +8,10 @@ would for each by itself.
 
 Bodies that are long or come in chunks are left to the threads, within the same time: at most
 `MOST_UPLOADS` of them.
+
+A thread that sends an answer waits for its client, at most for `ANSWER_WITHIN_S` and a second more
+for each `LEAST_BYTES_PER_S` that it takes. Of the answers that have waited at all, the oldest end
+when they are too many. A stream of events waits for nothing while its client takes what comes.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ import re
 import selectors
 import socket
 import ssl
+import struct
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from gunicorn import http  # type: ignore[import-untyped] # it has none
@@ -33,6 +40,13 @@ REQUEST_WITHIN_S = 15.0
 MOST_OF_AN_ADDRESS = 200
 MOST_INCOMPLETE = 500
 MOST_UPLOADS = 16
+# For its client, in all: what the kernel takes at once, some 2 MB, waits for nobody.
+ANSWER_WITHIN_S = 15.0
+LEAST_BYTES_PER_S = 16 * 1024
+# Answers whose clients are slow: of one address, and of all.
+MOST_SLOW_OF_AN_ADDRESS = 16
+MOST_SLOW_ANSWERS = 32
+_SLOW_S = 0.25
 # Longer heads are left to Gunicorn, which refuses them, and longer bodies to a thread.
 _LONGEST_HEAD_BYTES = 64 * 1024
 _LONGEST_BODY_BYTES = 64 * 1024
@@ -62,8 +76,10 @@ def missing_bytes(text: bytes | bytearray) -> int | None:
 
 def worker_class(*, is_behind_proxy: bool) -> type[PatientWorker]:
     """Return the class of worker to serve with. All connections of a proxy have one address."""
-    bound = None if is_behind_proxy else MOST_OF_AN_ADDRESS
-    return type("PatientWorker", (PatientWorker,), {"most_of_an_address": bound})
+    most = None if is_behind_proxy else MOST_OF_AN_ADDRESS
+    slow = None if is_behind_proxy else MOST_SLOW_OF_AN_ADDRESS
+    bounds = {"most_of_an_address": most, "most_slow_of_an_address": slow}
+    return type("PatientWorker", (PatientWorker,), bounds)
 
 
 class Connection(TConn):  # type: ignore[misc] # gunicorn has no types
@@ -124,16 +140,118 @@ class Connection(TConn):  # type: ignore[misc] # gunicorn has no types
         return received
 
 
+class SlowAnswers:
+    """The answers that have waited for their clients, the oldest first. For all threads.
+
+    `most_of_an_address`: None for any number.
+    """
+
+    def __init__(self, *, most_of_an_address: int | None) -> None:
+        self._most_of_an_address = most_of_an_address
+        self._answers: dict[Answer, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, answer: Answer) -> None:
+        """Take notice of one, and end the oldest if they are too many."""
+        with self._lock:
+            self._answers[answer] = None
+            of_address = [one for one in self._answers if one.address == answer.address]
+            most = self._most_of_an_address
+            if most is not None and len(of_address) > most:
+                self._end(of_address[0])
+            if len(self._answers) > MOST_SLOW_ANSWERS:
+                self._end(next(iter(self._answers)))
+
+    def discard(self, answer: Answer) -> None:
+        """Forget one that is over."""
+        with self._lock:
+            self._answers.pop(answer, None)
+
+    def _end(self, answer: Answer) -> None:
+        answer.is_given_up = True
+        del self._answers[answer]
+
+
+class Answer:
+    """A socket, for one answer: its client has to take what is sent. For one thread.
+
+    `is_given_up`: another thread has ended it, which it notices soon.
+    """
+
+    def __init__(
+        self,
+        sock: Any,
+        *,
+        address: str,
+        slow: SlowAnswers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = address
+        self.is_given_up = False
+        self._sock = sock
+        self._slow = slow
+        self._is_slow = False
+        self._clock = clock
+        self._waited_s = 0.0
+        self._taken_bytes = 0  # since it is slow: before, the kernel has taken them
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            BrokenPipeError: the client has not taken it in time.
+        """
+        limit_s = self._sock.gettimeout()
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._send(left[:_CHUNK_BYTES]) :]
+        finally:
+            self._sock.settimeout(limit_s)
+
+    def close_answer(self) -> None:
+        """Forget the answer; the socket stays as it is."""
+        self._slow.discard(self)
+
+    def _send(self, piece: memoryview) -> int:
+        left_s = ANSWER_WITHIN_S + self._taken_bytes / LEAST_BYTES_PER_S - self._waited_s
+        if left_s <= 0 or self.is_given_up:
+            # What the kernel still has for this client is not kept for it.
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raise BrokenPipeError(errno.EPIPE, "the client does not take its answer")
+        self._sock.settimeout(min(left_s, _SLOW_S))
+        begun_s = self._clock()
+        try:
+            sent: int = self._sock.send(piece)
+        except TimeoutError:
+            sent = 0
+        self._waited_s += self._clock() - begun_s
+        if self._is_slow:
+            self._taken_bytes += sent
+        elif self._waited_s >= _SLOW_S:
+            self._is_slow = True
+            self._slow.add(self)
+        return sent
+
+
 class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
-    """`most_of_an_address`: how many requests of one address may be incomplete; None: all."""
+    """`most_of_an_address`: how many requests of one address may be incomplete; None: all.
+
+    `most_slow_of_an_address`: how many of its answers may wait for it.
+    """
 
     most_of_an_address: int | None = MOST_OF_AN_ADDRESS
+    most_slow_of_an_address: int | None = MOST_SLOW_OF_AN_ADDRESS
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._incomplete: dict[Connection, None] = {}  # the oldest first
         self._counts: Counter[str] = Counter()
         self._uploads: dict[Connection, None] = {}
+        self._slow = SlowAnswers(most_of_an_address=self.most_slow_of_an_address)
         self._looks_at_s = 0.0
         self._tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
 
@@ -160,6 +278,16 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
         self._begin(conn)
+
+    def handle_request(self, req: Any, conn: Connection) -> Any:
+        """Let the client take the answer in time. Called by a thread."""
+        sock = conn.sock
+        answer = conn.sock = Answer(sock, address=conn.address, slow=self._slow)
+        try:
+            return super().handle_request(req, conn)
+        finally:
+            answer.close_answer()
+            conn.sock = sock
 
     def finish_request(self, conn: Connection, fs: Any) -> None:
         """Keep a connection, or let its client close it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
+import importlib.metadata
 import os
 import socket
 import ssl
@@ -37,6 +39,8 @@ for text in sys.argv[1:]:
 from farm.cli.main import main
 main(["run", "web"])
 """
+_PLOTLY = f"/static/plotly-{importlib.metadata.version('plotly')}.min.js"
+_MUCH = f"GET {_PLOTLY} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 _HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -53,6 +57,19 @@ class Server:
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         self.opened.append(sock)
         sock.sendall(text)
+        return sock
+
+    def ask_for_much(self) -> socket.socket:
+        """Ask for more than the kernel takes at once, and read none of it."""
+        sock = socket.socket()
+        self.opened.append(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(60)
+        sock.connect(("127.0.0.1", self.port))
+        if self._context is not None:
+            sock = self._context.wrap_socket(sock, server_hostname="127.0.0.1")
+            self.opened.append(sock)
+        sock.sendall(_MUCH)
         return sock
 
     def get(self, path: str) -> int:
@@ -130,6 +147,32 @@ def trickling(connections: list[socket.socket], text: bytes) -> Iterator[None]:
             sock.close()
 
 
+@contextmanager
+def sipping(connections: list[socket.socket]) -> Iterator[None]:
+    """Read a byte of each connection again and again."""
+    is_over = threading.Event()
+
+    def sip() -> None:
+        while not is_over.is_set():
+            for sock in connections:
+                sock.settimeout(0.01)
+                with suppress(OSError):
+                    sock.recv(1)
+
+    thread = threading.Thread(target=sip)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def is_cut(sock: socket.socket) -> bool:
+    """Whether the server has given the connection up, unread as it is."""
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
+
+
 def is_closed(sock: socket.socket) -> bool:
     """Whether the server has closed the connection."""
     sock.settimeout(0.01)
@@ -190,6 +233,28 @@ def test_no_slow_body_keeps_anybody_out(engine: sa.Engine, database_url: str) ->
         with trickling(slow, b" "):
             for _ in range(5):
                 assert server.get("/health/live") == 200
+
+
+@pytest.mark.parametrize("bound", ["MOST_SLOW_OF_AN_ADDRESS=2", "MOST_SLOW_ANSWERS=2"])
+def test_no_slow_reader_of_answers_keeps_anybody_out(
+    engine: sa.Engine, database_url: str, bound: str
+) -> None:
+    with serving(database_url, "_THREADS=4", "ANSWER_WITHIN_S=3600", bound) as server:
+        slow = [server.ask_for_much() for _ in range(20)]
+        with sipping(slow):
+            for _ in range(5):
+                assert server.get("/health/live") == 200
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
+def test_a_client_that_does_not_take_its_answer_is_dropped(
+    engine: sa.Engine, database_url: str, tmp_path: Path, is_encrypted: bool
+) -> None:
+    authority = Authority(tmp_path) if is_encrypted else None
+    with serving(database_url, "ANSWER_WITHIN_S=0.3", authority=authority) as server:
+        slow = server.ask_for_much()
+        wait_until(lambda: is_cut(slow), "it is cut")
+        assert server.get("/health/live") == 200
 
 
 def test_an_address_has_so_many_requests_under_way_and_the_oldest_go_first(
