@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import time
-from collections.abc import Hashable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 import sqlalchemy as sa
-from flask import Flask, current_app
+from flask import Flask, current_app, g
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -36,6 +36,7 @@ from web.new_sweep.drafts import Drafts, Sent
 from web.sweep.kept_sweeps import kept_reading
 
 _KEY = "benchfarm"
+_WRITES = "in_each_transaction"
 _BUSY_S = 2.0  # how often a job that runs counts as changed
 _R = TypeVar("_R", bound=Response)
 
@@ -105,9 +106,18 @@ def sweep_reading(session: Session, sweep_id: int) -> SweepReading:
     return kept_reading(behind.tables, session, sweep_id, prices=behind.prices)
 
 
-def write_session() -> AbstractContextManager[Session]:
+@contextmanager
+def write_session() -> Iterator[Session]:
     """Open a transaction that commits at the end of the block, or undoes itself on an error."""
-    return writing(backend().engine)
+    with writing(backend().engine) as session:
+        for write in g.get(_WRITES, ()):
+            write(session)
+        yield session
+
+
+def in_each_transaction(write: Callable[[Session], None]) -> None:
+    """Have something written in the transactions of this request, before anything else."""
+    g.setdefault(_WRITES, []).append(write)
 
 
 def ring_after(response: _R) -> _R:

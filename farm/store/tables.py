@@ -256,3 +256,17 @@ class FarmIdentity(Table):
     place: Mapped[str | None] = mapped_column(sa.Text)
     broker_id: Mapped[str | None] = mapped_column(sa.String(32))  # of the broker that serves it
     broker_seen_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # by one of its processes
+
+
+class KeptAnswer(Table):
+    """The answer to a request with an `Idempotency-Key`. `status` None: there is none yet."""
+
+    __tablename__ = "kept_answers"
+
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True)  # SHA-256, hexadecimal
+    request_digest: Mapped[str] = mapped_column(sa.String(64))  # of the body, likewise
+    begun_at: Mapped[dt.datetime] = mapped_column(Utc)
+    status: Mapped[int | None]
+    body: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    content_type: Mapped[str | None] = mapped_column(sa.Text)
+    location: Mapped[str | None] = mapped_column(sa.Text)

@@ -30,6 +30,7 @@ from farm.store.tables import (
     Attempt,
     Job,
     JobEvent,
+    KeptAnswer,
     LateReport,
     SpoolPosition,
     Sweep,
@@ -106,6 +107,7 @@ def fill(engine: sa.Engine) -> None:
                 expires_at=NOW + dt.timedelta(days=30),
             ),
         )
+        session.add(KeptAnswer(name="0" * 64, request_digest="1" * 64, begun_at=NOW, body=b"\0"))
         session.add(
             SpoolPosition(agent_id="B", generation="g", confirmed_number=2**40, updated_at=NOW)
         )

@@ -9,8 +9,10 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.core.api_tokens import Scope
-from farm.store.engine import reading
-from farm.store.tables import Sweep
+from farm.store.engine import reading, writing
+from farm.store.kept_answers import KEPT
+from farm.store.tables import KeptAnswer, Sweep
+from tests.factories import seconds
 from tests.web_client import SWEEP, bearer, client_of, make_api_token, seed
 
 KEYED = {"Idempotency-Key": "key-1"}
@@ -27,6 +29,11 @@ def _sweep_count(engine: sa.Engine) -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
 
 
+def _answer_count(engine: sa.Engine) -> int:
+    with reading(engine) as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(KeptAnswer)) or 0
+
+
 def test_a_sweep_that_is_sent_again_is_enqueued_once(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
@@ -40,6 +47,77 @@ def test_a_sweep_that_is_sent_again_is_enqueued_once(
     for headers in ({"Idempotency-Key": "key-2"}, {}):
         assert client.post("/api/v1/sweeps", json=SWEEP, headers=headers).status_code == 201
     assert _sweep_count(engine) == before + 3
+
+
+def test_after_a_restart_of_the_web_server_too(client: FlaskClient, engine: sa.Engine) -> None:
+    before = _sweep_count(engine)
+    first = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    restarted = client_of(engine)
+    again = restarted.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    assert (again.status_code, again.json) == (201, first.json)
+    assert again.headers["Location"] == first.headers["Location"]
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = restarted.post("/api/v1/sweeps", json={**SWEEP, "name": "another"}, headers=KEYED)
+    assert other.status_code == 422
+    assert _sweep_count(engine) == before + 1
+
+
+def test_what_was_carried_out_before_the_server_could_answer_is_not_carried_out_again(
+    client: FlaskClient, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _sweep_count(engine)
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr("web.api.sweeps.jsonify", killed)
+    with pytest.raises(SystemExit):
+        client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    monkeypatch.undo()
+    restarted = client_of(engine)
+    early = restarted.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    assert (early.status_code, early.headers["Retry-After"]) == (409, "1")
+    with writing(engine) as session:
+        session.get_one(KeptAnswer, session.scalar(sa.select(KeptAnswer.name))).begun_at -= seconds(
+            61
+        )
+    late = restarted.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    assert (late.status_code, "Retry-After" in late.headers) == (409, False)
+    assert "its answer was not kept" in str(late.json)
+    assert _sweep_count(engine) == before + 1
+
+
+def test_a_key_counts_for_a_day(client: FlaskClient, engine: sa.Engine) -> None:
+    before = _sweep_count(engine)
+    client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    with writing(engine) as session:
+        for answer in session.scalars(sa.select(KeptAnswer)):
+            answer.begun_at -= KEPT
+    again = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
+    assert (again.status_code, "Idempotency-Replayed" in again.headers) == (201, False)
+    assert _sweep_count(engine) == before + 2
+    assert _answer_count(engine) == 1
+
+
+def test_the_oldest_answers_are_forgotten_when_they_are_too_many(
+    client: FlaskClient, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farm.store.kept_answers.MOST_KEPT", 2)
+    answers = [
+        client.post("/api/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": key})
+        for key in ("1", "2", "3", "3", "2")
+    ]
+    assert ["Idempotency-Replayed" in a.headers for a in answers] == [False] * 3 + [True] * 2
+    assert _answer_count(engine) == 2
+
+
+def test_a_request_that_is_refused_changes_nothing_and_has_the_same_answer_again(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    body = {**SWEEP, "name": ""}
+    refused = [client.post("/api/v1/sweeps", json=body, headers=KEYED) for _ in range(2)]
+    assert [a.status_code for a in refused] == [422, 422]
+    assert refused[1].headers["Idempotency-Replayed"] == "true"
 
 
 @pytest.mark.parametrize(

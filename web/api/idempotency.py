@@ -1,22 +1,27 @@
 """Answers of POST requests that named an `Idempotency-Key`, for those that are sent again.
 
-They are kept in this process's memory, as its sessions are: after a restart of the web server a
-request that is sent again is carried out again.
+They are kept in the store, beside what the requests have changed, and outlive the web server.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
 import hashlib
-import threading
-import time
-from collections import OrderedDict
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from flask import Flask, Response, g, request
+from sqlalchemy.orm import Session
 
+from farm.errors import Unreachable
+from farm.store.engine import writing
+from farm.store.kept_answers import find_answer, keep_answer, note_request
+from farm.store.tables import KeptAnswer
 from web.access.callers import caller
+from web.backend import backend, in_each_transaction, now, read_session
 from web.errors import Refused
 
 HEADER = "Idempotency-Key"
@@ -32,62 +37,26 @@ PARAMETER: Mapping[str, object] = {
     "required": False,
     "schema": {"type": "string", "maxLength": LONGEST_KEY_CHARACTERS},
 }
-KEPT_S = 24 * 3600.0
-MOST_KEPT = 2000
-LONGEST_ANSWER_BYTES = 64 * 1024  # a longer one is made again
+LONGEST_ANSWER_BYTES = 16 * 1024
+# A request that has no answer after so long will get none: its server has ended.
+_UNDER_WAY = dt.timedelta(seconds=60)
 _RETRY_AFTER_S = 1
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    body: bytes
-    content_type: str
-    location: str | None
-
-
-@dataclass(slots=True)
 class _Request:
-    """`answer` None: it is being carried out."""
+    """`name`: of its caller, address and key; `key`: as it is shown."""
 
-    digest: bytes
-    begun_s: float
-    answer: _Answer | None = None
-
-
-class Answers:
-    """By caller, address and key; the `MOST_KEPT` last ones. Threads share it."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[bytes, _Request] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def begin(self, name: bytes, digest: bytes) -> _Request | None:
-        """Return what is known of this name, or None and note that it is begun."""
-        now_s = time.monotonic()
-        with self._lock:
-            known = self._known.get(name)
-            if known is not None and now_s - known.begun_s < KEPT_S:
-                return known
-            self._known[name] = _Request(digest, now_s)
-            self._known.move_to_end(name)
-            while len(self._known) > MOST_KEPT:
-                self._known.popitem(last=False)
-        return None
-
-    def end(self, name: bytes, answer: _Answer | None) -> None:
-        """Keep the answer; None: the request may be tried again."""
-        with self._lock:
-            known = self._known.get(name)
-            if known is not None and answer is not None:
-                known.answer = answer
-            elif known is not None:
-                del self._known[name]
+    name: str
+    digest: str
+    key: str
+    begun_at: dt.datetime
 
 
 def install(app: Flask) -> None:
     """Let requests of the API that are sent again have the same answer. After the admission."""
-    answers = Answers()
 
     def replay() -> Response | None:
         if request.method != "POST" or not request.path.startswith("/api/"):
@@ -99,58 +68,87 @@ def install(app: Flask) -> None:
             expected = f"1 to {LONGEST_KEY_CHARACTERS} printable characters"
             raise Refused(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected {expected}, got {key!r:.80}")
         who = caller().token or request.remote_addr
-        name = _digest(f"{who}\n{request.full_path}\n{key}".encode(errors="backslashreplace"))
-        digest = _digest(request.get_data(cache=True))
-        known = answers.begin(name, digest)
-        if known is None:
-            g.idempotent = name
-            return None
-        if known.digest != digest:
-            raise Refused(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                f"{HEADER}: another request was sent with {key!r:.80}; expected a new key",
-            )
-        if known.answer is None:
-            raise Refused(
-                HTTPStatus.CONFLICT,
-                f"{HEADER}: the request with {key!r:.80} is being carried out; try again",
-                headers={"Retry-After": str(_RETRY_AFTER_S)},
-            )
-        answer = known.answer
-        response = Response(answer.body, answer.status, content_type=answer.content_type)
-        response.headers[REPLAYED] = "true"
-        if answer.location is not None:
-            response.headers["Location"] = answer.location
-        return response
+        sent = _Request(
+            name=_digest(f"{who}\n{request.full_path}\n{key}".encode(errors="backslashreplace")),
+            digest=_digest(request.get_data(cache=True)),
+            key=f"{key!r:.80}",
+            begun_at=now(),
+        )
+        with read_session() as session:
+            known = find_answer(session, sent.name, now=sent.begun_at)
+        if known is not None:
+            return _again(sent, known)
+        g.idempotent = sent
+        in_each_transaction(functools.partial(_note, sent))
+        return None
 
     def keep(response: Response) -> Response:
-        name = g.pop("idempotent", None)
-        if name is not None:
+        sent = g.pop("idempotent", None)
+        if sent is not None:
             is_final = response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
             is_short = not response.is_streamed and (
                 (response.content_length or 0) <= LONGEST_ANSWER_BYTES
             )
-            answers.end(name, _answer_of(response) if is_final and is_short else None)
+            if is_final and is_short:
+                _keep(sent, response)
         return response
-
-    def forget(_: BaseException | None) -> None:
-        name = g.pop("idempotent", None)
-        if name is not None:
-            answers.end(name, None)
 
     app.before_request(replay)
     app.after_request(keep)
-    app.teardown_request(forget)
 
 
-def _answer_of(response: Response) -> _Answer:
-    return _Answer(
-        response.status_code,
-        response.get_data(),
-        response.content_type or "application/json",
-        response.headers.get("Location"),
+def _again(sent: _Request, known: KeptAnswer) -> Response:
+    if known.request_digest != sent.digest:
+        raise Refused(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"{HEADER}: another request was sent with {sent.key}; expected a new key",
+        )
+    if known.status is None:
+        if sent.begun_at - known.begun_at < _UNDER_WAY:
+            raise _under_way(sent)
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            f"{HEADER}: the request with {sent.key} was carried out at {known.begun_at:%H:%M:%S} "
+            "UTC, and its answer was not kept; look at what it has changed, and use a new key for "
+            "another",
+        )
+    response = Response(known.body, known.status, content_type=known.content_type)
+    response.headers[REPLAYED] = "true"
+    if known.location is not None:
+        response.headers["Location"] = known.location
+    return response
+
+
+def _note(sent: _Request, session: Session) -> None:
+    if not note_request(session, sent.name, sent.digest, now=sent.begun_at):
+        g.pop("idempotent")
+        raise _under_way(sent)
+
+
+def _keep(sent: _Request, response: Response) -> None:
+    answer = KeptAnswer(
+        name=sent.name,
+        request_digest=sent.digest,
+        begun_at=sent.begun_at,
+        status=response.status_code,
+        body=response.get_data(),
+        content_type=response.content_type or "application/json",
+        location=response.headers.get("Location"),
+    )
+    try:
+        with writing(backend().engine) as session:
+            keep_answer(session, answer)
+    except Unreachable as error:
+        logger.warning("an answer was not kept: %s", error)
+
+
+def _under_way(sent: _Request) -> Refused:
+    return Refused(
+        HTTPStatus.CONFLICT,
+        f"{HEADER}: the request with {sent.key} is being carried out; try again",
+        headers={"Retry-After": str(_RETRY_AFTER_S)},
     )
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()

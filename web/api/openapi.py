@@ -62,7 +62,10 @@ _REFUSALS_OF_CHANGES: Mapping[HTTPStatus, str] = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content type is none of those that are taken.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The body does not fit: `field` names what to mend.",
 }
-_UNDER_WAY = "A request with this `Idempotency-Key` is being carried out; see `Retry-After`."
+_UNDER_WAY = (
+    "A request with this `Idempotency-Key` is being carried out; see `Retry-After`. Without "
+    "`Retry-After` it was carried out, and its answer was not kept."
+)
 _SECURITY_SCHEMES = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token of the farm."},
     "session": {"type": "apiKey", "in": "cookie", "name": "", "description": "Of a sign-in."},

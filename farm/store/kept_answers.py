@@ -1,0 +1,55 @@
+"""Requests with an `Idempotency-Key` and their answers, kept for a day.
+
+A request is noted in the transaction of what it changes, so that it is never carried out twice, and
+its answer once there is one. One that was carried out and has no answer met the end of its server.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from farm.store.engine import POSTGRESQL
+from farm.store.tables import KeptAnswer
+
+KEPT = dt.timedelta(days=1)
+MOST_KEPT = 2_000
+
+
+def find_answer(session: Session, name: str, *, now: dt.datetime) -> KeptAnswer | None:
+    """Return what is known of a request of the last day; `name`: of its caller, path and key."""
+    known = session.get(KeptAnswer, name)
+    return known if known is not None and known.begun_at > now - KEPT else None
+
+
+def note_request(session: Session, name: str, request_digest: str, *, now: dt.datetime) -> bool:
+    """Note that a request is carried out in this transaction; False: another one has done so."""
+    session.execute(
+        delete(KeptAnswer).where(KeptAnswer.name == name, KeptAnswer.begun_at <= now - KEPT)
+    )
+    row = {"name": name, "request_digest": request_digest, "begun_at": now}
+    noted = session.execute(
+        _insert(session)(KeptAnswer).values(row).on_conflict_do_nothing().returning(KeptAnswer.name)
+    )
+    return noted.first() is not None
+
+
+def keep_answer(session: Session, answer: KeptAnswer) -> None:
+    """Keep an answer, and forget those of more than a day, and the oldest beyond `MOST_KEPT`."""
+    values = {c.name: getattr(answer, c.name) for c in KeptAnswer.__table__.columns}
+    insert = _insert(session)(KeptAnswer).values(values)
+    changed = {name: value for name, value in values.items() if name != "name"}
+    session.execute(insert.on_conflict_do_update(index_elements=["name"], set_=changed))
+    newest = select(KeptAnswer.begun_at).order_by(KeptAnswer.begun_at.desc())
+    first_too_many = session.scalar(newest.offset(MOST_KEPT).limit(1))
+    before = max(answer.begun_at - KEPT, first_too_many or answer.begun_at - KEPT)
+    session.execute(delete(KeptAnswer).where(KeptAnswer.begun_at <= before))
+
+
+def _insert(session: Session) -> Callable[..., postgresql.Insert | sqlite.Insert]:
+    is_postgresql = session.get_bind().dialect.name == POSTGRESQL
+    return postgresql.insert if is_postgresql else sqlite.insert
