@@ -23,6 +23,7 @@ from farm.embedded.redis import free_port
 from farm.store.engine import SQLITE, make_engine
 from farm.store.schema import upgrade
 from tests.certificates import Authority
+from tests.orphans import unmarked
 from tests.postgres_programs import VARIABLE, binary_folder, reachable, unprivileged_user
 
 _START_TIMEOUT_S = 60
@@ -228,6 +229,7 @@ def _start(
             group=gid,
             extra_groups=groups,
             cwd="/",
+            env=unmarked(),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import redis
 
 from tests.certificates import Authority
+from tests.orphans import end_with_this_process
 
 
 class RedisServer:
@@ -39,7 +40,9 @@ class RedisServer:
 
     def start(self, *options: str) -> None:
         """Start, empty or with what its file has, and wait until it answers."""
-        command = [_binary(), *self._listening(), *options]
+        end_with_this_process()
+        # With a title of its own a Redis shows no environment, and so no mark.
+        command = [_binary(), *self._listening(), "--set-proc-title", "no", *options]
         command += ["--save", "", "--dir", str(self._folder)]
         command += ["--appendonly", "yes" if self._keeps_file else "no"]
         command += ["--appendfsync", self._sync]
