@@ -194,6 +194,7 @@ def _look_at_collector(settings: Settings) -> list[Finding]:
         beat_count=waiting.counts["heartbeats"],
         report_count=waiting.counts["reports"],
         of_agents=waiting.of_agents,
+        agent_count=len(agents or ()),
         version=__version__,
     )
     judged += [foreign_key(key, "holds no list") for key in waiting.unreadable]

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = 10  # of one queue in one turn
 _LEAST_PAUSE_S = 0.01
-# Of a core: a turn asks for each agent's queues, whether it has sent anything or not.
+# Of a core: a turn asks for each agent's queues, whether it has sent anything or not. With 1,000
+# agents that is 30 ms of a core, and 50 ms where each has sent a message.
 _MOST_SHARE = 0.2
 _WAIT_S = 1.0  # a ring may be lost
 _STOP_S = 10.0

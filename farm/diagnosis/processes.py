@@ -20,6 +20,8 @@ _START = (
 )
 _STEP_SHOWN_S = 3600.0
 _MANY_BEATS = 50
+# One of five agents beats each second, and where they are many their queues wait for so long.
+_BEATS_OF_AN_AGENT = 0.2
 _MANY_REPORTS = 200
 
 
@@ -63,15 +65,18 @@ def judge_collector(
     beat_count: int,
     report_count: int,
     of_agents: Mapping[str, int],
+    agent_count: int = 0,
     version: str,
 ) -> list[Finding]:
     """Judge the collectors by their signs and by what waits for them in the broker.
 
-    `of_agents`: how many of these messages wait in queues of an agent's own.
+    `of_agents`: how many of these messages wait in queues of an agent's own. `agent_count`: how
+    many agents have such queues.
     """
     batches = counted(report_count, "batch", "batches")
     queues = f"{counted(beat_count, 'heartbeat')} and {batches} of reports"
-    is_large = beat_count > _MANY_BEATS or report_count > _MANY_REPORTS
+    many_beats = max(_MANY_BEATS, _BEATS_OF_AN_AGENT * agent_count)
+    is_large = beat_count > many_beats or report_count > _MANY_REPORTS
     largest = _largest(of_agents, beat_count + report_count) if is_large else []
     if not found:
         return [

@@ -286,6 +286,19 @@ def test_a_backlog_that_is_mostly_of_one_agent_names_it(processes: list[ProcessS
     assert not any("most of what waits" in finding.what for finding in found)
 
 
+def test_of_many_agents_more_heartbeats_may_wait() -> None:
+    for beat_count, level in ((180, Level.WELL), (220, Level.DOUBT)):
+        found = judge_collector(
+            [PROCESS],
+            beat_count=beat_count,
+            report_count=0,
+            of_agents={},
+            agent_count=1000,
+            version=VERSION,
+        )
+        assert worst(found) is level
+
+
 def test_a_few_messages_are_nobodys_fault() -> None:
     found = judge_collector(
         [PROCESS], beat_count=3, report_count=0, of_agents={"a1": 3}, version=VERSION
