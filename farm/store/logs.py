@@ -43,29 +43,34 @@ class LogEnd:
 
 
 def insert_log_part(session: Session, *, token: int, rank: int, part: LogPart) -> None:
-    """Store a piece of a rank's log; what begins before the end of the last one changes nothing.
+    """Store a piece of a rank's log, as `insert_log_parts` does several."""
+    insert_log_parts(session, token=token, rank=rank, parts=[part])
+
+
+def insert_log_parts(session: Session, *, token: int, rank: int, parts: Sequence[LogPart]) -> None:
+    """Store pieces of a rank's log; what begins before the end of the last one changes nothing.
 
     So a log never takes more room than its length.
     """
-    if not part.text:
-        return
     last = (
         select(LogPartRow.first_character + func.length(LogPartRow.text))
         .where(*_is_of(token, rank))
         .order_by(LogPartRow.first_character.desc())
         .limit(1)
     )
-    if part.first_character < (session.scalar(last) or 0):
+    end = session.scalar(last) or 0
+    rows = []
+    for part in parts:
+        first = part.first_character
+        if part.text and first >= end:
+            end = first + len(part.text)
+            row = {"attempt_id": token, "rank": rank, "first_character": first, "text": part.text}
+            rows.append(row)
+    if not rows:
         return
     connection = session.connection()
     dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    row = {
-        "attempt_id": token,
-        "rank": rank,
-        "first_character": part.first_character,
-        "text": part.text,
-    }
-    connection.execute(dialect.insert(LogPartRow).on_conflict_do_nothing(), row)
+    connection.execute(dialect.insert(LogPartRow).on_conflict_do_nothing(), rows)
 
 
 def log_stretch(session: Session, token: int, *, rank: int, first_character: int = 0) -> LogStretch:

@@ -35,9 +35,9 @@ from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
 from farm.store.late_reports import Refused, set_aside
-from farm.store.logs import insert_log_part
+from farm.store.logs import insert_log_parts
 from farm.store.sample_rows import SampleSeries, insert_series
-from farm.store.series import insert_epoch
+from farm.store.series import insert_epochs
 from farm.store.spool_positions import Spool, lock_positions, write_positions
 from farm.store.step_rows import insert_chunks
 from farm.store.tables import Attempt, Job, Rank
@@ -77,10 +77,15 @@ class _Target:
 
 @dataclass(slots=True)
 class _Series:
-    """What several batches hold of series. `samples`: by token and rank; `steps`: with them."""
+    """What several batches hold of series and logs, by token and rank or with them.
+
+    A rank may have a thousand small reports in a batch, which are stored with a few statements.
+    """
 
     samples: dict[tuple[int, int], list[Sample]] = field(default_factory=dict)
     steps: list[tuple[int, int, StepTimes]] = field(default_factory=list)
+    epochs: list[tuple[int, int, Epoch]] = field(default_factory=list)
+    logs: dict[tuple[int, int], list[LogPart]] = field(default_factory=dict)
 
 
 _SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
@@ -162,6 +167,9 @@ def store_batches(
         ],
     )
     insert_chunks(session, series.steps)
+    insert_epochs(session, series.epochs)
+    for (token, rank), parts in series.logs.items():
+        insert_log_parts(session, token=token, rank=rank, parts=parts)
     return [
         dataclasses.replace(result, confirmed=confirmed[batch.agent_id, batch.generation])
         for batch, result in zip(batches, results, strict=True)
@@ -226,9 +234,9 @@ def _store_fresh(
         elif isinstance(body, StepTimes):
             series.steps.append((report.token, report.rank, body))
         elif isinstance(body, Epoch):
-            insert_epoch(session, token=report.token, rank=report.rank, epoch=body)
+            series.epochs.append((report.token, report.rank, body))
         elif isinstance(body, LogPart):
-            insert_log_part(session, token=report.token, rank=report.rank, part=body)
+            series.logs.setdefault((report.token, report.rank), []).append(body)
         elif body is not None:
             moves = pass_barrier(gangs[report.token], report, body, now=now) or moves
     set_aside(session, refused, now=now)

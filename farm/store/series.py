@@ -27,6 +27,7 @@ from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_
 from farm.store.tables import Attempt
 
 _ROWS_AT_ONCE = 10_000
+_OF_EPOCH = tuple(field.name for field in dataclasses.fields(Epoch))
 
 
 def insert_samples(
@@ -38,10 +39,20 @@ def insert_samples(
 
 def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:
     """Store one pass over the training set."""
-    row = {"attempt_id": token, "rank": rank, **dataclasses.asdict(epoch)}
+    insert_epochs(session, [(token, rank, epoch)])
+
+
+def insert_epochs(session: Session, epochs: Sequence[tuple[int, int, Epoch]]) -> None:
+    """Store passes over the training set, each with its token and rank."""
+    if not epochs:
+        return
+    rows = [
+        {"attempt_id": token, "rank": rank, **{name: getattr(epoch, name) for name in _OF_EPOCH}}
+        for token, rank, epoch in epochs
+    ]
     connection = session.connection()
     dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    connection.execute(dialect.insert(EpochRow).on_conflict_do_nothing(), row)
+    connection.execute(dialect.insert(EpochRow).on_conflict_do_nothing(), rows)
 
 
 def samples_of(

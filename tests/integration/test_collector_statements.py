@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import sqlalchemy as sa
 
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.lifecycle import AttemptState
-from farm.core.reports import ReportBatch
-from farm.store.engine import writing
+from farm.core.reports import LogPart, ReportBatch, ReportBody
+from farm.store.engine import reading, writing
 from farm.store.heartbeats import record_heartbeats
+from farm.store.logs import log_ends
 from farm.store.reports import store_batches
+from farm.store.series import epochs_of
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
+from tests.integration.test_stolen_agent import epoch
 from tests.integration.test_store_reports import MEASURED, report
 from tests.store_statements import statements
 
@@ -77,3 +82,38 @@ def test_beats_of_leased_agents_are_looked_up_together(engine: sa.Engine) -> Non
         return selects(seen)
 
     assert count(8) == count(1)
+
+
+def test_a_batch_of_small_reports_is_stored_with_a_few_statements(engine: sa.Engine) -> None:
+    """A stolen agent may send thousands of them, which would keep the others waiting."""
+    with writing(engine) as session:
+        spec = job_spec(steps=None, epochs=1000)
+        token = add_attempt(
+            session,
+            add_job(session, spec),
+            [add_agent(session, "a")],
+            state=AttemptState.RUNNING,
+        )
+    numbers = itertools.count(1)
+
+    def count(size: int) -> int:
+        first = next(numbers) * 1000
+        bodies: list[ReportBody] = []
+        for place in range(first, first + size):
+            bodies.append(LogPart(first_character=place, text="x"))
+            bodies.append(epoch(place % 1000))
+        reports = tuple(
+            report(number, body, token=token, rank=0) for number, body in enumerate(bodies, first)
+        )
+        batch = ReportBatch(agent_id="a", generation=f"g{first}", reports=reports)
+        with statements(engine) as seen, writing(engine) as session:
+            [stored] = store_batches(session, [batch], now=NOW)
+        assert stored.late_count == 0
+        return len(seen)
+
+    # Of many rows there may be several statements, of a thousand each.
+    assert count(400) <= count(4) + 2
+    with reading(engine) as session:
+        [log] = log_ends(session, token, ranks=[0]).values()
+        assert log.text == "x" * 404
+        assert len(epochs_of(session, token, rank=0)) == 400
