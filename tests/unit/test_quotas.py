@@ -14,6 +14,7 @@ from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
 from farm.core.codec import to_json
 from farm.core.reports import Report, ReportBatch, Sample
 from farm.errors import InvalidSpec
+from tests.factories import agent_facts, heartbeat
 from worker_agent.delivery import GATHER_S
 from worker_agent.logs import LONGEST_CHARACTERS
 
@@ -145,6 +146,14 @@ def test_an_honest_agent_is_far_below_every_quota() -> None:
     hour_s, reports_a_second = 3600, 3
     assert REPORTS["rows"].burst > hour_s * reports_a_second
     assert REPORTS["bytes"].burst > hour_s / GATHER_S * 4100, "the backlog of an hour"
+
+
+def test_heartbeats_with_as_many_labels_as_there_may_be_are_within_the_quota() -> None:
+    labels = {f"{number:064}": "x" * 300 for number in range(100)}
+    beat = heartbeat(agent_id="a", facts=agent_facts(labels=labels))
+    beats_a_minute = 60 / 5
+    size = len(json.dumps(to_json(beat)))
+    assert beats_a_minute * size < HEARTBEATS["bytes"].per_minute
 
 
 def test_rows_are_counted_by_what_a_batch_holds() -> None:
