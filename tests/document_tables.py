@@ -18,7 +18,10 @@ from benchmarks.marked_part import MarkedPart
 from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
+from farm.core.axes import AXES, Axis
+from farm.core.fields import OneOf
 from farm.core.measurement_table import MEASUREMENT_TABLE
+from farm.core.sweep import CASE_OPTIONS, SweepOption
 from farm.trainers.models import MODELS
 from web.api import RESOURCES
 from web.farm.metrics import METRICS
@@ -73,6 +76,36 @@ def measurement_columns() -> list[str]:
             for column in MEASUREMENT_TABLE
         ),
     )
+
+
+def axes() -> list[str]:
+    """Return the axes of a case of a sweep file."""
+    return _table(
+        ("key", "default", "unit", "meaning"),
+        ((f"`{axis.name}`", _default(axis), axis.unit, axis.meaning) for axis in AXES),
+    )
+
+
+def _default(axis: Axis) -> str:
+    if axis.is_required:
+        return "required"
+    quotes = '"' if isinstance(axis.type, OneOf) else ""
+    return f"`{quotes}{axis.default_text}{quotes}`" if axis.default is not None else axis.none
+
+
+def case_options() -> list[str]:
+    """Return the single values of a case of a sweep file."""
+    return _table(
+        ("key", "default", "meaning"),
+        (
+            (f"`{one.name}`", f"`{one.default:g}`" if one.default else _unset(one), one.meaning)
+            for one in CASE_OPTIONS
+        ),
+    )
+
+
+def _unset(option: SweepOption) -> str:
+    return "`0`" if option.default == 0 else option.unset
 
 
 def metrics() -> list[str]:
@@ -196,6 +229,8 @@ def _table(
 
 
 TABLES = (
+    DocumentTable("guide.md", MarkedPart("axes"), axes),
+    DocumentTable("guide.md", MarkedPart("case-options"), case_options),
     DocumentTable("guide.md", MarkedPart("strategies"), strategies),
     DocumentTable("guide.md", MarkedPart("models"), models),
     DocumentTable("guide.md", MarkedPart("datasets"), datasets),

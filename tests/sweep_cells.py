@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farm.core.axes import AXES
 from farm.core.precision import Outcome, Repetition
 from farm.figures.cell_configuration import CellConfiguration
 from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_table
@@ -15,20 +16,16 @@ def configuration(**changes: Any) -> CellConfiguration:
     fields: dict[str, Any] = {
         "model": "mlp",
         "dataset": "digits",
-        "training_pass": "forward_backward",
         "strategy": "mwms_ring" if changes.get("world_size", 1) > 1 else "single",
         "world_size": 1,
-        "server_count": 0,
         "global_batch_size": 64,
-        "one_way_delay_s": 0.0,
-        "jitter_s": 0.0,
-        "packet_loss_ratio": 0.0,
-        "bandwidth_bytes_per_s": None,
         "emulator": None,
         "length": "10 steps",
         "labels": "",
+        **changes,
     }
-    return CellConfiguration(**{**fields, **changes})
+    place = tuple(fields.pop(axis.field, axis.value_in({})) for axis in AXES)
+    return CellConfiguration(place=place, **fields)
 
 
 def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:

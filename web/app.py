@@ -13,6 +13,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.config import Settings
+from farm.core.axes import spec_values
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.store.engine import make_engine
 from web import backend, errors, filters, timing
@@ -70,7 +71,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     idempotency.install(app)
     shared_looks.install(app)
     filters.install(app)
-    for words in (setup_words, network_words, configuration_words):
+    for words in (setup_words, network_words, configuration_words, spec_values):
         app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask
 
 from farm.core import nouns
-from farm.figures.display import (
+from farm.core.display import (
     ago,
     between,
     bit_rate,

@@ -87,9 +87,9 @@ def print_accurate_cells(found: Sequence[AccurateCell], target_accuracy_ratio: f
 
 def _row(one: AccurateCell) -> list[str]:
     return [
-        str(one.cell.global_batch_size),
-        cells.text(one.cell.strategy),
-        str(one.cell.world_size),
+        str(one.cell.values["global_batch_size"]),
+        cells.text(one.cell.values["strategy"]),
+        str(one.cell.values["world_size"]),
         f"{one.reached_count} of {one.run_count}",
         cells.number(one.epoch_count),
         cells.duration(one.time_to_accuracy_s),

@@ -28,6 +28,7 @@ from farm.cli.session import stopped_farm, store
 from farm.cli.waits import stored_waits
 from farm.config import Settings
 from farm.core.agents import AgentState
+from farm.core.display import byte_count
 from farm.core.messages import WIRE_VERSION
 from farm.core.trainer_lines import FailureKind
 from farm.diagnosis import agents as of_agents
@@ -47,7 +48,6 @@ from farm.diagnosis.processes import (
 )
 from farm.diagnosis.queue import judge_queue
 from farm.errors import FarmError, OtherFarm, Unreachable
-from farm.figures.display import byte_count
 from farm.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
 from farm.store.agent_keys import key_records, keyed_agents
 from farm.store.agents import list_agents

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from farm.core.axes import AXES, BY_NAME, Axis, AxisKind, Value
 from farm.core.catalogue import GangShape
 from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
@@ -15,13 +16,20 @@ from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of_row, undist
 from farm.core.outliers import outlier_positions
 from farm.core.precision import Target, Timeline, cell_inflation, time_interval, timeline_of
 from farm.core.scaling import baselines, workload
-from farm.core.spec import EMULATORS, UNTOUCHED, BatchSplit, OperatorPlacement, TrainingPass
+from farm.core.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.registry import strategy
 
 if TYPE_CHECKING:
     from farm.store.result_tables import MeasurementRow
 
+
+# The order of cells.
+_FIRST = [
+    axis for kind in (AxisKind.WORKLOAD, AxisKind.PROFILE) for axis in AXES if axis.kind is kind
+]
+_THEN = [BY_NAME[name] for name in ("global_batch_size", "world_size", "server_count", "strategy")]
+_LAST = [axis for axis in AXES if axis not in (*_FIRST, *_THEN)]
 
 # By job id: rows with the job's `cell_hash` and `spec`, see `farm.store.cell_rows.jobs_of`.
 Jobs: TypeAlias = Mapping[int, Any]
@@ -36,26 +44,13 @@ class MeasuredCell:
     repetitions' quartiles: how much steps differ within a run. `disturbed`: what disturbed those
     runs that were; `set_aside_count` of them do not count, since undisturbed ones do. `target` is
     how the cell of a sweep until precision stands; `outlier_job_ids` are repetitions far from the
-    others.
-    `server_placement` and `network` are empty where there are no servers and where it is the usual
-    one. `labels`, `steps` and the like are those of its jobs, None where they are not known.
+    others. `values`: of every axis, by its field. `labels`, `steps` and the like are those of its
+    jobs, None where they are not known.
     `expected_bytes_per_step` is what the strategy's theory says one rank sends, and receives.
     `scaling_efficiency_ratio` is strong: against one rank, the same global batch size.
     """
 
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    strategy: str | None
-    world_size: int
-    server_count: int
-    server_placement: str
-    replicas_per_rank: int
-    steps_between_averages: int
-    batch_split: str
-    placement: str
-    network: str
-    global_batch_size: int
+    values: Mapping[str, Value]
     steps: int | None
     epochs: int | None
     warmup_step_count: int | None
@@ -63,10 +58,6 @@ class MeasuredCell:
     time_limit_s: float | None
     emulator: str | None
     labels: Mapping[str, str] | None
-    one_way_delay_s: float
-    jitter_s: float
-    packet_loss_ratio: float
-    bandwidth_bytes_per_s: float | None
     fingerprint: str | None
     framework: str | None
     run_count: int
@@ -168,39 +159,23 @@ def _length(row: MeasurementRow, jobs: Jobs) -> int:
 
 
 def _place(row: MeasurementRow) -> tuple[object, ...]:
+    def at(axes: Iterable[Axis]) -> list[object]:
+        return [_sortable(axis, axis.value_measured(row)) for axis in axes]
+
     return (
-        row.model or "",
-        row.dataset or "",
-        row.training_pass,
-        row.one_way_delay_s,
-        row.jitter_s,
-        row.packet_loss_ratio,
-        row.bandwidth_bytes_per_s or math.inf,
+        *at(_FIRST),
         row.fingerprint or "",
         row.epochs or 0,
-        row.global_batch_size,
-        row.world_size,
-        row.server_count,
-        row.strategy or "",
+        *at(_THEN),
         row.framework or "",
-        *_setup(row).values(),
+        *at(_LAST),
     )
 
 
-def _setup(row: MeasurementRow) -> dict[str, Any]:
-    """Return how the strategy was set up, by the names of a cell's fields; sorted as it stands.
-
-    What older measurements do not say is what it was then, so that cells have one order.
-    """
-    is_name = row.network not in (None, UNTOUCHED, *EMULATORS)
-    return {
-        "server_placement": (row.server_placement or "") if row.server_count else "",
-        "replicas_per_rank": row.replicas_per_rank or 1,
-        "steps_between_averages": row.steps_between_averages or 1,
-        "batch_split": row.batch_split or BatchSplit.EVEN.value,
-        "placement": row.placement or OperatorPlacement.SOFT.value,
-        "network": (row.network or "") if is_name else "",
-    }
+def _sortable(axis: Axis, value: Value) -> str | float:
+    if value is None:
+        return math.inf if axis.is_number else ""
+    return value
 
 
 def _cell(
@@ -224,14 +199,7 @@ def _cell(
     far = [timed[position][0] for position in outlier_positions(times_s)]
     throughput = _median(group, "throughput_examples_per_s")
     return MeasuredCell(
-        model=first.model,
-        dataset=first.dataset,
-        training_pass=first.training_pass,
-        strategy=first.strategy,
-        world_size=first.world_size,
-        server_count=first.server_count,
-        **_setup(first),
-        global_batch_size=first.global_batch_size,
+        values={axis.field: axis.value_measured(first) for axis in AXES},
         epochs=first.epochs,
         steps=spec.get("steps"),
         warmup_step_count=spec.get("warmup_step_count"),
@@ -239,10 +207,6 @@ def _cell(
         time_limit_s=spec.get("time_limit_s"),
         emulator=spec.get("emulator"),
         labels=spec.get("labels"),
-        one_way_delay_s=first.one_way_delay_s,
-        jitter_s=first.jitter_s,
-        packet_loss_ratio=first.packet_loss_ratio,
-        bandwidth_bytes_per_s=first.bandwidth_bytes_per_s,
         fingerprint=first.fingerprint,
         framework=first.framework,
         run_count=len(group),

@@ -197,7 +197,11 @@ def _held(held: Sequence[str], table: SweepTable) -> dict[str, str]:
             expected = f"AXIS=VALUE with one of {', '.join(known) or 'none: it varies nothing'}"
             raise InvalidSpec("--at", text, expected)
         # 20 and 20.0 are the same delay.
-        same = [axis.key(v) for v in table.values[name] if _number(axis.key(v)) == _number(value)]
+        same = [
+            axis.address(v)
+            for v in table.values[name]
+            if _number(axis.address(v)) == _number(value)
+        ]
         fixed[f"{_FIXED}{name}"] = same[0] if same else value
     return fixed
 

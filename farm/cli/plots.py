@@ -167,11 +167,11 @@ def _series(session: Session, table: SweepTable, asked: Asked) -> Plot:
         raise NotFound(f"job {job_id}: it has not begun, so there is nothing to draw of it")
     last = detail.attempts[-1]
     what = configuration_of(detail.job.spec)
-    servers = what.server_placement
+    servers = what["server_placement"]
     shown = Shown(
         ranks=tuple(rank.rank for rank in last.ranks)[:_MOST_RANKS],
         servers=None if servers is None else ServerPlacement(servers),
-        world_size=what.world_size,
+        world_size=what["world_size"],
     )
     chief = next((rank for rank in last.ranks if rank.rank == 0), None)
     read = read_job(session, last.attempt, shown, timed_window=timed_window(chief))

@@ -13,10 +13,10 @@ from farm.cli.advice import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.display import likely
 from farm.core.nouns import counted
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
-from farm.figures.display import likely
 from farm.recommend.answering.measured import (
     ToldApart,
     distinctions,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 
 from farm.cli import cells
 from farm.cli.measured import MeasuredCell
 from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
+from farm.core.axes import AXES, Axis
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.noise import disturbed_by
 from farm.core.nouns import counted
@@ -33,19 +35,23 @@ COLUMNS = (
 _FINGERPRINT_SHOWN = 8
 
 
-def _bandwidth(cell: MeasuredCell) -> str:
-    return cells.size(cell.bandwidth_bytes_per_s, per="/s")
+def _value(axis: Axis, cell: MeasuredCell) -> str:
+    value = cell.values[axis.field]
+    return MISSING if value is None and not axis.is_number else axis.text(value)
 
 
 def _labels(cell: MeasuredCell) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted((cell.labels or {}).items())) or MISSING
 
 
+_IN_COLUMNS = ("global_batch_size", "strategy", "world_size")
 # What most sweeps do not vary: each gets a column only where the cells differ in it.
 _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
-    (Column("model"), lambda cell: cells.text(cell.model)),
-    (Column("dataset"), lambda cell: cells.text(cell.dataset)),
-    (Column("pass"), lambda cell: cell.training_pass),
+    *(
+        (Column(axis.title.lower(), is_right=axis.is_number), partial(_value, axis))
+        for axis in AXES
+        if axis.name not in _IN_COLUMNS
+    ),
     (Column("framework"), lambda cell: cells.text(cell.framework)),
     (Column("steps", is_right=True), lambda cell: cells.text(cell.steps)),
     (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
@@ -54,17 +60,6 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
     (Column("time limit", is_right=True), lambda cell: cells.duration(cell.time_limit_s)),
     (Column("emulator"), lambda cell: cells.text(cell.emulator)),
     (Column("labels"), _labels),
-    (Column("servers", is_right=True), lambda cell: str(cell.server_count)),
-    (Column("servers are"), lambda cell: cell.server_placement or MISSING),
-    (Column("replicas", is_right=True), lambda cell: str(cell.replicas_per_rank)),
-    (Column("averaged every", is_right=True), lambda cell: str(cell.steps_between_averages)),
-    (Column("placement"), lambda cell: cell.placement),
-    (Column("batch split"), lambda cell: cell.batch_split),
-    (Column("network"), lambda cell: cell.network or MISSING),
-    (Column("delay", is_right=True), lambda cell: cells.duration(cell.one_way_delay_s)),
-    (Column("jitter", is_right=True), lambda cell: cells.duration(cell.jitter_s)),
-    (Column("loss", is_right=True), lambda cell: cells.percent(cell.packet_loss_ratio, decimals=1)),
-    (Column("bandwidth", is_right=True), _bandwidth),
     (Column("hardware"), lambda cell: cells.text(cell.fingerprint)[:_FINGERPRINT_SHOWN]),
 )
 # What not every strategy tells: each gets a column where some cell has it.
@@ -150,9 +145,9 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
     """Write cells as texts under `COLUMNS`."""
     return [
         [
-            str(cell.global_batch_size),
-            cells.text(cell.strategy),
-            str(cell.world_size),
+            str(cell.values["global_batch_size"]),
+            cells.text(cell.values["strategy"]),
+            str(cell.values["world_size"]),
             _runs(cell),
             _step_time(cell),
             cells.number(cell.throughput_examples_per_s),
@@ -195,11 +190,11 @@ def _deviation(cell: MeasuredCell) -> str:
 
 def _received(cell: MeasuredCell) -> str:
     """Told where servers send it; without any, ranks receive what ranks send."""
-    return cells.size(cell.received_bytes_per_step) if cell.server_count else MISSING
+    return cells.size(cell.received_bytes_per_step) if cell.values["server_count"] else MISSING
 
 
 def _received_deviation(cell: MeasuredCell) -> str:
-    if not cell.server_count:
+    if not cell.values["server_count"]:
         return MISSING
     return _against(cell.received_bytes_per_step, cell.expected_bytes_per_step)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.catalogue import Catalogue, StrategyFacts
-from farm.core.spec import BatchSplit, JobSpec, NetworkProfile, ServerPlacement
+from farm.core.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, sends, spec_values
+from farm.core.catalogue import Catalogue
+from farm.core.spec import JobSpec, NetworkProfile
 from farm.core.sweep import MAX_SEED, CaseSpec, SweepSpec
-from farm.core.sweep_axes import AXES, CELL_AXES, NETWORK_AXES
 from farm.core.sweep_cell import Cell, problem_of, shown
 from farm.errors import InvalidSpec
 
@@ -90,7 +90,9 @@ def without_jobs(
         return expansion
     if not sweep.skip_impossible or len(reasons) == len(expansion.jobs):
         raise next(iter(reasons.values()))
-    impossible = {shown(expansion.jobs[place]): str(why) for place, why in reasons.items()}
+    impossible = {
+        shown(spec_values(expansion.jobs[place])): str(why) for place, why in reasons.items()
+    }
     jobs = tuple(job for place, job in enumerate(expansion.jobs) if place not in reasons)
     return dataclasses.replace(
         expansion,
@@ -116,7 +118,7 @@ def _max_job_count(sweep: SweepSpec, jobs: tuple[JobSpec, ...]) -> int:
 
 
 def _cell_count(case: CaseSpec) -> int:
-    return math.prod(len(getattr(case, axis.attribute)) for axis in AXES)
+    return math.prod(len(case.values[axis.field]) for axis in AXES)
 
 
 def _check_seeds(sweep: SweepSpec) -> None:
@@ -130,18 +132,15 @@ def _check_seeds(sweep: SweepSpec) -> None:
 
 def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[Cell]:
     for i, case in enumerate(sweep.cases):
-        axes = [getattr(case, axis.attribute) for axis in CELL_AXES]
+        axes = [case.values[axis.field] for axis in JOB_AXES]
         for *point, network in itertools.product(*axes, _networks(case)):
-            fields: dict[str, Any] = {
-                axis.field: value for axis, value in zip(CELL_AXES, point, strict=True)
-            }
-            fields["network"] = network
-            yield _cell(i, fields, case.emulator, catalogue.strategies.get(fields["strategy"]))
+            values = {axis.field: value for axis, value in zip(JOB_AXES, point, strict=True)}
+            yield _cell(i, values, network, case.emulator, catalogue)
 
 
 def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
-    axes = [getattr(case, axis.attribute) for axis in NETWORK_AXES]
-    fields = [axis.field for axis in NETWORK_AXES]
+    axes = [case.values[axis.field] for axis in PROFILE_AXES]
+    fields = [axis.field for axis in PROFILE_AXES]
     profiles = [
         NetworkProfile(**dict(zip(fields, point, strict=True)))
         for point in itertools.product(*axes)
@@ -150,28 +149,25 @@ def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
 
 
 def _cell(
-    case: int, fields: dict[str, Any], emulator: str | None, facts: StrategyFacts | None
+    case: int,
+    values: dict[str, Any],
+    network: NetworkProfile | None,
+    emulator: str | None,
+    catalogue: Catalogue,
 ) -> Cell:
     """Build a cell, without the axes that do not apply to its strategy.
 
-    An unknown strategy, which is refused later, has none of them.
+    To an unknown strategy, which is refused later, no such axis applies.
     """
-    uses_servers = facts is not None and facts.uses_servers
-    if not uses_servers:
-        fields |= {"server_count": 0, "server_placement": ServerPlacement.COLLOCATED}
-    elif fields["server_count"] is None:
-        fields["server_count"] = 1
-    if facts is None or not facts.uses_replicas:
-        fields["replicas_per_rank"] = 1
-    if facts is None or not facts.averages_weights:
-        fields["steps_between_averages"] = 1
-    if facts is None or not facts.is_synchronous or fields["world_size"] == 1:
-        fields["batch_split"] = BatchSplit.EVEN  # each rank goes at its own pace, or is alone
-    is_alone = fields["world_size"] == 1 and not uses_servers
-    if facts is not None and (not facts.uses_network or is_alone):
-        fields |= {"network": None, "interface": None}  # there is nobody to talk to
-    network = fields["network"]
-    return Cell(case=case, emulator=None if network is None else emulator, **fields)
+    facts, world_size = catalogue.strategies.get(values["strategy"]), values["world_size"]
+    for axis in JOB_AXES:
+        if axis.applies is not None and (facts is None or not axis.applies(facts, world_size)):
+            values[axis.field] = axis.unused
+    if facts is not None and not sends(facts, world_size):
+        network = None
+    return Cell(
+        case=case, values=values, network=network, emulator=None if network is None else emulator
+    )
 
 
 def _jobs(
@@ -189,10 +185,9 @@ def _jobs(
 
 def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
     case = sweep.cases[cell.case]
-    examples_count = catalogue.datasets[cell.dataset].train_examples_count
-    axes: dict[str, Any] = {axis.field: getattr(cell, axis.field) for axis in CELL_AXES}
+    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
     return JobSpec(
-        **axes,
+        **job_fields(cell.values),
         network=cell.network,
         emulator=cell.emulator,
         steps=case.steps,
@@ -201,7 +196,7 @@ def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) ->
         seed=case.seed + repetition,
         repetition=repetition,
         # Kept only where it matters: it must not part equal cells of two sweeps.
-        repeat=cell.global_batch_size > examples_count,
+        repeat=cell["global_batch_size"] > examples_count,
         labels=case.labels,
         time_limit_s=case.time_limit_s,
     )
@@ -213,7 +208,8 @@ def _identity(job: JobSpec) -> tuple[object, ...]:
 
 def _cell_identity(job: JobSpec) -> tuple[object, ...]:
     return (
-        *(getattr(job, axis.field) for axis in CELL_AXES),
+        *(getattr(job, axis.field) for axis in JOB_AXES if not axis.is_further),
+        frozenset(job.axes.items()),
         job.network,
         job.emulator,
         job.steps,

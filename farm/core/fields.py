@@ -1,24 +1,21 @@
-"""Fields of the forms that people write: each is looked up, read and checked, or refused by name.
+"""Types of the values that people write, and lookup of these values by name.
 
-Here milliseconds, percent and megabits become seconds, ratios and bytes per second.
+A type reads one value and refuses another by the name of its field; here milliseconds, percent and
+megabits become seconds, ratios and bytes per second. Documents of the API are made of the types.
 """
 
 from __future__ import annotations
 
 import difflib
 import enum
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from farm.core.spec import EMULATORS, MAX_ONE_WAY_DELAY_S, NETWORK_NAME
 from farm.errors import InvalidSpec
 
 MAX_NAME_CHARACTERS = 200
-# A terabit: beyond any link, and far from what would overflow a float.
-MAX_BANDWIDTH_MBIT_PER_S = 1_000_000
-MAX_TIME_LIMIT_S = 7 * 86400
-MAX_PRECISION_PERCENT = 50
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=enum.Enum)
@@ -82,116 +79,171 @@ def axis(
     return tuple(read(item, f"{name}[{i}]") for i, item in enumerate(value))
 
 
-# Each of these reads one value, of the field named, or raises InvalidSpec.
-
-
-def read_name(value: object, where: str) -> str:
-    # Not printable: line breaks, NUL (which PostgreSQL refuses) and halves of surrogate pairs.
-    if isinstance(value, str) and value.strip() and value.isprintable():
-        if len(value) <= MAX_NAME_CHARACTERS:
-            return value
-        raise InvalidSpec(where, value, f"at most {MAX_NAME_CHARACTERS} characters")
-    raise InvalidSpec(where, value, "a text of printable characters")
-
-
-def read_flag(value: object, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidSpec(where, value, "true or false")
-    return value
-
-
 def canonical(value: float) -> float:
     """Return the number with 12 significant digits, so that 0.1 * 3 and 0.3 are one value."""
     return float(f"{value:.12g}")
 
 
-def whole(low: int, high: int) -> Read[int]:
-    """Read a whole number; 64.0 is one, as JSON Schema has it."""
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A text of printable characters; `pattern`: of the whole text, `expected` says it in words."""
 
-    def read(value: object, where: str) -> int:
+    pattern: str = ""
+    expected: str = ""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the text.
+
+        Raises:
+            InvalidSpec: it is none, or too long.
+        """
+        # Not printable: line breaks, NUL (which PostgreSQL refuses) and halves of surrogate pairs.
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise InvalidSpec(where, value, self.expected or "a text of printable characters")
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            raise InvalidSpec(where, value, self.expected)
+        if len(value) > MAX_NAME_CHARACTERS:
+            raise InvalidSpec(where, value, f"at most {MAX_NAME_CHARACTERS} characters")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `low` to `high`; 64.0 is one, as JSON Schema has it."""
+
+    low: int
+    high: int
+
+    def read(self, value: object, where: str) -> int:
+        """Return the number.
+
+        Raises:
+            InvalidSpec: it is none, or out of range.
+        """
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         # bool is an int in Python, but 'true' is no count.
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise InvalidSpec(where, value, f"a whole number from {low} to {high}")
-        return value
-
-    return read
-
-
-def _number(value: object) -> int | float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value + 0  # -0.0 becomes 0.0, which has another canonical text
-    return None
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+        ):
+            return value
+        raise InvalidSpec(where, value, f"a whole number from {self.low} to {self.high}")
 
 
-def read_delay_s(value: object, where: str) -> float:
-    number, high = _number(value), MAX_ONE_WAY_DELAY_S * 1000
-    # Written so that NaN, which is neither below nor above anything, does not pass.
-    if number is None or not 0 <= number <= high:
-        raise InvalidSpec(where, value, f"a number of milliseconds from 0 to {high:g}")
-    return canonical(number / 1000)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A number with a unit: people write `unit`, `read` returns base units.
+
+    `noun`: what it is, for errors. `per_base`: units in one base unit. `low` and `high`: in
+    `unit`; `is_above_low` and `is_below_high`: whether these themselves are left out.
+    """
+
+    unit: str
+    noun: str
+    low: float
+    high: float
+    per_base: float = 1.0
+    is_above_low: bool = False
+    is_below_high: bool = False
+
+    def read(self, value: object, where: str) -> float:
+        """Return the number in base units.
+
+        Raises:
+            InvalidSpec: it is none, or out of range.
+        """
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not self._is_in_range(value)
+        ):
+            low = f"above {self.low:g} and" if self.is_above_low else f"from {self.low:g}"
+            high = f"below {self.high:.9g}" if self.is_below_high else f"{self.high:.9g}"
+            up_to = "up to" if self.is_above_low else "to"
+            raise InvalidSpec(where, value, f"a {self.noun} {low} {up_to} {high}")
+        number = (value + 0) / self.per_base  # -0.0 becomes 0.0, which has another canonical text
+        rounded = canonical(number)
+        # What is just below the highest value stays below it.
+        return rounded if self._is_in_range(rounded * self.per_base) else number
+
+    def _is_in_range(self, number: float) -> bool:
+        # NaN, which is neither below nor above anything, is not.
+        is_high_enough = self.low < number if self.is_above_low else self.low <= number
+        return is_high_enough and (
+            number < self.high if self.is_below_high else number <= self.high
+        )
 
 
-def read_emulator(value: object, where: str) -> str:
-    if not isinstance(value, str) or value not in EMULATORS:
-        hint = did_you_mean(str(value), EMULATORS)
-        raise InvalidSpec(where, value, f"one of {', '.join(EMULATORS)}{hint}")
-    return value
+@dataclass(frozen=True, slots=True)
+class OneOf(Generic[_E]):
+    """One of the values of an enumeration."""
 
+    kind: type[_E]
 
-def read_loss_ratio(value: object, where: str) -> float:
-    number = _number(value)
-    if number is None or not 0 <= number < 100:
-        raise InvalidSpec(where, value, "a percentage from 0 to below 100")
-    # What is just below everything stays below it.
-    rounded = canonical(number / 100)
-    return rounded if rounded < 1 else number / 100
+    def read(self, value: object, where: str) -> _E:
+        """Return the member.
 
-
-def read_precision_ratio(value: object, where: str) -> float:
-    number = _number(value)
-    if number is None or not 0 < number <= MAX_PRECISION_PERCENT:
-        raise InvalidSpec(where, value, f"a percentage above 0 and up to {MAX_PRECISION_PERCENT}")
-    return number / 100
-
-
-def read_bandwidth_bytes_per_s(value: object, where: str) -> float | None:
-    number = _number(value)
-    if number is None or not 0 < number <= MAX_BANDWIDTH_MBIT_PER_S:
-        expected = f"a number of Mbit/s above 0 and up to {MAX_BANDWIDTH_MBIT_PER_S}"
-        raise InvalidSpec(where, value, expected)
-    return canonical(number * _BYTES_PER_S_IN_ONE_MBIT_PER_S)
-
-
-def choice(kind: type[_E]) -> Read[_E]:
-    """Read one of the values of an enumeration."""
-
-    def read(value: object, where: str) -> _E:
+        Raises:
+            InvalidSpec: there is none of this value.
+        """
         try:
-            return kind(value)
+            return self.kind(value)
         except ValueError:
-            allowed = " or ".join(repr(member.value) for member in kind)
+            allowed = " or ".join(repr(member.value) for member in self.kind)
             raise InvalidSpec(where, value, allowed) from None
 
-    return read
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    def read(self, value: object, where: str) -> str:
+        """Return the word.
+
+        Raises:
+            InvalidSpec: it is another.
+        """
+        if not isinstance(value, str) or value not in self.words:
+            hint = did_you_mean(str(value), self.words)
+            raise InvalidSpec(where, value, f"one of {', '.join(self.words)}{hint}")
+        return value
 
 
-def read_network_name(value: object, where: str) -> str:
-    if not isinstance(value, str) or not NETWORK_NAME.fullmatch(value):
-        expected = "the name of a network of the agents: letters, digits, '.', '_' and '-'"
-        raise InvalidSpec(where, value, expected)
-    return value
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+    def read(self, value: object, where: str) -> bool:
+        """Return the flag.
+
+        Raises:
+            InvalidSpec: it is none.
+        """
+        if not isinstance(value, bool):
+            raise InvalidSpec(where, value, "true or false")
+        return value
 
 
-def read_labels(value: object, where: str) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise InvalidSpec(where, value, "a table of texts")
-    return {read_name(key, where): read_name(item, f"{where}.{key}") for key, item in value.items()}
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Names by name."""
+
+    def read(self, value: object, where: str) -> dict[str, str]:
+        """Return the labels.
+
+        Raises:
+            InvalidSpec: it is no table, or has something else than names.
+        """
+        if not isinstance(value, Mapping):
+            raise InvalidSpec(where, value, "a table of texts")
+        name = Name()
+        return {
+            name.read(key, where): name.read(item, f"{where}.{key}") for key, item in value.items()
+        }
 
 
-def read_time_limit_s(value: object, where: str) -> float:
-    number = _number(value)
-    if number is None or not 1 <= number <= MAX_TIME_LIMIT_S:
-        raise InvalidSpec(where, value, f"a number of seconds from 1 to {MAX_TIME_LIMIT_S}")
-    return float(number)
+Type: TypeAlias = Name | Whole | Amount | OneOf[Any] | Word | Boolean | Labels

@@ -70,7 +70,7 @@ class ImportedMeasurement:
     row_number: int
     model: str | None = None
     dataset: str | None = None
-    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    training_pass: str = TrainingPass.FORWARD_BACKWARD.value
     framework: str | None = None
     strategy: str | None = None
     placement: str | None = None
@@ -83,6 +83,7 @@ class ImportedMeasurement:
     replicas_per_rank: int | None = None
     steps_between_averages: int | None = None
     batch_split: str | None = None
+    axes: Mapping[str, object] = field(default_factory=dict)  # without a field of own
     global_batch_size: int
     one_way_delay_s: float = 0.0
     jitter_s: float = 0.0

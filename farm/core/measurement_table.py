@@ -10,6 +10,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from farm.core.axes import AXES, Axis
+from farm.core.fields import Amount, Name, OneOf, Whole
+
 
 class CellKind(enum.Enum):
     """What stands in a column."""
@@ -55,33 +58,17 @@ class TableColumn:
         return self.field or self.name
 
 
-def _text(name: str, meaning: str, *, field: str = "", if_empty: str = "not known") -> TableColumn:
-    return TableColumn(
-        name=name, kind=CellKind.TEXT, meaning=meaning, field=field, if_empty=if_empty
-    )
+def _text(name: str, meaning: str, *, if_empty: str = "not known") -> TableColumn:
+    return TableColumn(name=name, kind=CellKind.TEXT, meaning=meaning, if_empty=if_empty)
 
 
 def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColumn:
     return TableColumn(name=name, kind=CellKind.WHOLE, meaning=meaning, if_empty=if_empty)
 
 
-def _number(
-    name: str,
-    meaning: str,
-    *,
-    unit: str = "",
-    field: str = "",
-    factor: float = 1.0,
-    if_empty: str = "not known",
-) -> TableColumn:
+def _number(name: str, meaning: str, *, unit: str = "", if_empty: str = "not known") -> TableColumn:
     return TableColumn(
-        name=name,
-        kind=CellKind.NUMBER,
-        meaning=meaning,
-        unit=unit,
-        field=field,
-        factor=factor,
-        if_empty=if_empty,
+        name=name, kind=CellKind.NUMBER, meaning=meaning, unit=unit, if_empty=if_empty
     )
 
 
@@ -107,69 +94,32 @@ def _told(
     )
 
 
+def _of_axis(axis: Axis) -> TableColumn:
+    kinds = {Amount: CellKind.NUMBER, Whole: CellKind.WHOLE}
+    return TableColumn(
+        name=axis.name,
+        kind=kinds.get(type(axis.type), CellKind.TEXT),
+        meaning=axis.meaning,
+        unit=axis.unit,
+        field=axis.stored,
+        factor=axis.type.per_base if isinstance(axis.type, Amount) else 1.0,
+        if_empty=axis.if_empty or _if_empty(axis),
+    )
+
+
+def _if_empty(axis: Axis) -> str:
+    if isinstance(axis.type, Name):
+        return "not known"
+    if axis.is_required:
+        return "refused"
+    text = axis.address(axis.value_in({}))
+    return f"`{text}`" if isinstance(axis.type, OneOf) else text
+
+
 MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
-    _text("model", "name of the model"),
-    _text("dataset", "name of the data set"),
-    _text(
-        "pass",
-        "`forward` or `forward_backward`",
-        field="training_pass",
-        if_empty="`forward_backward`",
-    ),
+    *map(_of_axis, AXES),
     _text("framework", "TensorFlow or PyTorch, with its version"),
-    _text("strategy", "how the work is distributed"),
-    _text("placement", "where operations without a named device run"),
-    _text("network", "what made the delay, such as `tc_netem`; empty without a network profile"),
     _text("instance_type", "label of the agents, if they have one"),
-    _whole(
-        "world_size",
-        "ranks that train; servers and a chief that does not train are extra",
-        if_empty="refused",
-    ),
-    _whole("server_count", "parameter servers", if_empty="0"),
-    _text("server_placement", "`collocated` with the ranks, or `apart`", if_empty="`apart`"),
-    _whole("replicas_per_rank", "copies of the model on the devices of one rank", if_empty="1"),
-    _whole(
-        "steps_between_averages", "of ranks that average their weights now and then", if_empty="1"
-    ),
-    _text("batch_split", "`even`, or `by_speed` of the ranks", if_empty="`even`"),
-    _whole(
-        "global_batch_size",
-        "examples in one step of the whole gang, at least one for each rank",
-        if_empty="refused",
-    ),
-    _number(
-        "one_way_delay_ms",
-        "asked of the network",
-        unit="ms",
-        field="one_way_delay_s",
-        factor=1000,
-        if_empty="0",
-    ),
-    _number(
-        "jitter_ms",
-        "asked of the network",
-        unit="ms",
-        field="jitter_s",
-        factor=1000,
-        if_empty="0",
-    ),
-    _number(
-        "bandwidth_mbit_per_s",
-        "asked of the network; empty: not limited",
-        unit="Mbit/s",
-        field="bandwidth_bytes_per_s",
-        factor=8e-6,
-        if_empty="not limited",
-    ),
-    _number(
-        "packet_loss_percent",
-        "asked of the network",
-        unit="%",
-        field="packet_loss_ratio",
-        factor=100,
-        if_empty="0",
-    ),
     _number(
         "step_time_s",
         "median of the timed steps",

@@ -131,6 +131,7 @@ class JobSpec:
     placement: OperatorPlacement = OperatorPlacement.SOFT
     batch_split: BatchSplit = BatchSplit.EVEN
     interface: str | None = None  # the name of one of the agents' networks; None: their first
+    axes: dict[str, object] = field(default_factory=dict)  # those without a field of their own
 
     def __post_init__(self) -> None:
         for name in ("model", "dataset", "strategy"):
@@ -222,6 +223,7 @@ _LATER: dict[str, object] = {
     "placement": OperatorPlacement.SOFT,
     "batch_split": BatchSplit.EVEN,
     "interface": None,
+    "axes": {},
 }
 
 

@@ -7,28 +7,24 @@ What `parse_sweep` returns is well formed; whether its cells can run is for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from farm.core.axes import AXES
 from farm.core.fields import (
+    Amount,
+    Boolean,
+    Labels,
+    Name,
+    Type,
+    Whole,
+    Word,
     axis,
-    read_emulator,
-    read_flag,
-    read_labels,
-    read_name,
-    read_precision_ratio,
-    read_time_limit_s,
     refuse_unknown,
     scalar,
-    whole,
 )
 from farm.core.precision import LEAST_REPETITIONS, Precision
-from farm.core.spec import MAX_STEPS, BatchSplit, OperatorPlacement, ServerPlacement, TrainingPass
-from farm.core.sweep_axes import (
-    AXES,
-    DEFAULT_REPLICAS_PER_RANK,
-    DEFAULT_STEPS_BETWEEN_AVERAGES,
-)
+from farm.core.spec import EMULATORS, MAX_STEPS
 from farm.errors import InvalidSpec
 
 DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
@@ -36,36 +32,139 @@ MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 AUTO = "auto"  # repetitions: until the cell is precise
 MAX_AUTO_REPETITIONS = 1000
+_TIME_LIMIT = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOption:
+    """One value of a case or of a sweep. `field`: of its specification; `default`: unless said.
+
+    `unset`: what it means that there is none.
+    """
+
+    name: str
+    field: str
+    type: Type
+    meaning: str
+    default: Any = None
+    unset: str = "none"
+
+
+_COUNT = Whole(1, MAX_STEPS)
+CASE_OPTIONS = (
+    SweepOption(
+        name="emulator",
+        meaning="the emulator to use: `tc_netem`, `tcp_proxy` or `vde_link`",
+        unset="any exact one",
+        field="emulator",
+        type=Word(EMULATORS),
+    ),
+    SweepOption(
+        name="steps",
+        meaning="timed steps, after the warm-up",
+        unset="`30`",
+        field="steps",
+        type=_COUNT,
+    ),
+    SweepOption(
+        name="epochs",
+        meaning="train this many epochs instead of `steps`, and evaluate after each",
+        field="epochs",
+        type=_COUNT,
+    ),
+    SweepOption(
+        name="warmup_steps",
+        meaning="steps that run first and are not timed",
+        field="warmup_step_count",
+        type=Whole(0, MAX_STEPS),
+        default=5,
+    ),
+    SweepOption(
+        name="seed",
+        meaning="seed of the weights and of the order of the examples",
+        field="seed",
+        type=Whole(0, MAX_SEED),
+        default=0,
+    ),
+    SweepOption(
+        name="labels",
+        meaning='labels that an agent must have, such as `{ instance_type = "Standard_D2s_v3" }`',
+        field="labels",
+        type=Labels(),
+        default={},
+    ),
+    SweepOption(
+        name="time_limit_s",
+        meaning="seconds after which a training fails with `time_limit`; up to a week",
+        field="time_limit_s",
+        type=_TIME_LIMIT,
+        default=3600.0,
+    ),
+)
+PRECISION_OPTIONS = (
+    SweepOption(
+        name="precision_percent",
+        meaning="half of the 95 % interval, as a share of the median step time",
+        field="target_ratio",
+        type=Amount(unit="%", noun="percentage", per_base=100, low=0, high=50, is_above_low=True),
+        default=Precision().target_ratio,
+    ),
+    SweepOption(
+        name="min_repetitions",
+        meaning="at least this many",
+        field="min_repetitions",
+        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        default=Precision().min_repetitions,
+    ),
+    SweepOption(
+        name="max_repetitions",
+        meaning="at most this many; no less than `min_repetitions`",
+        field="max_repetitions",
+        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        default=Precision().max_repetitions,
+    ),
+)
+SWEEP_OPTIONS = (
+    SweepOption(
+        name="repeat",
+        meaning="allow a global batch larger than the training set",
+        field="repeat",
+        type=Boolean(),
+        default=False,
+    ),
+    SweepOption(
+        name="skip_impossible",
+        meaning="leave out configurations that cannot run, and list them",
+        field="skip_impossible",
+        type=Boolean(),
+        default=False,
+    ),
+    SweepOption(
+        name="priority",
+        meaning="higher goes first",
+        field="priority",
+        type=Whole(-MAX_PRIORITY, MAX_PRIORITY),
+        default=0,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSpec:
-    """One cross product. Every axis has at least one value, in the order it was written."""
+    """One cross product.
 
-    models: tuple[str, ...]
-    datasets: tuple[str, ...]
-    strategies: tuple[str, ...]
-    world_sizes: tuple[int, ...]
-    global_batch_sizes: tuple[int, ...]
-    server_counts: tuple[int | None, ...] = (None,)  # None: one, for strategies that use servers
-    server_placements: tuple[ServerPlacement, ...] = (ServerPlacement.COLLOCATED,)
-    replicas_per_rank: tuple[int, ...] = (DEFAULT_REPLICAS_PER_RANK,)
-    steps_between_averages: tuple[int, ...] = (DEFAULT_STEPS_BETWEEN_AVERAGES,)
-    placements: tuple[OperatorPlacement, ...] = (OperatorPlacement.SOFT,)
-    batch_splits: tuple[BatchSplit, ...] = (BatchSplit.EVEN,)
-    interfaces: tuple[str | None, ...] = (None,)
-    one_way_delays_s: tuple[float, ...] = (0.0,)
-    jitters_s: tuple[float, ...] = (0.0,)
-    packet_loss_ratios: tuple[float, ...] = (0.0,)
-    bandwidths_bytes_per_s: tuple[float | None, ...] = (None,)  # None: not limited
-    emulator: str | None = None  # None: any that is exact
-    training_passes: tuple[TrainingPass, ...] = (TrainingPass.FORWARD_BACKWARD,)
-    steps: int | None = None
-    epochs: int | None = None
-    warmup_step_count: int = 5
-    seed: int = 0
-    labels: dict[str, str] = field(default_factory=dict)
-    time_limit_s: float = 3600.0
+    `values`: of every axis by its field, at least one each, in the order in which they were
+    written. `emulator` None: any that is exact. Exactly one of `steps` and `epochs` is set.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    emulator: str | None
+    steps: int | None
+    epochs: int | None
+    warmup_step_count: int
+    seed: int
+    labels: dict[str, str]
+    time_limit_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +195,14 @@ def parse_sweep(data: object) -> SweepSpec:
         raise InvalidSpec("case", cases, "at least one [[case]] table")
     precision = parse_precision(data)
     return SweepSpec(
-        name=scalar(data, "name", read=read_name),
+        name=scalar(data, "name", read=Name().read),
         repetitions=(
             scalar(data, "repetitions", read=_read_repetitions, default=1)
             if precision is None
             else precision.min_repetitions
         ),
         precision=precision,
-        repeat=scalar(data, "repeat", read=read_flag, default=False),
-        skip_impossible=scalar(data, "skip_impossible", read=read_flag, default=False),
-        priority=scalar(data, "priority", read=whole(-MAX_PRIORITY, MAX_PRIORITY), default=0),
+        **_read(data, SWEEP_OPTIONS),
         cases=tuple(_parse_case(case, f"case[{i}]") for i, case in enumerate(cases)),
     )
 
@@ -118,35 +215,23 @@ def parse_precision(data: Mapping[str, object]) -> Precision | None:
             many: one of the two would be ignored.
     """
     if data.get("repetitions") != AUTO:
-        for key in _PRECISION_FIELDS:
-            if key in data:
-                raise InvalidSpec(key, data[key], f'repetitions = "{AUTO}" beside it')
+        for option in PRECISION_OPTIONS:
+            if option.name in data:
+                raise InvalidSpec(
+                    option.name, data[option.name], f'repetitions = "{AUTO}" beside it'
+                )
         return None
-    default = Precision()
-    least = scalar(
-        data,
-        "min_repetitions",
-        read=whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
-        default=default.min_repetitions,
-    )
-    return Precision(
-        target_ratio=scalar(
-            data, "precision_percent", read=read_precision_ratio, default=default.target_ratio
-        ),
-        min_repetitions=least,
-        max_repetitions=scalar(
-            data,
-            "max_repetitions",
-            read=whole(least, MAX_AUTO_REPETITIONS),
-            default=max(least, default.max_repetitions),
-        ),
-    )
+    given = _read(data, PRECISION_OPTIONS)
+    least = given["min_repetitions"]
+    if "max_repetitions" in data:
+        Whole(least, MAX_AUTO_REPETITIONS).read(data["max_repetitions"], "max_repetitions")
+    return Precision(**{**given, "max_repetitions": max(least, given["max_repetitions"])})
 
 
 def _read_repetitions(value: object, where: str) -> int:
     try:
         # Only the number of jobs limits it, and that is the expansion's to name.
-        return whole(1, MAX_SEED)(value, where)
+        return Whole(1, MAX_SEED).read(value, where)
     except InvalidSpec as error:
         raise InvalidSpec(where, value, f'{error.expected} or "{AUTO}"') from None
 
@@ -158,37 +243,35 @@ def _parse_case(case: object, where: str) -> CaseSpec:
     if "steps" in case and "epochs" in case:
         raise InvalidSpec(f"{where}.epochs", case["epochs"], "either steps or epochs, not both")
     at = f"{where}."
-    count = whole(1, MAX_STEPS)
-    default_steps = None if "epochs" in case else DEFAULT_STEPS
-    axes: dict[str, Any] = {
-        one.attribute: axis(case, one.key, where=at, read=one.read, default=one.default)
+    values = {
+        one.field: axis(
+            case,
+            one.name,
+            where=at,
+            read=one.type.read,
+            default=() if one.is_required else (one.default,),
+        )
         for one in AXES
     }
-    return CaseSpec(
-        **axes,
-        emulator=scalar(case, "emulator", where=at, read=read_emulator, default=None),
-        steps=scalar(case, "steps", where=at, read=count, default=default_steps),
-        epochs=scalar(case, "epochs", where=at, read=count, default=None),
-        warmup_step_count=scalar(
-            case, "warmup_steps", where=at, read=whole(0, MAX_STEPS), default=5
-        ),
-        seed=scalar(case, "seed", where=at, read=whole(0, MAX_SEED), default=0),
-        labels=scalar(case, "labels", where=at, read=read_labels, default={}),
-        time_limit_s=scalar(case, "time_limit_s", where=at, read=read_time_limit_s, default=3600.0),
-    )
+    given = _read(case, CASE_OPTIONS, where=at)
+    if given["steps"] is None and given["epochs"] is None:
+        given["steps"] = DEFAULT_STEPS
+    return CaseSpec(values=values, **given)
 
 
-_PRECISION_FIELDS = ("precision_percent", "min_repetitions", "max_repetitions")
+def _read(
+    table: Mapping[str, object], options: tuple[SweepOption, ...], *, where: str = ""
+) -> dict[str, Any]:
+    return {
+        one.field: scalar(table, one.name, where=where, read=one.type.read, default=one.default)
+        for one in options
+    }
+
+
 _SWEEP_FIELDS = (
     "name",
     "repetitions",
-    *_PRECISION_FIELDS,
-    "repeat",
-    "skip_impossible",
-    "priority",
+    *(option.name for option in (*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
     "case",
 )
-_CASE_FIELDS = (
-    *(one.key for one in AXES),
-    *("emulator", "steps", "epochs", "warmup_steps", "seed", "labels", "time_limit_s"),
-)
+_CASE_FIELDS = (*(one.name for one in AXES), *(option.name for option in CASE_OPTIONS))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from farm.core.axes import AXES, Value, job_fields, values_of
 from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.fields import did_you_mean
 from farm.core.model_files import file_of
@@ -14,12 +16,7 @@ from farm.core.spec import (
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
     TCP_PROXY,
     VDE_LINK,
-    BatchSplit,
-    JobSpec,
     NetworkProfile,
-    OperatorPlacement,
-    ServerPlacement,
-    TrainingPass,
 )
 from farm.errors import InvalidSpec
 
@@ -28,50 +25,35 @@ MAX_SERVERS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One point of a case, after the axes that do not apply to it were dropped."""
+    """One point of a case, after the axes that do not apply to it were dropped.
+
+    `values`: of every axis but those of a network profile, by the fields of a job.
+    """
 
     case: int
-    model: str
-    dataset: str
-    strategy: str
-    world_size: int
-    global_batch_size: int
-    server_count: int
+    values: Mapping[str, Any]
     network: NetworkProfile | None
     emulator: str | None
-    training_pass: TrainingPass
-    server_placement: ServerPlacement = ServerPlacement.COLLOCATED
-    replicas_per_rank: int = 1
-    steps_between_averages: int = 1
-    placement: OperatorPlacement = OperatorPlacement.SOFT
-    batch_split: BatchSplit = BatchSplit.EVEN
-    interface: str | None = None
+
+    def __getitem__(self, field: str) -> Any:
+        return self.values[field]
 
     def __str__(self) -> str:
-        return f"case[{self.case}]: {shown(self)}"
+        network = None if self.network is None else dataclasses.asdict(self.network)
+        values = values_of({**job_fields(self.values), "network": network})
+        return f"case[{self.case}]: {shown(values)}"
 
 
-def shown(cell: Cell | JobSpec) -> str:
-    """Write what is configured as a sweep file names it; what is as always is left out."""
-    names = ("model", "dataset", "strategy", "world_size", "global_batch_size")
-    words = [f"{name}={getattr(cell, name)}" for name in names]
-    if cell.server_count:
-        where = cell.server_placement.value
-        words += [f"server_count={cell.server_count}", f"server_placement={where}"]
-    if cell.replicas_per_rank > 1:
-        words.append(f"replicas_per_rank={cell.replicas_per_rank}")
-    if cell.steps_between_averages > 1:
-        words.append(f"steps_between_averages={cell.steps_between_averages}")
-    if cell.placement is not OperatorPlacement.SOFT:
-        words.append(f"placement={cell.placement.value}")
-    if cell.batch_split is not BatchSplit.EVEN:
-        words.append(f"batch_split={cell.batch_split.value}")
-    if cell.interface is not None:
-        words.append(f"network={cell.interface}")
-    if cell.network is not None:
-        asked = dataclasses.asdict(cell.network).items()
-        words += [f"{name}={value:g}" for name, value in asked if value]
-    return " ".join(words)
+def shown(values: Mapping[str, Value]) -> str:
+    """Write what is configured as a sweep file names it; what is usual is left out.
+
+    `values`: of every axis, by its field.
+    """
+    return " ".join(
+        f"{axis.name}={axis.address(values[axis.field])}"
+        for axis in AXES
+        if not axis.is_left_out(values[axis.field])
+    )
 
 
 def read_shown(line: str) -> tuple[dict[str, str], str]:
@@ -88,8 +70,8 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if problem is not None:
         return problem
     known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
-        ("dataset", cell.dataset, catalogue.datasets),
-        ("strategy", cell.strategy, catalogue.strategies),
+        ("dataset", cell["dataset"], catalogue.datasets),
+        ("strategy", cell["strategy"], catalogue.strategies),
     )
     for field, name, entries in known:
         if name not in entries:
@@ -97,20 +79,20 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     problem = _problem_of_images(cell, catalogue)
     if problem is not None:
         return problem
-    facts = catalogue.strategies[cell.strategy]
+    facts = catalogue.strategies[cell["strategy"]]
     problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
     if problem is not None:
         return problem
-    replica_count = cell.world_size * cell.replicas_per_rank
-    if cell.global_batch_size < replica_count:
+    replica_count = cell["world_size"] * cell["replicas_per_rank"]
+    if cell["global_batch_size"] < replica_count:
         expected = f"at least {replica_count}, one example for each replica"
-        return InvalidSpec("global_batch_size", cell.global_batch_size, expected)
-    examples_count = catalogue.datasets[cell.dataset].train_examples_count
-    if cell.global_batch_size > examples_count and not repeat:
+        return InvalidSpec("global_batch_size", cell["global_batch_size"], expected)
+    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
+    if cell["global_batch_size"] > examples_count and not repeat:
         return InvalidSpec(
             "global_batch_size",
-            cell.global_batch_size,
-            f"at most {examples_count}, the examples of '{cell.dataset}', without repeat = true",
+            cell["global_batch_size"],
+            f"at most {examples_count}, the examples of '{cell['dataset']}', without repeat = true",
         )
     return None
 
@@ -121,41 +103,41 @@ def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpe
 
 def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
     try:
-        is_file = file_of(cell.model) is not None
+        is_file = file_of(cell["model"]) is not None
     except InvalidSpec as error:
         return error
     return (
         None
-        if is_file or cell.model in catalogue.models
-        else _unknown("model", cell.model, catalogue.models)
+        if is_file or cell["model"] in catalogue.models
+        else _unknown("model", cell["model"], catalogue.models)
     )
 
 
 def _problem_of_images(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
     """Say that a model's layers would have nothing left of the images; a user's own says itself."""
-    model = catalogue.models.get(cell.model)
-    height, width, _ = catalogue.datasets[cell.dataset].example_shape
+    model = catalogue.models.get(cell["model"])
+    height, width, _ = catalogue.datasets[cell["dataset"]].example_shape
     if model is None or min(height, width) >= model.smallest_side:
         return None
     side = model.smallest_side
     expected = f"images of at least {side}x{side} for model '{model.name}', not of {height}x{width}"
-    return InvalidSpec("dataset", cell.dataset, expected)
+    return InvalidSpec("dataset", cell["dataset"], expected)
 
 
 def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     low, high = facts.min_world_size, facts.max_world_size
-    if cell.world_size < low or (high is not None and cell.world_size > high):
+    if cell["world_size"] < low or (high is not None and cell["world_size"] > high):
         if high is None:
             width = f"at least {low}"
         else:
             width = f"{low}" if low == high else f"{low} to {high}"
-        return InvalidSpec("world_size", cell.world_size, f"{width} for strategy '{facts.name}'")
-    if facts.uses_servers and cell.server_count < 1:
+        return InvalidSpec("world_size", cell["world_size"], f"{width} for strategy '{facts.name}'")
+    if facts.uses_servers and cell["server_count"] < 1:
         expected = f"at least 1 for strategy '{facts.name}'"
-        return InvalidSpec("server_count", cell.server_count, expected)
-    if cell.server_count > MAX_SERVERS:
+        return InvalidSpec("server_count", cell["server_count"], expected)
+    if cell["server_count"] > MAX_SERVERS:
         expected = f"at most {MAX_SERVERS}"
-        return InvalidSpec("server_count", cell.server_count, expected)
+        return InvalidSpec("server_count", cell["server_count"], expected)
     return None
 
 
@@ -182,10 +164,10 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     if facts.chooses_ports:
         expected = f"one that shapes every port, for strategy '{facts.name}'"
         return InvalidSpec("emulator", cell.emulator, expected)
-    if cell.server_count:
+    if cell["server_count"]:
         # Servers and ranks of one machine would reach each other without its proxy.
         expected = f"0 for the emulator '{TCP_PROXY}'"
-        return InvalidSpec("server_count", cell.server_count, expected)
+        return InvalidSpec("server_count", cell["server_count"], expected)
     return None
 
 

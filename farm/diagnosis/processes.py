@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import duration
 from farm.core.nouns import counted
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
-from farm.figures.display import duration
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
 # collector that takes nothing for so long of what waits for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.figures.chart import Axis, Mark
+from farm.figures.chart import ChartAxis, Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Bars:
     title: str
     summary: str
     x: str
-    y: Axis
+    y: ChartAxis
     groups: Sequence[str]
     series: Sequence[BarSeries]
 

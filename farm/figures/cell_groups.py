@@ -12,7 +12,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farm.figures.cell_axes import LENGTH, STRATEGY, CellAxis, Value, order
+from farm.core.axes import STRATEGY, Axis, Value
+from farm.figures.cell_axes import LENGTH, order
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.registry import catalogue
@@ -20,7 +21,7 @@ from farm.registry import catalogue
 Place = tuple[Value, ...]
 
 
-def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[CellAxis]) -> list[CellAxis]:
+def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> list[Axis]:
     """Return the axes with one value wherever the shown axes have one: these need not be held.
 
     Such is the length of a sweep that trains each batch size for another number of epochs. An axis
@@ -40,7 +41,7 @@ def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[CellAxis]) -
     return [table.axes[position] for position in sorted(open_at)]
 
 
-def tells_work(axis: CellAxis) -> bool:
+def tells_work(axis: Axis) -> bool:
     """Whether one machine shares it with a gang: not the strategy, the network or the length."""
     return not axis.is_of_network and axis not in (STRATEGY, LENGTH)
 
@@ -79,8 +80,8 @@ class Groups:
         table: SweepTable,
         choice: Choice,
         *,
-        shown: Sequence[CellAxis],
-        settled: Sequence[CellAxis] = (),
+        shown: Sequence[Axis],
+        settled: Sequence[Axis] = (),
         is_on_number: bool = False,
     ) -> None:
         self._shown = shown
@@ -143,7 +144,7 @@ class Groups:
     def _places(self, line: CellLine, values: Mapping[str, Sequence[Value]]) -> Iterator[Place]:
         return itertools.product(
             *(
-                values[axis.name] if axis.is_of_network else (axis.read(line.configuration),)
+                values[axis.name] if axis.is_of_network else (axis.value_of(line.configuration),)
                 for axis in self._shown
             )
         )
@@ -155,7 +156,7 @@ def _frameworks(group: Group) -> set[str]:
 
 def _framework(line: CellLine) -> str:
     """Return what its strategy trains with; of one that is not registered, TensorFlow."""
-    return _framework_of(line.configuration.strategy)
+    return _framework_of(line.configuration["strategy"])
 
 
 @functools.cache
@@ -164,7 +165,7 @@ def _framework_of(strategy: str) -> str:
     return "tensorflow" if facts is None else facts.framework
 
 
-def _part_of(at: Mapping[str, int], axes: Sequence[CellAxis]) -> Callable[[Place], Place]:
+def _part_of(at: Mapping[str, int], axes: Sequence[Axis]) -> Callable[[Place], Place]:
     """Return what takes some axes' values out of a line's."""
     positions = [at[axis.name] for axis in axes]
     if len(positions) == 1:

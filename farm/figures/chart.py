@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from farm.figures.display import decimal
+from farm.core.display import decimal
 
 STYLES = 6  # told apart by colour; more series than these begin again
 _TICKS = 5  # about so many on an axis
@@ -45,7 +45,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class ChartAxis:
     """`write` writes a value of it with its unit; `is_log` needs values above 0.
 
     `is_counted`: its values are few whole numbers, such as world sizes, and named themselves.
@@ -63,8 +63,8 @@ class Figure:
 
     title: str
     summary: str
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     series: Sequence[Series]
 
     @property
@@ -78,7 +78,7 @@ def heights(figure: Figure) -> list[float]:
     return [v for m in figure.marks for v in (m.y, m.low, m.high) if v is not None]
 
 
-def ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
+def ends(axis: ChartAxis, values: Sequence[float]) -> tuple[float, float]:
     """Return from where to where an axis goes: from 0, or with room on either side."""
     if not values:
         return (1.0, 10.0) if axis.is_log else (0.0, 1.0)
@@ -91,7 +91,7 @@ def ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     return min(0.0, low * 1.06), high * 1.06
 
 
-def ticks(axis: Axis, values: Sequence[float]) -> list[float]:
+def ticks(axis: ChartAxis, values: Sequence[float]) -> list[float]:
     """Return the values to write on an axis: round ones, or where they are counted those."""
     if axis.is_counted and values:
         distinct = sorted(set(values))

@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.axes import Axis, Value
+from farm.core.display import MISSING
 from farm.core.nouns import counted
 from farm.core.precision import Outcome
 from farm.core.sweep_cell import read_shown
-from farm.figures.cell_axes import CellAxis, Value, named_together
+from farm.figures.cell_axes import is_named, named_together
 from farm.figures.cell_groups import Groups, Place, settled_axes
-from farm.figures.display import MISSING
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_table import CellLine, CellState, SweepTable
 
@@ -145,14 +146,14 @@ def heat_map(table: SweepTable, choice: Choice) -> HeatMap | None:
 
 
 def _common(
-    lines: Sequence[CellLine], axes: Sequence[CellAxis], *, axes_held: Sequence[CellAxis]
-) -> tuple[str, list[CellAxis]]:
+    lines: Sequence[CellLine], axes: Sequence[Axis], *, axes_held: Sequence[Axis]
+) -> tuple[str, list[Axis]]:
     """Return what the cells have in common on these axes, and the axes on which they differ.
 
     One machine that stands beside gangs does not count: it has neither their strategy nor network.
     """
     gangs = [line for line in lines if not line.configuration.is_one_machine] or lines
-    values = {axis: {axis.read(line.configuration) for line in gangs} for axis in axes}
+    values = {axis: {axis.value_of(line.configuration) for line in gangs} for axis in axes}
     common = [axis for axis in axes if len(values[axis]) == 1]
     differing = [axis for axis in axes if len(values[axis]) > 1 and axis not in axes_held]
     return named_together(common, [next(iter(values[axis])) for axis in common]), differing
@@ -166,8 +167,8 @@ class _Absent:
         table: SweepTable,
         choice: Choice,
         *,
-        shown: Sequence[CellAxis],
-        others: Sequence[CellAxis],
+        shown: Sequence[Axis],
+        others: Sequence[Axis],
     ) -> None:
         self._choice = choice
         self._others = others
@@ -210,7 +211,7 @@ class _Absent:
         value = metric.read(line)
         found = line.state.value if value is None else metric.write(value)
         names = named_together(
-            self._others, [axis.read(line.configuration) for axis in self._others]
+            self._others, [axis.value_of(line.configuration) for axis in self._others]
         )
         more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
         return f"in this sweep at {names or 'other settings'}: {found}{more}"
@@ -220,10 +221,8 @@ class _Absent:
         return self._stands_at(named, fixed, [self._choice.fixed[axis.name] for axis in fixed])
 
     @staticmethod
-    def _stands_at(
-        named: Mapping[str, str], axes: Sequence[CellAxis], values: Sequence[Value]
-    ) -> bool:
-        return all(axis.is_named(named, value) for axis, value in zip(axes, values, strict=True))
+    def _stands_at(named: Mapping[str, str], axes: Sequence[Axis], values: Sequence[Value]) -> bool:
+        return all(is_named(axis, named, value) for axis, value in zip(axes, values, strict=True))
 
 
 def _mapped(
@@ -233,7 +232,7 @@ def _mapped(
     columns: Sequence[Value],
     rows: Sequence[Value],
     held: str,
-    differing: Sequence[CellAxis],
+    differing: Sequence[Axis],
     absent: _Absent,
     left_out: str | None,
 ) -> HeatMap:
@@ -246,15 +245,15 @@ def _mapped(
         if line is not None and (value := metric.read(line)) is not None
     }
     ends = (min(numbers.values()), max(numbers.values())) if numbers else None
-    column_names = [x.write(value) for value in columns]
-    row_names = ["" if y is None else y.write(value) for value in rows]
+    column_names = [x.text(value) for value in columns]
+    row_names = ["" if y is None else y.text(value) for value in rows]
 
     def field_at(i: int, j: int) -> Field:
         where = _where((x, column_names[i]), (y, row_names[j]))
         line = lines[j][i]
         if line is None:
             return absent.field((columns[i],) if y is None else (columns[i], rows[j]), where)
-        what = named_together(differing, [axis.read(line.configuration) for axis in differing])
+        what = named_together(differing, [axis.value_of(line.configuration) for axis in differing])
         return _field(line, numbers.get((i, j)), choice, where=where, what=what, ends=ends)
 
     fields = [[field_at(i, j) for i in range(len(columns))] for j in range(len(rows))]
@@ -342,16 +341,14 @@ def shade_of(value: float, least: float, most: float) -> int:
     return min(SHADES - 1, int(share * SHADES))
 
 
-def _held_to(axis: CellAxis, table: SweepTable, choice: Choice, most: int) -> list[Value]:
+def _held_to(axis: Axis, table: SweepTable, choice: Choice, most: int) -> list[Value]:
     """Return the values of an axis that are shown: one where the choice holds it."""
     if axis.name in choice.fixed:
         return [choice.fixed[axis.name]]
     return list(table.values[axis.name][:most])
 
 
-def _left_out(
-    table: SweepTable, x: CellAxis, y: CellAxis | None, *, hidden_count: int
-) -> str | None:
+def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) -> str | None:
     said = [
         f"the first {most} of {len(table.values[axis.name])} values of {axis.title.lower()}"
         for axis, most in ((x, MOST_COLUMNS), (y, MOST_ROWS))
@@ -368,7 +365,7 @@ def _left_out(
     return "; ".join(said) or None
 
 
-def _where(*named: tuple[CellAxis | None, str]) -> str:
+def _where(*named: tuple[Axis | None, str]) -> str:
     parts = [f"{axis.title.lower()} {text}" for axis, text in named if axis is not None]
     return ", ".join(parts)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import count, duration
 from farm.core.measurement import quantile
 from farm.core.nouns import counted
-from farm.figures.display import count, duration
 
 _MOST_BINS = 30
 _FEWEST_TIMES = 2

@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import byte_count, byte_rate, percent
 from farm.core.noise import NoiseLimits
-from farm.figures.display import byte_count, byte_rate, percent
 from farm.figures.step_figures import STEP_TIME, steps_over
 from farm.figures.step_points import StepPoint
 from farm.figures.timelines import Line, Points, Quantity, Shade, Timeline

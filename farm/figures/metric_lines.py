@@ -9,9 +9,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.figures.cell_axes import CellAxis, Value, named_together, order
+from farm.core.axes import Axis, Value
+from farm.figures.cell_axes import named_together, order
 from farm.figures.cell_groups import Group, Groups, Place, tells_work
-from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
+from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
 from farm.figures.sweep_choice import Choice, Metric
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.figures.told import mark_of, told_of
@@ -77,9 +78,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figur
     return figures
 
 
-def _in_one_panel(
-    table: SweepTable, groups: Groups, along: CellAxis, metric: Metric
-) -> Figure | None:
+def _in_one_panel(table: SweepTable, groups: Groups, along: Axis, metric: Metric) -> Figure | None:
     drawn = groups.largest(MOST_LINES)
     left_out = len(groups.found) - len(drawn)
     said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
@@ -87,7 +86,7 @@ def _in_one_panel(
     return _figure(table, groups, drawn, along, metric, title=title, said=said)
 
 
-def _dividing(groups: Groups) -> CellAxis | None:
+def _dividing(groups: Groups) -> Axis | None:
     """Return the axis of the lines, if the others then make few enough panels."""
     fitting = []
     for axis in groups.rest:
@@ -98,7 +97,7 @@ def _dividing(groups: Groups) -> CellAxis | None:
     return min(fitting, key=lambda one: one[0])[1] if fitting else None
 
 
-def _panels(groups: Groups, beside: Sequence[CellAxis]) -> dict[Place, list[Group]]:
+def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[Group]]:
     """Return the groups by their place on those axes.
 
     One machine is put beside the gangs that do the same work, whatever their strategy and network.
@@ -117,7 +116,7 @@ def _panels(groups: Groups, beside: Sequence[CellAxis]) -> dict[Place, list[Grou
     return dict(sorted(panels.items(), key=lambda one: [order(value) for value in one[0]]))
 
 
-def _is_line(groups: Groups, members: Sequence[Group], table: SweepTable, along: CellAxis) -> bool:
+def _is_line(groups: Groups, members: Sequence[Group], table: SweepTable, along: Axis) -> bool:
     values = {along.name: [v for v in table.values[along.name] if v is not None]}
     return any(len(groups.completed(group, values)) > 1 for group in members)
 
@@ -126,12 +125,12 @@ def _figure(
     table: SweepTable,
     groups: Groups,
     drawn: Sequence[Group],
-    along: CellAxis,
+    along: Axis,
     metric: Metric,
     *,
     title: str,
     said: str,
-    by: CellAxis | None = None,
+    by: Axis | None = None,
 ) -> Figure | None:
     values = [v for v in table.values[along.name] if v is not None]
     names = _names(drawn, groups.rest)
@@ -144,7 +143,7 @@ def _figure(
     ]
     if len(values) > MOST_PLACES:
         said += f"{'; ' if said else ''}the first {MOST_PLACES} of {len(values)} values"
-    x, y = _axis_along(along, lines), Axis(title=metric.title, write=metric.write)
+    x, y = _axis_along(along, lines), ChartAxis(title=metric.title, write=metric.write)
     series = [
         Series(name=one.name, marks=marks)
         for one in lines
@@ -158,7 +157,7 @@ def _figure(
     )
 
 
-def _marks(line: _Line, metric: Metric, *, x: Axis, y: Axis) -> list[Mark]:
+def _marks(line: _Line, metric: Metric, *, x: ChartAxis, y: ChartAxis) -> list[Mark]:
     return [
         mark_of(told, f"{line.name}, {x.title.lower()} {x.write(place)}", cell, x=place, y=y)
         for place, cell in line.cells
@@ -176,7 +175,7 @@ def _placed(
     return sorted(placed, key=lambda one: one[0])[:MOST_PLACES]
 
 
-def _names(groups: Sequence[Group], rest: Sequence[CellAxis]) -> list[str]:
+def _names(groups: Sequence[Group], rest: Sequence[Axis]) -> list[str]:
     """Name each group by what tells it from the others."""
     telling = [i for i in range(len(rest)) if len({group.rest[i] for group in groups}) > 1]
     axes = [rest[i] for i in telling]
@@ -187,15 +186,15 @@ def _names(groups: Sequence[Group], rest: Sequence[CellAxis]) -> list[str]:
     ]
 
 
-def _axis_along(along: CellAxis, lines: Sequence[_Line]) -> Axis:
+def _axis_along(along: Axis, lines: Sequence[_Line]) -> ChartAxis:
     places = list(
         itertools.chain.from_iterable([place for place, _ in line.cells] for line in lines)
     )
     is_log = bool(places) and min(places) > 0 and max(places) / min(places) >= SPREAD_OF_LOGARITHMS
-    return Axis(title=along.title, write=along.write, is_log=is_log, is_counted=True)
+    return ChartAxis(title=along.title, write=along.text, is_log=is_log, is_counted=True)
 
 
-def extremes(marks: Sequence[Mark], x: Axis, y: Axis) -> str:
+def extremes(marks: Sequence[Mark], x: ChartAxis, y: ChartAxis) -> str:
     """Say what the least and the most are, and where."""
     least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
     return (

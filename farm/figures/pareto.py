@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from farm.figures.cell_axes import Value, named_together
-from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
-from farm.figures.display import count, dollars, duration
+from farm.core.axes import Value
+from farm.core.display import count, dollars, duration
+from farm.figures.cell_axes import named_together
+from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
 from farm.figures.metric_lines import SPREAD_OF_LOGARITHMS, extremes
 from farm.figures.sweep_choice import METRICS, Choice
 from farm.figures.sweep_table import CellLine, SweepTable
@@ -32,14 +33,14 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
     A cell is on the front if none of the same workload is both cheaper and faster. Where no cell
     has a price, machines x time is the cost. None for fewer than two cells.
     """
-    x, cost_of = Axis(title="Cost of an epoch", write=dollars), _price
+    x, cost_of = ChartAxis(title="Cost of an epoch", write=dollars), _price
     dots = _dots(table, choice, cost_of)
     if not dots:
-        x, cost_of = Axis(title="Machine time of an epoch", write=duration), _machine_s
+        x, cost_of = ChartAxis(title="Machine time of an epoch", write=duration), _machine_s
         dots = _dots(table, choice, cost_of)
     if len(dots) < 2:
         return None
-    y = Axis(title="Time of an epoch", write=duration)
+    y = ChartAxis(title="Time of an epoch", write=duration)
     shown = dots[:MOST_DOTS]
     fronts = _fronts(shown)
     on_front = {id(dot) for front in fronts.values() for dot in front}
@@ -57,7 +58,7 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
         name = f"{named_together(table.axes, dot.place) or 'this cell'}, {x.write(dot.cost)}"
         name += ", on the Pareto front" if is_best else ""
         mark = mark_of(told, name, dot.line, x=dot.cost, y=y, is_solid=is_best)
-        by_size.setdefault(dot.line.configuration.world_size, []).append(mark)
+        by_size.setdefault(dot.line.configuration["world_size"], []).append(mark)
     series += [
         Series(name=f"world size {count(size)}", marks=by_size[size], is_joined=False, style=1 + i)
         for i, size in enumerate(sorted(by_size)[:STYLES])
@@ -75,7 +76,7 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
     )
 
 
-def _scaled(axis: Axis, values: Sequence[float]) -> Axis:
+def _scaled(axis: ChartAxis, values: Sequence[float]) -> ChartAxis:
     is_wide = min(values) > 0 and max(values) / min(values) >= SPREAD_OF_LOGARITHMS
     return dataclasses.replace(axis, is_log=is_wide)
 
@@ -104,7 +105,7 @@ def _fronts(dots: Sequence[_Dot]) -> dict[str, list[_Dot]]:
     workloads: dict[tuple[str, str, str], list[_Dot]] = {}
     for dot in dots:
         what = dot.line.configuration
-        key = (what.model, what.dataset, what.training_pass)
+        key = (what["model"], what["dataset"], what["training_pass"])
         workloads.setdefault(key, []).append(dot)
     fronts: dict[str, list[_Dot]] = {}
     for key, members in workloads.items():

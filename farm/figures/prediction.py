@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import count, duration, percent
 from farm.core.nouns import counted
 from farm.errors import FarmError, NotFound
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import count, duration, percent
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Prediction
 
@@ -119,8 +119,8 @@ def predicted_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
     return Figure(
         title="Predicted against measured step time",
         summary=said,
-        x=Axis(title="Measured step time", write=duration, is_log=True),
-        y=Axis(title="Predicted step time, 80 % interval", write=duration, is_log=True),
+        x=ChartAxis(title="Measured step time", write=duration, is_log=True),
+        y=ChartAxis(title="Predicted step time, 80 % interval", write=duration, is_log=True),
         series=_series(marks, [Mark(x=end_s, y=end_s) for end_s in ends]),
     )
 
@@ -139,8 +139,8 @@ def error_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
     return Figure(
         title="Error of the prediction",
         summary=said,
-        x=Axis(title="Measured step time", write=duration, is_log=True),
-        y=Axis(title="Predicted against measured", write=_signed),
+        x=ChartAxis(title="Measured step time", write=duration, is_log=True),
+        y=ChartAxis(title="Predicted against measured", write=_signed),
         series=_series(marks, [Mark(x=end_s, y=0.0) for end_s in ends]),
     )
 

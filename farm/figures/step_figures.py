@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import count, duration
 from farm.core.measurement import quantile
 from farm.core.nouns import counted
 from farm.core.outliers import outlier_positions
 from farm.core.trainer_lines import StepKind
-from farm.figures.display import count, duration
 from farm.figures.histogram import Histogram, histogram
 from farm.figures.step_points import StepPoint
 from farm.figures.timelines import Line, Quantity, Shade, Timeline

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farm.core.axes import Axis
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.cell_axes import CellAxis, named_together, order
+from farm.figures.cell_axes import named_together, order
 from farm.figures.cell_groups import Groups, Place
-from farm.figures.chart import STYLES, Axis, Mark
+from farm.figures.chart import STYLES, ChartAxis, Mark
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.figures.told import mark_of, told_of
@@ -37,7 +38,7 @@ def bars_of(table: SweepTable, choice: Choice) -> Bars | None:
     kept = both[:MOST_GROUPS]
     names = _names([place for place, _ in kept], groups.rest)
     varying = _varying([place for place, _ in kept], groups.rest)
-    y = Axis(title=choice.metric.title, write=choice.metric.write)
+    y = ChartAxis(title=choice.metric.title, write=choice.metric.write)
     series = [
         BarSeries(
             name=by.named(value),
@@ -68,12 +69,12 @@ def _known(cells: dict[Place, CellLine], choice: Choice) -> dict[Place, CellLine
     return {place: one for place, one in cells.items() if choice.metric.read(one) is not None}
 
 
-def _telling(table: SweepTable, choice: Choice) -> CellAxis | None:
+def _telling(table: SweepTable, choice: Choice) -> Axis | None:
     free = [axis for axis in table.axes if axis.name not in choice.fixed]
     few = [axis for axis in free if len(table.values[axis.name]) <= MOST_BARS_OF_A_GROUP]
     places = [place for _, place in choice.admitted(table)]
 
-    def side_by_side(axis: CellAxis) -> float:
+    def side_by_side(axis: Axis) -> float:
         at = table.axes.index(axis)
         groups = {place[:at] + place[at + 1 :] for place in places}
         return len(places) / len(groups) if groups else 0.0
@@ -86,16 +87,16 @@ def _telling(table: SweepTable, choice: Choice) -> CellAxis | None:
     return best or next(iter(few or free), None)
 
 
-def _varying(places: Sequence[Place], rest: Sequence[CellAxis]) -> list[CellAxis]:
+def _varying(places: Sequence[Place], rest: Sequence[Axis]) -> list[Axis]:
     return [axis for i, axis in enumerate(rest) if len({place[i] for place in places}) > 1]
 
 
-def _names(places: Sequence[Place], rest: Sequence[CellAxis]) -> list[str]:
+def _names(places: Sequence[Place], rest: Sequence[Axis]) -> list[str]:
     varying = _varying(places, rest)
     if len(varying) == 1:
         # The axis' own title stands below.
         at = rest.index(varying[0])
-        return [varying[0].write(place[at]) for place in places]
+        return [varying[0].text(place[at]) for place in places]
     told = [i for i, axis in enumerate(rest) if axis in varying]
     return [
         named_together(varying, [place[i] for i in told]) or ("the usual" if varying else "all")
@@ -103,7 +104,7 @@ def _names(places: Sequence[Place], rest: Sequence[CellAxis]) -> list[str]:
     ]
 
 
-def _mark(line: CellLine | None, choice: Choice, name: str, *, x: int, y: Axis) -> Mark | None:
+def _mark(line: CellLine | None, choice: Choice, name: str, *, x: int, y: ChartAxis) -> Mark | None:
     told = None if line is None else told_of(line, choice.metric)
     if line is None or told is None:
         return None

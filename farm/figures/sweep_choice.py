@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from farm.core.axes import Axis, Value
+from farm.core.display import count, dollars, duration, percent, plus_minus
 from farm.errors import InvalidSpec
-from farm.figures.cell_axes import AXES, CellAxis, Value, order
-from farm.figures.display import count, dollars, duration, percent, plus_minus
+from farm.figures.cell_axes import CELL_AXES, order
 from farm.figures.sweep_table import CellLine, SweepTable
 
-_T = TypeVar("_T", "Metric", CellAxis)
+_T = TypeVar("_T", "Metric", Axis)
 
 FIXED = "at_"  # before the name of an axis: hold it at a value
 OPTIONS = ("metric", "x", "y", "along", "by")
-QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in AXES))
+QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in CELL_AXES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +68,9 @@ METRICS: tuple[Metric, ...] = (
 
 # Columns of the table of cells by which it is put in order.
 SORTS: Mapping[str, Callable[[CellLine], Value]] = {
-    "batch": lambda c: c.configuration.global_batch_size,
-    "strategy": lambda c: c.configuration.strategy,
-    "agents": lambda c: c.configuration.world_size,
+    "batch": lambda c: c.configuration["global_batch_size"],
+    "strategy": lambda c: c.configuration["strategy"],
+    "agents": lambda c: c.configuration["world_size"],
     "step_time": lambda c: c.median_s,
     "repetitions": lambda c: len(c.repetitions),
     "throughput": lambda c: c.throughput_examples_per_s,
@@ -90,10 +91,10 @@ class Choice:
     """
 
     metric: Metric
-    x: CellAxis | None
-    y: CellAxis | None
-    along: CellAxis | None
-    by: CellAxis | None = None
+    x: Axis | None
+    y: Axis | None
+    along: Axis | None
+    by: Axis | None = None
     fixed: Mapping[str, Value] = field(default_factory=dict)
     sort: str | None = None
     is_descending: bool = False
@@ -173,8 +174,8 @@ def in_order(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
 
 
 def _map_axes(
-    given: Mapping[str, str], varying: Sequence[CellAxis], free: Sequence[CellAxis]
-) -> tuple[CellAxis | None, CellAxis | None]:
+    given: Mapping[str, str], varying: Sequence[Axis], free: Sequence[Axis]
+) -> tuple[Axis | None, Axis | None]:
     x, y = _named("x", given, varying), _named("y", given, varying)
     if x is not None and x is y:
         raise InvalidSpec("y", given["y"], "another axis than x")
@@ -185,12 +186,12 @@ def _map_axes(
 
 def _fixed(given: Mapping[str, str], table: SweepTable) -> dict[str, Value]:
     fixed: dict[str, Value] = {}
-    for axis in AXES:
+    for axis in CELL_AXES:
         name = f"{FIXED}{axis.name}"
         text = given.get(name)
         if text is None:
             continue
-        values = {axis.key(value): value for value in table.values.get(axis.name, ())}
+        values = {axis.address(value): value for value in table.values.get(axis.name, ())}
         if text not in values:
             raise InvalidSpec(name, text, _one_of(list(values)))
         fixed[axis.name] = values[text]

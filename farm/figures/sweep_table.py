@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from farm.core.axes import Axis, Value
 from farm.core.lifecycle import JobState
 from farm.core.machine_time import cost_usd
 from farm.core.means import weighted_median
@@ -30,7 +31,7 @@ from farm.core.precision import (
 )
 from farm.core.saving import CellCost, Saving, saving
 from farm.core.scaling import Baselines, workload
-from farm.figures.cell_axes import CellAxis, Value, places_of
+from farm.figures.cell_axes import places_of
 from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import CellTotals
@@ -113,7 +114,7 @@ class SweepTable:
     """
 
     lines: Sequence[CellLine]
-    axes: Sequence[CellAxis]
+    axes: Sequence[Axis]
     places: Sequence[tuple[Value, ...]]
     values: Mapping[str, Sequence[Value]]
     single: Baselines

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from farm.figures.chart import STYLES, Axis, ends, ticks
-from farm.figures.display import decimal, duration
+from farm.core.display import decimal, duration
+from farm.figures.chart import STYLES, ChartAxis, ends, ticks
 
 Points = Sequence[tuple[float, float | None]]  # (seconds, value) by seconds; None breaks a line
 
@@ -32,9 +32,9 @@ class Quantity:
     top: float | None = None
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> ChartAxis:
         """Return the axis of its values."""
-        return Axis(title=self.title, write=self.write)
+        return ChartAxis(title=self.title, write=self.write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farm.core.nouns import counted
-from farm.figures.chart import Axis, Mark
+from farm.figures.chart import ChartAxis, Mark
 from farm.figures.sweep_choice import Metric
 from farm.figures.sweep_table import CellLine
 
@@ -35,7 +35,7 @@ def told_of(line: CellLine, metric: Metric) -> Told | None:
 
 
 def mark_of(
-    told: Told, name: str, line: CellLine, *, x: float, y: Axis, is_solid: bool = True
+    told: Told, name: str, line: CellLine, *, x: float, y: ChartAxis, is_solid: bool = True
 ) -> Mark:
     """Return a mark that says its name, its value and on how much it rests."""
     known = len(line.times_s)

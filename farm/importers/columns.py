@@ -6,29 +6,20 @@ and a column that is not there say the same: the default, or that nothing is kno
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
-from farm.core import fields
+from farm.core.axes import AXES, Axis
+from farm.core.fields import Amount, OneOf, Whole
 from farm.core.imported import FlagKind, ImportFlag
 from farm.core.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
 from farm.core.noise import NoiseKind
-from farm.core.spec import (
-    MAX_GLOBAL_BATCH_SIZE,
-    MAX_REPLICAS_PER_RANK,
-    MAX_STEPS,
-    MAX_WORLD_SIZE,
-    BatchSplit,
-    ServerPlacement,
-    TrainingPass,
-)
+from farm.core.spec import MAX_STEPS
 from farm.errors import InvalidSpec
 
-_T = TypeVar("_T")
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
 _NAME_CHARACTERS = 1000
@@ -93,26 +84,13 @@ def _advice_on(text: str) -> str:
 
 def whole(low: int, high: int) -> Callable[[str, str], int]:
     """Read a whole number; 4.0 is one, as programs write it in columns with gaps."""
-    read_whole = fields.whole(low, high)
 
     def read(text: str, where: str) -> int:
-        value = number(text, where)
-        return read_whole(int(value) if value.is_integer() else value, where)
+        return Whole(low, high).read(number(text, where), where)
 
     return read
 
 
-def _in_unit(read: Callable[[object, str], _T]) -> Callable[[str, str], _T]:
-    return lambda text, where: read(number(text, where), where)
-
-
-def _one_of(kind: type[enum.Enum]) -> Callable[[str, str], str]:
-    """Read one of the values of an enumeration, as the text it is stored as."""
-    read = fields.choice(kind)
-    return lambda text, where: str(read(text.lower(), where).value)
-
-
-_read_pass = fields.choice(TrainingPass)
 _MOST_FLAGS = 1000
 
 
@@ -163,30 +141,26 @@ def passed_along(column: TableColumn) -> Callable[[str, str], Any]:
     return read
 
 
+# Others have words of their own for where operators run.
+_FREE = frozenset({"placement"})
+
+
+def _reader(axis: Axis) -> _Read:
+    kind = axis.type
+    if isinstance(kind, Whole):
+        return whole(kind.low, kind.high)
+    if isinstance(kind, Amount):
+        return lambda text, where: kind.read(number(text, where), where)
+    if isinstance(kind, OneOf) and axis.name not in _FREE:
+        return lambda text, where: kind.read(text.lower(), where).value
+    return name()
+
+
 # Column: the field it becomes, and how. What is measured has its ranges in farm.core.imported.
 CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
-    "model": ("model", name()),
-    "dataset": ("dataset", name()),
-    "pass": ("training_pass", lambda text, where: _read_pass(text.lower(), where)),
+    **{axis.name: (axis.stored, _reader(axis)) for axis in AXES},
     "framework": ("framework", name()),
-    "strategy": ("strategy", name()),
-    "placement": ("placement", name()),
-    "network": ("network", name()),
     "instance_type": ("instance_type", name()),
-    "world_size": ("world_size", whole(1, MAX_WORLD_SIZE)),
-    "server_count": ("server_count", whole(0, MAX_WORLD_SIZE)),
-    "server_placement": ("server_placement", _one_of(ServerPlacement)),
-    "replicas_per_rank": ("replicas_per_rank", whole(1, MAX_REPLICAS_PER_RANK)),
-    "steps_between_averages": ("steps_between_averages", whole(1, MAX_STEPS)),
-    "batch_split": ("batch_split", _one_of(BatchSplit)),
-    "global_batch_size": ("global_batch_size", whole(1, MAX_GLOBAL_BATCH_SIZE)),
-    "one_way_delay_ms": ("one_way_delay_s", _in_unit(fields.read_delay_s)),
-    "jitter_ms": ("jitter_s", _in_unit(fields.read_delay_s)),
-    "bandwidth_mbit_per_s": (
-        "bandwidth_bytes_per_s",
-        _in_unit(fields.read_bandwidth_bytes_per_s),
-    ),
-    "packet_loss_percent": ("packet_loss_ratio", _in_unit(fields.read_loss_ratio)),
 }
 RESULT: Mapping[str, tuple[str, _Read]] = {
     "step_time_s": ("step_time_s", number),

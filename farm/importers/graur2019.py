@@ -94,7 +94,7 @@ def _measurement(copies: Sequence[PrintedRow], *, repetition: int) -> ImportedMe
         row_number=copies[0].line_number,
         model="resnet50",
         dataset="synthetic_imagenet",
-        training_pass=TrainingPass(cells["pass"]),
+        training_pass=TrainingPass(cells["pass"]).value,
         framework=cells["framework"],
         strategy=cells["strategy"],
         placement=None if cells["placement"] == "n/a" else cells["placement"],

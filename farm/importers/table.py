@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farm.core.axes import FURTHER_AXES
 from farm.core.codec import content_hash
 from farm.core.imported import ImportedMeasurement, misfits
 from farm.core.measurement import OK
@@ -25,7 +26,8 @@ _MEASURED = (
 )
 _TIMES = ("step_time_s", "time_per_epoch_s")
 # What the repetitions of a configuration have in common.
-_CELL = (*(field for field, _ in CONFIGURATION.values()), "fingerprint")
+_FURTHER = frozenset(axis.stored for axis in FURTHER_AXES)
+_CELL = (*(field for field, _ in CONFIGURATION.values() if field not in _FURTHER), "fingerprint")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ImportedMeasurement)}
 
 
@@ -75,7 +77,11 @@ def _reading(sheet: Sheet, parsed: Sequence[Mapping[str, Any]]) -> Reading:
     copies: Counter[str] = Counter()
     measurements = []
     for row, values in zip(sheet.rows, parsed, strict=True):
-        cell = tuple(values.get(field, _DEFAULTS[field]) for field in _CELL)
+        further = values.get("axes", {})
+        cell = (
+            *(values.get(field, _DEFAULTS[field]) for field in _CELL),
+            frozenset(further.items()),
+        )
         content_key = _content_key(values)
         measurements.append(
             ImportedMeasurement(
@@ -111,6 +117,8 @@ def _content_key(values: Mapping[str, Any]) -> str:
 def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     """Return the row's values by field, and its refused cells."""
     values, refused = read_cells(row.cells, COLUMNS, where=row.where)
+    if further := {field: values.pop(field) for field in _FURTHER if field in values}:
+        values["axes"] = further
     refused += read_cells(row.cells, PASSED_ALONG, where=row.where)[1]
     known = {error.field for error in row.refused}
     refused = [*row.refused, *(error for error in refused if error.field not in known)]

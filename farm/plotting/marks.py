@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.figures.chart import Axis, Mark, ends, ticks
+from farm.figures.chart import ChartAxis, Mark, ends, ticks
 from farm.plotting.look import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draw_intervals(ax: Axes, marks: Sequence[Mark], *, color: str, is_lying: boo
         ax.errorbar(places, middles, yerr=halves, fmt="none", ecolor=color, elinewidth=1.1)
 
 
-def set_axis(ax: Axes, axis: Axis, values: Sequence[float], *, of: str) -> None:
+def set_axis(ax: Axes, axis: ChartAxis, values: Sequence[float], *, of: str) -> None:
     """Scale and write the axis `of` "x" or "y" as the figure asks, round the values on it."""
     target = ax.xaxis if of == "x" else ax.yaxis
     if axis.is_log:
@@ -65,7 +65,7 @@ def set_axis(ax: Axes, axis: Axis, values: Sequence[float], *, of: str) -> None:
     write_ticks(ax, axis, ticks(axis, values), of=of)
 
 
-def write_ticks(ax: Axes, axis: Axis, places: Sequence[float], *, of: str) -> None:
+def write_ticks(ax: Axes, axis: ChartAxis, places: Sequence[float], *, of: str) -> None:
     """Write values on the axis `of` "x" or "y", whose ends are set: below it those with room."""
     texts = [tick_text(axis, value) for value in places]
     if of == "x":
@@ -90,7 +90,7 @@ def _with_room(ax: Axes, places: Sequence[float], texts: Sequence[str]) -> list[
     return kept
 
 
-def tick_text(axis: Axis, value: float) -> str:
+def tick_text(axis: ChartAxis, value: float) -> str:
     """Write a round value without the digits that a measured one has."""
     return _USELESS_ZEROS.sub(r"\1", axis.write(value)).replace(". ", " ").rstrip(".")
 

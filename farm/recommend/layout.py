@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farm.core.spec import BatchSplit, JobSpec, OperatorPlacement, ServerPlacement
-from farm.core.sweep_axes import CELL_AXES, SETUP_FIELDS
+from farm.core.axes import BY_FIELD, JOB_AXES, SETUP_FIELDS, spec_values
+from farm.core.spec import JobSpec, OperatorPlacement, ServerPlacement
 
 _BETWEEN = ", "
-# What need not be said, since it is what a strategy without the setting has.
-_USUAL: Mapping[str, object] = {
-    "replicas_per_rank": 1,
-    "steps_between_averages": 1,
-    "batch_split": BatchSplit.EVEN.value,
-}
 _COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"
 
 
@@ -31,8 +25,8 @@ def layout_name(placement: str | None, settings: Mapping[str, Any]) -> str | Non
     parts = [] if placement is None else [placement]
     for name in SETUP_FIELDS:
         value = settings.get(name)
-        if value is not None and value != _USUAL.get(name):
-            parts.append(f"{name}={value}")
+        if value is not None and not BY_FIELD[name].is_usual(value):
+            parts.append(f"{name}={BY_FIELD[name].address(value)}")
     return _BETWEEN.join(parts) or None
 
 
@@ -40,12 +34,7 @@ def layout_of(spec: JobSpec) -> str | None:
     """Return how a job of the farm is set up."""
     return layout_name(
         farm_placement(spec.placement.value),
-        {
-            "server_placement": spec.server_placement.value if spec.server_count else None,
-            "replicas_per_rank": spec.replicas_per_rank,
-            "steps_between_averages": spec.steps_between_averages,
-            "batch_split": spec.batch_split.value,
-        },
+        spec_values(spec),
     )
 
 
@@ -54,16 +43,23 @@ def farm_placement(placement: str | None) -> str | None:
     return None if placement == OperatorPlacement.SOFT.value else placement
 
 
-def layout_axes(name: str | None) -> dict[str, int | str]:
+def layout_axes(name: str | None) -> dict[str, int | float | str]:
     """Return what a sweep file has to say for a layout, by key, as far as it can ask for it."""
-    axes: dict[str, int | str] = {}
+    axes: dict[str, int | float | str] = {}
     for part in (name or "").split(_BETWEEN):
         key, _, value = part.partition("=")
         if key in SETUP_FIELDS and value:
-            axes[key] = int(value) if value.isdecimal() else value
+            axes[key] = _number(value)
         elif part == OperatorPlacement.HARD.value:
             axes["placement"] = part
     return axes
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def operators_part(name: str | None) -> str | None:
@@ -77,7 +73,9 @@ def cell_fields(name: str | None) -> dict[str, Any]:
     """Return the same by the fields of a cell, and as values of these."""
     axes = layout_axes(name)
     return {
-        axis.field: axis.read(axes[axis.key], axis.key) for axis in CELL_AXES if axis.key in axes
+        axis.field: axis.type.read(axes[axis.name], axis.name)
+        for axis in JOB_AXES
+        if axis.name in axes
     }
 
 

@@ -23,10 +23,10 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from farm.core.axes import AXES, SETUP_FIELDS, AxisKind
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.spec import TrainingPass
-from farm.core.sweep_axes import SETUP_FIELDS
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.layout import farm_placement, layout_name
@@ -37,6 +37,12 @@ from farm.store.measurements import Filter, observed_rows
 MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
     kind.value for kind in CONFIGURATION_FAILURES
 }
+# Axes that a configuration has as they are; how a strategy is set up is one name.
+_AXES = tuple(
+    axis
+    for axis in AXES
+    if axis.kind not in (AxisKind.SETUP, AxisKind.LINK) and axis.field != "training_pass"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +196,9 @@ def _timed(row: Row[Any]) -> Timed:
 def configuration_of(row: Row[Any]) -> Configuration:
     """Return what a stored measurement was of; one machine has no network, whatever it says."""
     configuration = Configuration(
-        model=row.model,
-        dataset=row.dataset,
+        **{axis.field: getattr(row, axis.stored) for axis in _AXES},
         training_pass=TrainingPass(row.training_pass),
         framework=row.framework,
-        strategy=row.strategy,
         placement=layout_name(
             # Of our own, which have an attempt.
             row.placement if row.attempt_id is None else farm_placement(row.placement),
@@ -202,13 +206,7 @@ def configuration_of(row: Row[Any]) -> Configuration:
         ),
         network=network_of(row.network),
         instance_type=row.instance_type,
-        world_size=row.world_size,
         server_count=row.server_count,
-        global_batch_size=row.global_batch_size,
-        one_way_delay_s=row.one_way_delay_s,
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        packet_loss_ratio=row.packet_loss_ratio,
-        jitter_s=row.jitter_s,
     )
     return configuration.without_network() if configuration.is_one_machine else configuration
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farm.core.axes import SETUP_FIELDS
 from farm.core.spec import OperatorPlacement, TrainingPass
-from farm.core.sweep_axes import SETUP_FIELDS
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.layout import layout_name
 
@@ -43,6 +43,8 @@ def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
     """
     values = dict(given)
     settings = {name: values.pop(name) for name in SETUP_FIELDS if name in values}
+    if values.get("training_pass") is not None:
+        values["training_pass"] = TrainingPass(values["training_pass"])
     if settings:
         values["placement"] = layout_name(values.get("placement"), settings)
     # One machine has no network, and a gang is no guide to it.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from farm.core.axes import BY_NAME
 from farm.core.fields import canonical
 from farm.core.measurement_table import (
     FLAG_FIELDS,
@@ -16,7 +17,7 @@ from farm.core.measurement_table import (
     Source,
     TableColumn,
 )
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow, axis_column
 from farm.store.tables import Job
 
 _ROWS_A_PART = 1000
@@ -30,7 +31,7 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
     every file that people read; what was not measured is None.
     """
     # Whole rows have twice as many columns, and take five times as long to load.
-    columns = [getattr(MeasurementRow, column.stored) for column in _STORED]
+    columns = [_column(column) for column in _STORED]
     last_id = 0
     while True:
         rows = session.execute(
@@ -44,6 +45,13 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
             return
         yield [_exported(row[1], row[2:]) for row in rows]
         last_id = rows[-1][0]
+
+
+def _column(column: TableColumn) -> Any:
+    axis = BY_NAME.get(column.name)
+    if axis is None or not axis.is_further:
+        return getattr(MeasurementRow, column.stored)
+    return func.coalesce(axis_column(axis), axis.value_in({}))
 
 
 def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:

@@ -14,9 +14,9 @@ from sqlalchemy import case, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from farm.core.axes import AXES
 from farm.core.imported import ImportedMeasurement, ImportFlag
 from farm.core.measurement import OK
-from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import POSTGRESQL
 from farm.store.outcomes import ORIGIN as FARM
@@ -28,10 +28,8 @@ _ROWS_AT_ONCE = 5000
 
 # Columns of the store that an imported measurement has under the same name.
 _SHARED = (
-    *("source_key", "status", "model", "dataset", "framework", "strategy", "placement", "network"),
-    *("instance_type", "world_size", "server_count", "global_batch_size", "one_way_delay_s"),
-    *("bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s", "repetition", "fingerprint"),
-    *SETUP_FIELDS,
+    *("source_key", "status", "framework", "instance_type", "repetition", "fingerprint"),
+    *(axis.stored for axis in AXES if not axis.is_further),
     *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s", "epochs"),
     *("accuracy", "throughput_examples_per_s"),
 )
@@ -206,13 +204,13 @@ def _row(
         **{column: getattr(measurement, column) for column in _SHARED},
         "origin": origin,
         "created_at": now,
-        "training_pass": measurement.training_pass.value,
         "flags": [_flag(flag) for flag in measurement.flags],
         "details": {
             "source": source,
             "row": measurement.row_number,
             "notes": list(measurement.notes),
             "printed": dict(measurement.printed),
+            **({"axes": dict(measurement.axes)} if measurement.axes else {}),
         },
     }
 

@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from farm.core.axes import AXES
 from farm.core.measurement_table import MEASUREMENT_TABLE
-from farm.core.sweep_axes import SETUP_FIELDS
 from farm.errors import NotFound
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow, axis_column
 from farm.store.tables import Job
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
@@ -86,13 +86,10 @@ def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
     """
     row = MeasurementRow
     columns: tuple[Any, ...] = (
-        *(row.id, row.status, row.attempt_id, row.model, row.dataset, row.training_pass),
-        *(row.framework, row.strategy, row.placement, row.network, row.instance_type),
-        *(row.fingerprint, row.world_size, row.server_count, row.global_batch_size),
-        *(row.one_way_delay_s, row.bandwidth_bytes_per_s, row.packet_loss_ratio, row.jitter_s),
+        *(row.id, row.status, row.attempt_id, row.framework, row.instance_type, row.fingerprint),
+        *(axis_column(axis).label(axis.stored) for axis in AXES),
         *(row.step_time_s, row.step_time_spread_s, row.steps_per_epoch, row.time_per_epoch_s),
         *(row.epochs, row.accuracy, row.flags),
-        *(getattr(row, name) for name in SETUP_FIELDS),
         row.details["notes"].label("notes"),
         row.details["agents"].label("agents"),
     )

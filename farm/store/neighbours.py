@@ -2,63 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
+from farm.core.axes import AXES, BY_NAME, Axis, AxisKind, Value, spec_values
 from farm.core.measurement import OK
-from farm.core.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec, NetworkProfile
+from farm.core.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.store.base import is_known
 from farm.store.outcomes import ORIGIN
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow, axis_column
 from farm.store.tables import Job
 
 _MOST_NEIGHBOURS = 500
 
 _row = MeasurementRow
-# Settings of a job by their names there, as measurements have them; older ones say nothing.
-_SETTINGS: Mapping[str, ColumnElement[Any]] = {
-    "server_count": _row.server_count.expression,
-    "server_placement": case(
-        (_row.server_count > 0, func.coalesce(_row.server_placement, "collocated"))
-    ),
-    "replicas_per_rank": func.coalesce(_row.replicas_per_rank, 1),
-    "steps_between_averages": func.coalesce(_row.steps_between_averages, 1),
-    "placement": func.coalesce(_row.placement, "soft"),
-    "batch_split": func.coalesce(_row.batch_split, "even"),
-    # What made a network is no name of one.
-    "interface": case(
-        (
-            _row.network.not_in((*EMULATORS, UNTOUCHED)),
-            func.replace(_row.network, f"+{TCP_PROXY}", ""),
-        )
-    ),
-}
+
+
+def _column(axis: Axis) -> ColumnElement[Any]:
+    """Return the axis' value of a measurement, as jobs have it; older ones have what was then."""
+    stored = axis_column(axis)
+    if axis.kind is AxisKind.LINK:
+        # What made a network is no name of one.
+        name = func.replace(stored, f"+{TCP_PROXY}", "")
+        return case((stored.not_in((*EMULATORS, UNTOUCHED)), name))
+    absent = axis.value_in({"server_count": 1})
+    column = stored if absent is None else func.coalesce(stored, absent)
+    return case((_row.server_count > 0, column)) if axis.field == "server_placement" else column
+
+
+# What one machine and a gang must have in common; what comes with a strategy; and the rest.
+_BY_SIZE = [BY_NAME[name] for name in ("world_size", "global_batch_size", "pass")]
+_OF_STRATEGY = [
+    axis
+    for axis in AXES
+    if axis.kind is AxisKind.SETUP and axis.name not in ("placement", "batch_split")
+]
+_REST = [
+    axis
+    for axis in AXES
+    if axis not in (*_BY_SIZE, *_OF_STRATEGY) and axis.name not in ("model", "dataset", "strategy")
+]
+_COLUMNS: Mapping[str, ColumnElement[Any]] = {axis.field: _column(axis) for axis in AXES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A measurement of the farm whose configuration differs from a job's in one axis."""
+    """A measurement of the farm whose configuration differs from a job's in one axis.
 
+    `values`: of every axis, by its field. `network`: what made it.
+    """
+
+    values: Mapping[str, Value]
     job_id: int
-    strategy: str | None
-    world_size: int
-    server_count: int
-    server_placement: str | None = None
-    replicas_per_rank: int = 1
-    steps_between_averages: int = 1
-    placement: str = "soft"
-    batch_split: str = "even"
-    interface: str | None = None
-    training_pass: str = "forward_backward"
-    global_batch_size: int
-    one_way_delay_s: float
-    jitter_s: float
-    packet_loss_ratio: float
-    bandwidth_bytes_per_s: float | None
     network: str | None
     fingerprint: str | None
     step_time_s: float
@@ -113,20 +112,12 @@ def neighbours_of(
         query = query.where(MeasurementRow.fingerprint == fingerprint)
     columns = query.with_only_columns(
         MeasurementRow.job_id,
-        MeasurementRow.training_pass,
-        MeasurementRow.strategy,
-        MeasurementRow.world_size,
-        *(column.label(name) for name, column in _SETTINGS.items()),
-        MeasurementRow.global_batch_size,
-        MeasurementRow.one_way_delay_s,
-        MeasurementRow.jitter_s,
-        MeasurementRow.packet_loss_ratio,
-        MeasurementRow.bandwidth_bytes_per_s,
         MeasurementRow.network,
         MeasurementRow.fingerprint,
         MeasurementRow.step_time_s,
         MeasurementRow.throughput_examples_per_s,
         MeasurementRow.flags,
+        *(column.label(f"axis_{field}") for field, column in _COLUMNS.items()),
     )
     rows = session.execute(columns.order_by(MeasurementRow.id.desc()).limit(_MOST_NEIGHBOURS))
     return [_neighbour(row) for row in rows]
@@ -134,36 +125,30 @@ def neighbours_of(
 
 def _differences(spec: JobSpec) -> Any:
     """Count the axes in which a measurement differs from a job."""
-    network = spec.network or NetworkProfile()
-    servers_are = spec.server_placement.value if spec.server_count else None
-    of_strategy = (
-        _differs(_SETTINGS["server_count"], spec.server_count)
-        + _differs(_SETTINGS["server_placement"], servers_are)
-        + _differs(_SETTINGS["replicas_per_rank"], spec.replicas_per_rank)
-        + _differs(_SETTINGS["steps_between_averages"], spec.steps_between_averages)
-    )
-    strategy = MeasurementRow.strategy.is_distinct_from(spec.strategy)
-    batch = _differs(MeasurementRow.global_batch_size, spec.global_batch_size)
-    passed = _differs(MeasurementRow.training_pass, spec.training_pass.value)
-    by_size = batch + passed + _differs(MeasurementRow.world_size, spec.world_size)
-    by_all = by_size + case((strategy, 1), else_=of_strategy)
-    for column, value in (
-        (_SETTINGS["placement"], spec.placement.value),
-        (_SETTINGS["batch_split"], spec.batch_split.value),
-        (_SETTINGS["interface"], spec.interface),
-        (MeasurementRow.one_way_delay_s, network.one_way_delay_s),
-        (MeasurementRow.jitter_s, network.jitter_s),
-        (MeasurementRow.packet_loss_ratio, network.packet_loss_ratio),
-        (MeasurementRow.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s),
-    ):
-        by_all = by_all + _differs(column, value)
+    values = spec_values(spec)
+
+    def differs(axes: Iterable[Axis]) -> Any:
+        return sum(_differs(_COLUMNS[axis.field], values[axis.field]) for axis in axes)
+
+    by_size = differs(_BY_SIZE)
+    # Another strategy has other settings, which are the same axis.
+    is_other = MeasurementRow.strategy.is_distinct_from(spec.strategy)
+    of_strategy = case((is_other, 1), else_=differs(_OF_STRATEGY))
+    by_all = by_size + of_strategy + differs(_REST)
     is_alone = MeasurementRow.world_size == 1
     return by_size if spec.world_size == 1 else case((is_alone, by_size), else_=by_all)
 
 
 def _neighbour(row: Any) -> Neighbour:
-    values = dict(row._mapping)
-    return Neighbour(is_disturbed=bool(values.pop("flags")), **values)
+    return Neighbour(
+        values={field: getattr(row, f"axis_{field}") for field in _COLUMNS},
+        job_id=row.job_id,
+        network=row.network,
+        fingerprint=row.fingerprint,
+        step_time_s=row.step_time_s,
+        throughput_examples_per_s=row.throughput_examples_per_s,
+        is_disturbed=bool(row.flags),
+    )
 
 
 def _differs(column: Any, value: object) -> Any:

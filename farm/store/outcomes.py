@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.core.agents import Hardware
+from farm.core.axes import AXES, AxisKind, spec_values
 from farm.core.catalogue import GangShape, Traffic
 from farm.core.codec import content_hash, from_json
 from farm.core.exchange_figures import exchange_figures
@@ -136,7 +137,7 @@ def _configuration(
 ) -> dict[str, Any]:
     """Return the columns that say what was measured, on what, and by which attempt."""
     spec = attempt.spec
-    network = spec.network or NetworkProfile()
+    values = spec_values(spec)
     hardware = [m.rank.hardware for m in members]
     prepared = [from_json(Prepared, m.rank.prepared) for m in members if m.rank.prepared]
     sha256 = prepared[0].model_sha256 if prepared else None
@@ -147,24 +148,13 @@ def _configuration(
         "job_id": attempt.job_id,
         "attempt_id": attempt.token,
         "created_at": now,
-        "model": spec.model,
-        "dataset": spec.dataset,
-        "training_pass": spec.training_pass.value,
+        **{
+            axis.stored: values[axis.field]
+            for axis in AXES
+            if axis.kind is not AxisKind.LINK and not axis.is_further
+        },
         "framework": prepared[0].framework if prepared else None,
-        "strategy": spec.strategy,
         "instance_type": "+".join(types) or None,
-        "world_size": spec.world_size,
-        "server_count": spec.server_count,
-        "server_placement": spec.server_placement.value if spec.server_count else None,
-        "replicas_per_rank": spec.replicas_per_rank,
-        "steps_between_averages": spec.steps_between_averages,
-        "batch_split": spec.batch_split.value,
-        "placement": spec.placement.value,
-        "global_batch_size": spec.global_batch_size,
-        "one_way_delay_s": network.one_way_delay_s,
-        "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
-        "packet_loss_ratio": network.packet_loss_ratio,
-        "jitter_s": network.jitter_s,
         "repetition": spec.repetition,
         "epochs": spec.epochs,
         "fingerprint": _fingerprint(hardware, model_sha256=sha256),
@@ -174,6 +164,7 @@ def _configuration(
             "dataset_source": (members[0].rank.prepared or {}).get("dataset"),
             **({} if sha256 is None else {"model_sha256": sha256}),
             "seed": spec.seed,
+            **({"axes": spec.axes} if spec.axes else {}),
         },
     }
 

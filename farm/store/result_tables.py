@@ -8,6 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
+from farm.core.axes import Axis
+from farm.core.fields import Amount, Whole
 from farm.core.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
 from farm.core.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, state_column
@@ -86,6 +88,21 @@ class LogPartRow(Table):
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     first_character: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     text: Mapped[str] = mapped_column(sa.Text)
+
+
+def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
+    """Return what a measurement has of an axis: its column, or its value among `details.axes`."""
+    if not axis.is_further:
+        column: sa.ColumnElement[Any] = getattr(MeasurementRow, axis.stored).expression
+        return column
+    value = MeasurementRow.details["axes"][axis.field]
+    if isinstance(axis.type, Whole):
+        whole: sa.ColumnElement[Any] = value.as_integer()
+        return whole
+    other: sa.ColumnElement[Any] = (
+        value.as_float() if isinstance(axis.type, Amount) else value.as_string()
+    )
+    return other
 
 
 class MeasurementRow(Table):

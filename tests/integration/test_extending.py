@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -112,6 +116,30 @@ def test_a_page_shows_the_store(
 
     assert answer.status_code == 200
     assert "<li>waiting: 1</li>" in answer.text
+
+
+def test_one_declaration_of_an_axis_puts_it_everywhere(tmp_path: Path) -> None:
+    for package in ("farm", "web", "worker_agent", "tests", "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(DOCS.parent / package, tmp_path / package, ignore=ignored)
+    declarations = tmp_path / "farm/core/axes.py"
+    before, end, after = declarations.read_text().partition("\n)\nPROFILE_AXES")
+    declarations.write_text(f"{before}\n{example('extending.md', 'An axis')},{end}{after}")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tests.added_axis", "accumulated_steps"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert set(done.stdout.splitlines()) == {
+        *("sweep file", "refusal", "API document", "form", "POST /api/v1/sweeps", "job"),
+        *("measurement", "command's table", "export", "import", "heat map", "charts"),
+        *("comparison", "candidates", "page's table", "guide"),
+    }
 
 
 @pytest.mark.tensorflow

@@ -58,7 +58,7 @@ def test_an_imported_measurement_is_stored_with_its_source(engine: sa.Engine) ->
     row = imported(
         "k",
         model="their net",
-        training_pass=TrainingPass.FORWARD,
+        training_pass=TrainingPass.FORWARD.value,
         one_way_delay_s=0.02,
         flags=(flag,),
         notes=("odd",),

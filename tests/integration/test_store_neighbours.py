@@ -117,8 +117,12 @@ def test_how_a_strategy_is_set_up_is_an_axis_and_another_strategy_one_axis_in_al
         _measured(session, _gang(strategy="mwms_ring"), batch_split="by_speed")
         assert _found(session, own) == near
         found = {one.job_id: one for one in neighbours_of(session, own, fingerprint="a kind")}
-    assert {one.interface for one in found.values()} == {None, "infiniband"}
-    assert {one.server_placement for one in found.values()} == {None, "collocated", "apart"}
+    assert {one.values["interface"] for one in found.values()} == {None, "infiniband"}
+    assert {one.values["server_placement"] for one in found.values()} == {
+        None,
+        "collocated",
+        "apart",
+    }
 
 
 def test_a_measurement_older_than_a_setting_has_what_it_was_then(engine: sa.Engine) -> None:

@@ -105,8 +105,6 @@ def test_an_export_can_be_imported_and_says_the_same(
     for measurement, values in zip(read, rows, strict=True):
         for column, value in values.items():
             found = getattr(measurement, column)
-            if column == "training_pass":
-                found = found.value
             if column == "bandwidth_bytes_per_s" and value is not None:
                 assert found == pytest.approx(value, rel=1e-11)
             else:

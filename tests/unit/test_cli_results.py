@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from farm.cli.measured import measured_cells
+from farm.cli.measured import MeasuredCell, measured_cells
 from farm.cli.results import COLUMNS, notes, table, table_rows
+from farm.core.axes import AXES
 from farm.core.codec import to_json
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.precision import Target
@@ -52,7 +53,7 @@ def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> No
         _row(strategy="mwms_ring", world_size=2, fingerprint="b"),
     ]
     cells = measured_cells(rows)
-    assert [(c.world_size, c.fingerprint, c.scaling_efficiency_ratio) for c in cells] == [
+    assert [(c.values["world_size"], c.fingerprint, c.scaling_efficiency_ratio) for c in cells] == [
         (1, "a", 1.0),
         (2, "a", 0.75),
         (1, "a", 1.0),
@@ -78,19 +79,19 @@ def _table(*rows: MeasurementRow) -> list[dict[str, str]]:
     ("changes", "title", "shown"),
     [
         ({"model": "mlp"}, "model", ["mlp", "small_cnn"]),
-        ({"dataset": "mnist"}, "dataset", ["digits", "mnist"]),
-        ({"training_pass": "forward"}, "pass", ["forward", "forward_backward"]),
+        ({"dataset": "mnist"}, "data set", ["digits", "mnist"]),
+        ({"training_pass": "forward"}, "pass", ["forward", "forward + backward"]),
         ({"one_way_delay_s": 0.005}, "delay", ["0 s", "5.00 ms"]),
         ({"jitter_s": 0.005}, "jitter", ["0 s", "5.00 ms"]),
-        ({"packet_loss_ratio": 0.01}, "loss", ["0.0 %", "1.0 %"]),
-        ({"bandwidth_bytes_per_s": 125e6}, "bandwidth", ["125 MB/s", "-"]),
+        ({"packet_loss_ratio": 0.01}, "packet loss", ["0.00 %", "1.00 %"]),
+        ({"bandwidth_bytes_per_s": 125e6}, "bandwidth", ["1\u202f000 Mbit/s", "unlimited"]),
         ({"epochs": 3}, "epochs", ["-", "3"]),
         ({"server_count": 2}, "servers", ["0", "2"]),
         ({"server_count": 1, "server_placement": "apart"}, "servers are", ["-", "apart"]),
-        ({"replicas_per_rank": 10}, "replicas", ["1", "10"]),
-        ({"steps_between_averages": 8}, "averaged every", ["1", "8"]),
+        ({"replicas_per_rank": 10}, "replicas per rank", ["1", "10"]),
+        ({"steps_between_averages": 8}, "steps between averages", ["1", "8"]),
         ({"placement": "hard"}, "placement", ["hard", "soft"]),
-        ({"batch_split": "by_speed"}, "batch split", ["by_speed", "even"]),
+        ({"batch_split": "by_speed"}, "batch split", ["by speed", "even"]),
         ({"network": "infiniband"}, "network", ["-", "infiniband"]),
         ({"fingerprint": "0123456789"}, "hardware", ["01234567", "a"]),
     ],
@@ -164,7 +165,7 @@ def test_sent_bytes_are_held_against_the_strategys_theory(
 
 def test_cells_that_differ_in_their_set_up_alone_are_not_pooled() -> None:
     rows = [_row(replicas_per_rank=n) for n in (2, 10, 2)] + [_row(replicas_per_rank=None)]
-    assert [c.replicas_per_rank for c in measured_cells(rows)] == [1, 2, 10]
+    assert [c.values["replicas_per_rank"] for c in measured_cells(rows)] == [1, 2, 10]
 
 
 def test_the_kind_of_emulator_is_no_network_of_its_own() -> None:
@@ -191,10 +192,12 @@ def test_what_only_some_strategies_tell_has_a_column_where_it_was_measured() -> 
 
 
 def test_rows_have_a_text_for_every_column_even_with_nothing_measured() -> None:
-    bare = {f.name: None for f in dataclasses.fields(measured_cells([_row()])[0])}
-    known = {key: None for key in bare if key in MeasurementRow.__table__.columns}
-    kept = {"world_size", "global_batch_size", "one_way_delay_s", "fingerprint"}
-    row = _row(**{key: None for key in known if key not in kept})
+    measured = {f.name: None for f in dataclasses.fields(MeasuredCell)} | {
+        axis.stored: None for axis in AXES
+    }
+    kept = {"world_size", "global_batch_size", "server_count", "one_way_delay_s", "fingerprint"}
+    columns = set(MeasurementRow.__table__.columns.keys()) - kept
+    row = _row(**{key: None for key in measured if key in columns})
     (texts,) = table_rows(measured_cells([row]))
     assert len(texts) == len(COLUMNS)
     assert all(texts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from farm.core.fields import canonical, read_bandwidth_bytes_per_s, read_delay_s, read_loss_ratio
+from farm.core.axes import PROFILE_AXES, Axis
+from farm.core.fields import canonical
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Question
 from farm.submission import plan
@@ -27,9 +28,9 @@ def hashes(**changes: object) -> list[str]:
     return [job.cell_hash for job in plan(sweep).expansion.jobs]
 
 
-@pytest.mark.parametrize("read", [read_delay_s, read_loss_ratio, read_bandwidth_bytes_per_s])
-def test_a_sum_of_tenths_is_the_number_that_it_stands_for(read: object) -> None:
-    assert callable(read)
+@pytest.mark.parametrize("axis", PROFILE_AXES, ids=lambda axis: axis.name)
+def test_a_sum_of_tenths_is_the_number_that_it_stands_for(axis: Axis) -> None:
+    read = axis.type.read
     assert 0.1 * 3 != 0.3
     assert read(0.1 * 3, "x") == read(0.3, "x")
     assert read(0.1 + 0.7, "x") == read(0.8, "x")

@@ -8,17 +8,17 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from farm.figures.chart import Axis, Figure, Mark, Series, ends, ticks
-from farm.figures.display import count, duration
+from farm.core.display import count, duration
+from farm.figures.chart import ChartAxis, Figure, Mark, Series, ends, ticks
 from web.drawing.figure_svg import draw, drawn
 from web.drawing.plotly_figure import to_plotly
 
 SVG = "{http://www.w3.org/2000/svg}"
-SIZES = Axis(title="World size", write=count, is_counted=True)
-TIME = Axis(title="Time", write=duration)
+SIZES = ChartAxis(title="World size", write=count, is_counted=True)
+TIME = ChartAxis(title="Time", write=duration)
 
 
-def _figure(*series: Series, x: Axis = SIZES, y: Axis = TIME) -> Figure:
+def _figure(*series: Series, x: ChartAxis = SIZES, y: ChartAxis = TIME) -> Figure:
     return Figure(title="Time", summary="from 1 s to 4 s", x=x, y=y, series=series)
 
 
@@ -83,7 +83,7 @@ def test_ticks_are_round_and_within_the_axis(top: float) -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [0.003, 2000.0], [0.5, 0.6]])
 def test_a_logarithmic_axis_has_ticks_wherever_it_lies(values: list[float]) -> None:
-    axis = Axis(title="Time", write=duration, is_log=True)
+    axis = ChartAxis(title="Time", write=duration, is_log=True)
     low, high = ends(axis, values)
     assert 0 < low <= min(values) <= max(values) <= high
     found = ticks(axis, values)

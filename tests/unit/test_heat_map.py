@@ -141,7 +141,7 @@ def test_what_was_left_out_as_impossible_is_not_said_to_be_missing() -> None:
             cell(0.1, world_size=2, one_way_delay_s=d, jitter_s=j)
             for d, j in ((0, 0), (0.02, 0.01))
         ),
-        skipped=["case[0]: world_size=2 one_way_delay_s=0.02: needs an agent with netem"],
+        skipped=["case[0]: world_size=2 one_way_delay_ms=20: needs an agent with netem"],
     )
     shown = _map(delays, x="one_way_delay_ms", y="jitter_ms")
     assert [[f.kind.value for f in row] for row in shown.fields] == [

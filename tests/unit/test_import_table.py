@@ -78,7 +78,7 @@ def test_the_required_columns_are_enough() -> None:
     assert (row.world_size, row.global_batch_size, row.step_time_s) == (2, 64, 0.5)
     assert (row.status, row.training_pass, row.server_count) == (
         "ok",
-        TrainingPass.FORWARD_BACKWARD,
+        TrainingPass.FORWARD_BACKWARD.value,
         0,
     )
     assert (row.one_way_delay_s, row.packet_loss_ratio) == (0.0, 0.0)
@@ -91,7 +91,7 @@ def test_units_become_base_units() -> None:
     [row] = read(f"{HEADER},{columns}", "2,64,0.5,20,1.5,100,0.5,forward")
     assert (row.one_way_delay_s, row.jitter_s) == (0.02, 0.0015)
     assert (row.bandwidth_bytes_per_s, row.packet_loss_ratio) == (12_500_000.0, 0.005)
-    assert row.training_pass is TrainingPass.FORWARD
+    assert row.training_pass == TrainingPass.FORWARD.value
 
 
 def test_names_are_free_text_and_an_empty_cell_says_nothing() -> None:

@@ -204,7 +204,7 @@ def test_a_step_takes_the_whole_clusters_batch_over_its_throughput() -> None:
     assert row.step_time_s == pytest.approx(64 / 26.615)
     assert row.throughput_examples_per_s == pytest.approx(26.615)
     assert (row.network, row.placement) == ("ethernet_1g", "hard")
-    assert row.training_pass is TrainingPass.FORWARD
+    assert row.training_pass == TrainingPass.FORWARD.value
 
 
 def test_what_is_printed_twice_is_measured_once_with_both_tables() -> None:
@@ -222,7 +222,7 @@ def test_one_node_has_no_network_and_its_other_values_are_repetitions() -> None:
         m.printed["images_per_second"]
         for m in alone
         if (m.strategy, m.placement, m.global_batch_size) == ("ps_collocated", "hard", 32)
-        and m.training_pass is TrainingPass.FORWARD
+        and m.training_pass == TrainingPass.FORWARD.value
     ]
     assert repeated == ["14.6", "13.31", "13.23"]
 

@@ -13,7 +13,7 @@ from farm.store.result_tables import MeasurementRow
 def test_an_import_takes_an_empty_cell_for_what_its_column_declares() -> None:
     [read] = read_table(b"world_size,global_batch_size,time_per_epoch_s\n2,8,1\n").measurements
     stored = {"0": 0, "`ok`": "ok", "counted in order": 0, "none": ()}
-    stored["`forward_backward`"] = TrainingPass.FORWARD_BACKWARD
+    stored["`forward_backward`"] = TrainingPass.FORWARD_BACKWARD.value
     imported = [column for column in MEASUREMENT_TABLE if column.is_imported]
     assert [column.name for column in imported if column.if_empty == "refused"] == [*REQUIRED]
     for column in imported:

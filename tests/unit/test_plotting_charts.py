@@ -12,8 +12,8 @@ pytest.importorskip("matplotlib", reason="needs the extra plot")
 
 from matplotlib.container import ErrorbarContainer
 
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import byte_count, duration
+from farm.core.display import byte_count, duration
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.plotting import charts
 from farm.plotting.look import FORMS, file_of
 from farm.plotting.marks import look, tick_text
@@ -21,11 +21,13 @@ from farm.plotting.marks import look, tick_text
 # Matplotlib's own types are wider than what is looked at here.
 draw_charts: Any = charts.draw_charts
 
-TIME = Axis(title="Step time", write=duration)
-SIZE = Axis(title="World size", is_counted=True)
+TIME = ChartAxis(title="Step time", write=duration)
+SIZE = ChartAxis(title="World size", is_counted=True)
 
 
-def chart(*series: Series, title: str = "a chart", x: Axis = SIZE, y: Axis = TIME) -> Figure:
+def chart(
+    *series: Series, title: str = "a chart", x: ChartAxis = SIZE, y: ChartAxis = TIME
+) -> Figure:
     return Figure(title=title, summary="", x=x, y=y, series=series)
 
 
@@ -118,13 +120,13 @@ def test_axes_are_written_in_units_without_useless_digits() -> None:
     assert tick_text(TIME, 0.02) == "20 ms"
     assert tick_text(TIME, 2.5) == "2.5 s"
     assert tick_text(TIME, 120.0) == "2 min"
-    assert tick_text(Axis(title="", write=byte_count), 5e6) == "5 MB"
+    assert tick_text(ChartAxis(title="", write=byte_count), 5e6) == "5 MB"
     assert tick_text(SIZE, 100.0) == "100"
     assert tick_text(SIZE, 1.25) == "1.25"
 
 
 def test_a_logarithmic_axis_names_powers() -> None:
-    wide = Axis(title="Batch", is_log=True)
+    wide = ChartAxis(title="Batch", is_log=True)
     [ax] = draw_charts([chart(line("a", 1, 2, 300), x=wide)]).axes
     assert ax.get_xscale() == "log"
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2"]

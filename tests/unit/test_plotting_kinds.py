@@ -10,9 +10,9 @@ from werkzeug.datastructures import MultiDict
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 
+from farm.core.display import duration
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import Axis, Mark
-from farm.figures.display import duration
+from farm.figures.chart import ChartAxis, Mark
 from farm.figures.heat_map import heat_map
 from farm.figures.sweep_choice import read_choice
 from farm.figures.sweep_table import CellState
@@ -33,7 +33,7 @@ def bars(*series: tuple[str, Sequence[float | None]], groups: Sequence[str]) -> 
         title="Step time by strategy",
         summary="",
         x="World size",
-        y=Axis(title="Step time", write=duration),
+        y=ChartAxis(title="Step time", write=duration),
         groups=groups,
         series=[
             BarSeries(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.recommend.calibrated.held_out import Combination, combined_folds
-from farm.recommend.calibrated.novelty import Axis, Space
+from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Prediction
@@ -153,4 +153,4 @@ def test_folds_test_what_lacks_all_and_train_with_none_of_it(
         space = Space.of(configurations[i] for i in fold.training)
         for i in fold.tested:
             lacking = {gap.axis for gap in space.gaps(configurations[i])}
-            assert lacking == {Axis.WORLD_SIZE, Axis.DELAY} == {gap.axis for gap in gaps}
+            assert lacking == {GapAxis.WORLD_SIZE, GapAxis.DELAY} == {gap.axis for gap in gaps}

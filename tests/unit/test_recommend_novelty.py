@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farm.recommend.calibrated.held_out import folds, hold_out
-from farm.recommend.calibrated.novelty import Axis, Gap, Side, Space
+from farm.recommend.calibrated.novelty import Gap, GapAxis, Side, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate
 from tests.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid, measure
@@ -13,7 +13,7 @@ from tests.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid
 SPACE = Space.of(grid())
 
 
-def everywhere(axis: Axis, side: Side) -> set[Gap]:
+def everywhere(axis: GapAxis, side: Side) -> set[Gap]:
     return {Gap(axis, side, is_everywhere=True)}
 
 
@@ -27,10 +27,10 @@ def test_a_new_combination_of_measured_values_lacks_nothing() -> None:
 
 
 def test_a_new_value_lies_between_or_beyond_the_measured_ones() -> None:
-    assert SPACE.gaps(configuration(2, 96)) == everywhere(Axis.BATCH, Side.INSIDE)
-    assert SPACE.gaps(configuration(2, 32)) == everywhere(Axis.BATCH, Side.BELOW)
-    assert SPACE.gaps(configuration(8, 64)) == everywhere(Axis.WORLD_SIZE, Side.ABOVE)
-    assert SPACE.gaps(configuration(2, 64, 0.1)) == everywhere(Axis.DELAY, Side.ABOVE)
+    assert SPACE.gaps(configuration(2, 96)) == everywhere(GapAxis.BATCH, Side.INSIDE)
+    assert SPACE.gaps(configuration(2, 32)) == everywhere(GapAxis.BATCH, Side.BELOW)
+    assert SPACE.gaps(configuration(8, 64)) == everywhere(GapAxis.WORLD_SIZE, Side.ABOVE)
+    assert SPACE.gaps(configuration(2, 64, 0.1)) == everywhere(GapAxis.DELAY, Side.ABOVE)
     assert len(SPACE.gaps(configuration(8, 96, 0.03))) == 3
 
 
@@ -41,25 +41,25 @@ def test_the_network_is_no_matter_to_one_machine() -> None:
 def test_a_value_that_another_strategy_has_lacks_in_this_one_only() -> None:
     space = Space.of([*grid(), *grid(strategy="ps", batches=(64, 1024))])
     assert space.gaps(configuration(2, 256, strategy="ps")) == {
-        Gap(Axis.BATCH, Side.INSIDE, is_everywhere=False)
+        Gap(GapAxis.BATCH, Side.INSIDE, is_everywhere=False)
     }
 
 
 def test_an_unknown_strategy_is_compared_with_the_others() -> None:
     assert SPACE.gaps(configuration(2, 64, strategy="ps")) == {
-        Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False)
+        Gap(GapAxis.NAMES, Side.INSIDE, is_everywhere=False)
     }
 
 
 def test_one_machine_is_where_the_curve_of_a_gang_begins() -> None:
     alone = configuration(1, 64, strategy="single")
     space = Space.of([alone, *grid(world_sizes=(4, 8))])
-    assert space.gaps(configuration(2, 64)) == everywhere(Axis.WORLD_SIZE, Side.INSIDE)
+    assert space.gaps(configuration(2, 64)) == everywhere(GapAxis.WORLD_SIZE, Side.INSIDE)
 
 
 def test_no_gang_tells_what_one_machine_takes() -> None:
     gangs = Space.of(grid(world_sizes=(2, 4)))
-    assert gangs.gaps(configuration(1, 96)) == everywhere(Axis.ALONE, Side.BELOW)
+    assert gangs.gaps(configuration(1, 96)) == everywhere(GapAxis.ALONE, Side.BELOW)
 
 
 def test_the_batch_that_stays_the_same_is_the_axis() -> None:
@@ -67,12 +67,12 @@ def test_the_batch_that_stays_the_same_is_the_axis() -> None:
     assert weak.is_weak
     assert not SPACE.is_weak
     assert weak.gaps(configuration(8, 256)) == frozenset()
-    assert weak.gaps(configuration(8, 512)) == everywhere(Axis.BATCH, Side.ABOVE)
+    assert weak.gaps(configuration(8, 512)) == everywhere(GapAxis.BATCH, Side.ABOVE)
 
 
 def test_a_fold_trains_with_nothing_of_the_value_it_tests() -> None:
     observations = measure(grid(), repetitions=2)
-    found = folds([o.configuration for o in observations], Axis.BATCH)
+    found = folds([o.configuration for o in observations], GapAxis.BATCH)
     assert len(found) >= len(BATCHES)
     for fold in found:
         trained = {observations[i].configuration.global_batch_size for i in fold.training}
@@ -85,14 +85,14 @@ def test_beyond_the_largest_value_several_are_held_out_together() -> None:
     observations = measure(grid())
     tested = [
         {observations[i].configuration.one_way_delay_s for i in fold.tested}
-        for fold in folds([o.configuration for o in observations], Axis.DELAY)
+        for fold in folds([o.configuration for o in observations], GapAxis.DELAY)
     ]
     assert set(DELAYS_S[-2:]) in tested
     # One machine has no delay, and teaches in every fold.
     assert all(
         {o.measurement_id - 1 for o in observations if o.configuration.is_one_machine}
         <= set(fold.training)
-        for fold in folds([o.configuration for o in observations], Axis.DELAY)
+        for fold in folds([o.configuration for o in observations], GapAxis.DELAY)
     )
 
 

@@ -84,7 +84,7 @@ def test_a_sweep_file_becomes_exactly_the_cells_of_the_plan() -> None:
     assert (sweep.name, sweep.repetitions, len(sweep.cases)) == ("next", 1, len(wanted))
     # The proxy loses no packets, which is for the expansion to refuse, so that cell is read alone.
     proxied = sweep.cases[2]
-    assert (proxied.emulator, proxied.packet_loss_ratios) == ("tcp_proxy", (0.015,))
+    assert (proxied.emulator, proxied.values["packet_loss_ratio"]) == ("tcp_proxy", (0.015,))
     jobs = expand(
         dataclasses.replace(sweep, cases=sweep.cases[:2] + sweep.cases[3:]), catalogue()
     ).jobs
@@ -127,7 +127,7 @@ def test_names_that_are_not_registered_are_listed_and_said_to_need_mapping() -> 
     text = sweep_text(plan_of([cell(2, strategy="mwms", model=None)]), FORM, catalogue=catalogue())
     assert '# map before submitting: no model is registered here as "unnamed"\n' in text
     assert '# map before submitting: no strategy is registered here as "mwms"\n' in text
-    assert parse_sweep(tomllib.loads(text)).cases[0].strategies == ("mwms",)
+    assert parse_sweep(tomllib.loads(text)).cases[0].values["strategy"] == ("mwms",)
 
 
 def test_no_name_can_break_out_of_its_string_or_comment() -> None:

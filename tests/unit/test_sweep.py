@@ -169,7 +169,7 @@ def test_an_impossible_network_is_left_out_alone() -> None:
     case = {**RING, "one_way_delay_ms": [0, 5], "jitter_ms": [0, 5]}
     expansion = expanded(case, skip_impossible=True)
     assert len(expansion.jobs) == 3
-    assert [item.cell.rpartition(" ")[2] for item in expansion.impossible] == ["jitter_s=0.005"]
+    assert [item.cell.rpartition(" ")[2] for item in expansion.impossible] == ["jitter_ms=5"]
 
 
 def test_any_loss_below_everything_is_a_ratio_below_one() -> None:

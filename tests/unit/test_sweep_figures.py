@@ -155,7 +155,7 @@ def test_cells_are_put_in_order_and_what_is_unknown_comes_last() -> None:
     lines = table(cell(0.2), cell(global_batch_size=16), cell(0.1, global_batch_size=128))
     for sort, batches in (("step_time", [128, 64, 16]), ("-step_time", [64, 128, 16])):
         ordered = in_order(lines.lines, read_choice(MultiDict({"sort": sort}), lines))
-        assert [line.configuration.global_batch_size for line in ordered] == batches
+        assert [line.configuration["global_batch_size"] for line in ordered] == batches
 
 
 def test_an_address_keeps_what_was_chosen() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import MultiDict
 
+from farm.core.axes import AXES
 from farm.core.expansion import Expansion
 from farm.core.sweep import parse_sweep
-from farm.core.sweep_axes import AXES
 from farm.core.toml_text import key_text, value_text
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
@@ -274,7 +274,7 @@ def test_a_number_without_a_fraction_is_written_without_one() -> None:
 
 
 def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
-    assert {axis.key for axis in AXES} == {*TICKED, *LISTS}
+    assert {axis.name for axis in AXES} == {*TICKED, *LISTS}
     asked = {
         "model": "mlp",
         "dataset": "digits",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -129,20 +128,22 @@ def test_an_agent_says_which_pytorch_it_has(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("emulator", "is_refused"), [("tcp_proxy", True), ("tc_netem", False)])
 def test_a_proxy_that_pytorch_would_go_round_is_refused(emulator: str, is_refused: bool) -> None:
-    from farm.core.spec import NetworkProfile, TrainingPass
+    from farm.core.axes import ABSENT
+    from farm.core.spec import NetworkProfile
     from farm.core.sweep_cell import Cell
 
-    cell: Any = Cell(
+    asked = {
+        "model": "mlp",
+        "dataset": "digits",
+        "strategy": "torch_ddp",
+        "world_size": 2,
+        "global_batch_size": 64,
+    }
+    cell = Cell(
         case=0,
-        model="mlp",
-        dataset="digits",
-        strategy="torch_ddp",
-        world_size=2,
-        global_batch_size=64,
-        server_count=0,
+        values={**ABSENT, **asked},
         network=NetworkProfile(one_way_delay_s=0.01),
         emulator=emulator,
-        training_pass=TrainingPass.FORWARD_BACKWARD,
     )
     problem = problem_of(cell, registry.catalogue(), repeat=False)
     assert (problem is not None) == is_refused

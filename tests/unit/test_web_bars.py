@@ -2,7 +2,7 @@ import re
 from typing import Any
 
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import Axis, Mark
+from farm.figures.chart import ChartAxis, Mark
 from web.drawing.bars_svg import bars_to_plotly, draw_bars
 from web.drawing.figure_svg import drawn
 from web.drawing.svg_file import figure_file
@@ -17,7 +17,7 @@ def bars(*, groups: tuple[str, str] = ("ring", "<b>central</b>")) -> Bars:
         title="Step time by world size",
         summary="from 1 to 4",
         x="Strategy",
-        y=Axis(title="Step time"),
+        y=ChartAxis(title="Step time"),
         groups=groups,
         series=[
             BarSeries(name="2 ranks", marks=[mark(0, 1.0, low=0.8, high=1.4), mark(1, 2.0)]),

@@ -17,8 +17,8 @@ def test_equal_configurations_are_paired_whatever_their_length() -> None:
     assert pair.ratio is not None
     assert round(pair.ratio.ratio, 9) == 2
     assert pair.ratio.is_beyond_noise
-    assert [line.configuration.world_size for line in found.only_a] == [2]
-    assert [line.configuration.world_size for line in found.only_b] == [4]
+    assert [line.configuration["world_size"] for line in found.only_a] == [2]
+    assert [line.configuration["world_size"] for line in found.only_b] == [4]
     assert (found.judged_count, found.differing_count) == (1, 1)
 
 
@@ -66,7 +66,7 @@ def test_the_most_different_come_first_and_the_unknown_last() -> None:
         cell(0.02, 0.02, 0.02, world_size=16),
     )
     ordered = by_difference(compare(a, b).pairs)
-    assert [pair.a.configuration.world_size for pair in ordered] == [16, 2, 4, 1, 8]
+    assert [pair.a.configuration["world_size"] for pair in ordered] == [16, 2, 4, 1, 8]
 
 
 def test_pairs_of_unchanged_cells_are_those_of_before() -> None:

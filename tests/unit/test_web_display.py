@@ -6,8 +6,7 @@ import datetime as dt
 
 import pytest
 
-from farm.core.lifecycle import JobState
-from farm.figures.display import (
+from farm.core.display import (
     MISSING,
     ago,
     between,
@@ -23,6 +22,7 @@ from farm.figures.display import (
     roughly,
     shares,
 )
+from farm.core.lifecycle import JobState
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from farm.core.axes import AXES
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.spec import NetworkProfile
 from farm.errors import InvalidSpec
@@ -299,7 +300,9 @@ def _neighbour(job_id: int, **changes: Any) -> Neighbour:
         "throughput_examples_per_s": 640.0,
         "is_disturbed": False,
     }
-    return Neighbour(**{**fields, **changes})
+    fields |= changes
+    values = {axis.field: fields.pop(axis.field, axis.value_in({})) for axis in AXES}
+    return Neighbour(values=values, **fields)
 
 
 def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
@@ -318,7 +321,7 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
         ("world size", "1 machine, single", 5, 1),
         ("world size", "3 machines", 9, 3),
         ("world size", "3 machines", 6, 1),
-        ("one-way delay", "0 s one way", 4, 1),
+        ("delay", "0 s", 4, 1),
     ]
     assert found[1].step_time_s == 0.3
     assert found[1].step_ratio == pytest.approx(3.0)
@@ -347,8 +350,8 @@ def test_neighbours_that_are_set_up_in_another_way_say_how() -> None:
     assert [(one.axis, one.value) for one in found] == [
         ("pass", "forward"),
         ("strategy", "mwms_ring"),
-        ("strategy", "ps_sync, 1 server collocated"),
-        ("servers", "2 servers"),
+        ("strategy", "ps_sync, 1 server, collocated"),
+        ("servers", "2"),
         ("servers are", "apart"),
         ("placement", "hard"),
         ("network", "infiniband"),
@@ -360,7 +363,7 @@ def test_a_neighbour_without_a_limit_comes_after_those_with_one() -> None:
     spec = job_spec(world_size=2, global_batch_size=64, network=profile)
     rows = [_neighbour(2), _neighbour(1, bandwidth_bytes_per_s=1.25e6)]
     found = compare(spec, rows, step_time_s=None, throughput_examples_per_s=None)
-    assert [one.value for one in found] == ["10.0 Mbit/s", "not limited"]
+    assert [one.value for one in found] == ["10.0 Mbit/s", "unlimited"]
 
 
 # --- histogram ---

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import count, dollars, duration
 from farm.core.nouns import counted
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import count, dollars, duration
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.prediction import Basis
 
 MOST_WAYS = 12  # more lines than these cannot be told apart
 _FINGERPRINT_DIGITS = 8
-_WORLD_SIZE = Axis(title="World size", write=count, is_counted=True)
-_COST = Axis(title="Cost", write=dollars)
+_WORLD_SIZE = ChartAxis(title="World size", write=count, is_counted=True)
+_COST = ChartAxis(title="Cost", write=dollars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def figures_of(answer: Recommendation) -> list[Figure]:
         _against_world_size(
             answer.options,
             lambda option: time_of(option, by_step=by_step),
-            y=Axis(title=titled, write=duration),
+            y=ChartAxis(title=titled, write=duration),
         ),
         _against_world_size(answer.options, cost_of, y=_COST),
         _pareto(answer),
@@ -120,7 +120,7 @@ def _part(position: int, value: object) -> str:
 
 
 def _against_world_size(
-    options: Sequence[Option], read: Callable[[Option], Span | None], *, y: Axis
+    options: Sequence[Option], read: Callable[[Option], Span | None], *, y: ChartAxis
 ) -> Figure | None:
     names = way_names(options)
     by_way: dict[tuple[object, ...], list[Mark]] = {}
@@ -168,7 +168,7 @@ def _pareto(answer: Recommendation) -> Figure | None:
         title="Time against cost",
         summary=f"{len(front)} of {len(front) + len(others)} options on the Pareto front",
         x=_COST,
-        y=Axis(title="Time of the training", write=duration),
+        y=ChartAxis(title="Time of the training", write=duration),
         series=[one for one in series if one.marks],
     )
 
@@ -193,6 +193,6 @@ def _mark(
     )
 
 
-def _extremes(marks: Sequence[Mark], y: Axis) -> str:
+def _extremes(marks: Sequence[Mark], y: ChartAxis) -> str:
     least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
     return f"from {y.write(least.y)} at {least.x:g} to {y.write(most.y)} at {most.x:g}"

@@ -6,13 +6,15 @@ is not known. What agents report travels as it came, in the form of `farm.core.r
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, get_args, get_type_hints
 
 from typing_extensions import TypedDict
 
 from farm.core.reports import Sample
 from farm.core.trainer_lines import Epoch
 from farm.figures.step_points import StepPoint
+from farm.store.result_tables import MeasurementRow
 
 # Free JSON, such as a report of an agent or a stored specification.
 Free = dict[str, Any]
@@ -103,73 +105,25 @@ class Flag(TypedDict):
     value: NotRequired[float | None]
 
 
-class Measurement(TypedDict):
-    """What one job, or one row of an imported study, measured. Times are medians."""
+def _measurement_fields() -> dict[str, Any]:
+    """Return the type of each column of a measurement, without the range in which it is admitted.
 
-    id: int
-    origin: str
-    source_key: str
-    job_id: int | None
-    attempt_id: int | None
-    created_at: str | None
-    status: str
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    framework: str | None
-    strategy: str | None
-    placement: str | None
-    network: str | None
-    instance_type: str | None
-    world_size: int
-    server_count: int
-    server_placement: str | None
-    replicas_per_rank: int | None
-    steps_between_averages: int | None
-    batch_split: str | None
-    global_batch_size: int
-    one_way_delay_s: float
-    bandwidth_bytes_per_s: float | None
-    packet_loss_ratio: float
-    jitter_s: float
-    repetition: int
-    fingerprint: str | None
-    step_time_s: float | None
-    step_time_p25_s: float | None
-    step_time_p75_s: float | None
-    step_time_spread_s: float | None
-    step_time_low_s: float | None
-    step_time_high_s: float | None
-    timed_step_count: int | None
-    outlier_step_count: int | None
-    steps_per_epoch: int | None
-    time_per_epoch_s: float | None
-    epochs: int | None
-    accuracy: float | None
-    throughput_examples_per_s: float | None
-    parameter_count: int | None
-    gradient_bytes: int | None
-    compute_s: float | None
-    communication_s: float | None
-    profiled_step_time_s: float | None
-    cpu_ratio: float | None
-    resident_bytes: int | None
-    net_rx_bytes_per_s: float | None
-    net_tx_bytes_per_s: float | None
-    sent_bytes_per_step: float | None
-    received_bytes_per_step: float | None
-    idle_ratio: float | None
-    push_s: float | None
-    pull_s: float | None
-    update_count: int | None
-    staleness_mean: float | None
-    staleness_max: int | None
-    rtt_s: float | None
-    measured_bandwidth_bytes_per_s: float | None
-    loaded_rtt_s: float | None
-    control_ratio: float | None
-    flags: list[Flag]
-    details: Free
+    What is stored may be from before a range.
+    """
+    fields: dict[str, Any] = {}
+    for name, mapped in get_type_hints(MeasurementRow).items():
+        if name in MeasurementRow.__table__.columns:
+            fields[name] = get_args(mapped)[0]
+    return {**fields, "created_at": str | None, "flags": list[Flag], "details": Free}
+
+
+if TYPE_CHECKING:
+    Measurement: TypeAlias = Mapping[str, Any]
+else:
+    Measurement = TypedDict("Measurement", _measurement_fields())
+    Measurement.__doc__ = (
+        "What one job, or one row of an imported study, measured. Times are medians."
+    )
 
 
 class MeasurementList(TypedDict):

@@ -2,91 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from farm.core.axes import AXES
 from farm.core.fields import (
-    MAX_BANDWIDTH_MBIT_PER_S,
     MAX_NAME_CHARACTERS,
-    MAX_PRECISION_PERCENT,
-    MAX_TIME_LIMIT_S,
+    Amount,
+    Boolean,
+    Labels,
+    Name,
+    OneOf,
+    Type,
+    Whole,
+    Word,
 )
-from farm.core.precision import LEAST_REPETITIONS
-from farm.core.spec import (
-    MAX_GLOBAL_BATCH_SIZE,
-    MAX_ONE_WAY_DELAY_S,
-    MAX_REPLICAS_PER_RANK,
-    MAX_STEPS,
-    MAX_WORLD_SIZE,
-    NETWORK_NAME,
-    BatchSplit,
-    OperatorPlacement,
-    ServerPlacement,
-    TrainingPass,
+from farm.core.sweep import (
+    AUTO,
+    CASE_OPTIONS,
+    MAX_SEED,
+    PRECISION_OPTIONS,
+    SWEEP_OPTIONS,
+    SweepOption,
 )
-from farm.core.sweep import MAX_AUTO_REPETITIONS, MAX_PRIORITY, MAX_SEED
 
-_T = TypeVar("_T")
-# An axis: a list of at least one value, or a single one.
-Axis: TypeAlias = _T | Annotated[list[_T], Field(min_length=1)]
-
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
-Count = Annotated[int, Field(ge=1, le=MAX_STEPS)]
-NetworkName = Annotated[str, Field(pattern=f"^{NETWORK_NAME.pattern}$")]
-DelayMs = Annotated[float, Field(ge=0, le=MAX_ONE_WAY_DELAY_S * 1000)]
-_AutoCount = Annotated[int, Field(ge=LEAST_REPETITIONS, le=MAX_AUTO_REPETITIONS)]
+_NAME = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
 
 
-# Written as a call, since `pass` is no name in Python.
-_Pass = TypedDict("_Pass", {"pass": NotRequired[Axis[TrainingPass]]})
+# Types are made here as values, which type checkers cannot follow.
+_annotated: Any = Annotated
+_list: Any = list
+_not_required: Any = NotRequired
+_literal: Any = Literal
+_typed_dict: Any = TypedDict
 
 
-@with_config(ConfigDict(extra="forbid"))
-class SweepCase(_Pass):
-    """The cross product of its lists. Either `steps` or `epochs`."""
-
-    model: Axis[Name]
-    dataset: Axis[Name]
-    strategy: Axis[Name]
-    world_size: Axis[Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE)]]
-    global_batch_size: Axis[Annotated[int, Field(ge=1, le=MAX_GLOBAL_BATCH_SIZE)]]
-    server_count: NotRequired[Axis[Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE)]]]
-    server_placement: NotRequired[Axis[ServerPlacement]]
-    replicas_per_rank: NotRequired[Axis[Annotated[int, Field(ge=1, le=MAX_REPLICAS_PER_RANK)]]]
-    steps_between_averages: NotRequired[Axis[Count]]
-    placement: NotRequired[Axis[OperatorPlacement]]
-    batch_split: NotRequired[Axis[BatchSplit]]
-    network: NotRequired[Axis[NetworkName]]
-    one_way_delay_ms: NotRequired[Axis[DelayMs]]
-    jitter_ms: NotRequired[Axis[DelayMs]]
-    packet_loss_percent: NotRequired[Axis[Annotated[float, Field(ge=0, lt=100)]]]
-    bandwidth_mbit_per_s: NotRequired[
-        Axis[Annotated[float, Field(gt=0, le=MAX_BANDWIDTH_MBIT_PER_S)]]
-    ]
-    emulator: NotRequired[Literal["tc_netem", "tcp_proxy", "vde_link"]]
-    steps: NotRequired[Count]
-    epochs: NotRequired[Count]
-    warmup_steps: NotRequired[Annotated[int, Field(ge=0, le=MAX_STEPS)]]
-    seed: NotRequired[Annotated[int, Field(ge=0, le=MAX_SEED)]]
-    labels: NotRequired[dict[Name, Name]]
-    time_limit_s: NotRequired[Annotated[float, Field(ge=1, le=MAX_TIME_LIMIT_S)]]
+def _annotation(of: Type) -> Any:
+    """Return the type of one value, as Pydantic describes it."""
+    match of:
+        case Name(pattern=pattern):
+            return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else _NAME
+        case Whole(low=low, high=high):
+            return _annotated[int, Field(ge=low, le=high)]
+        case Amount():
+            bounds: dict[str, Any] = {
+                "gt" if of.is_above_low else "ge": of.low,
+                "lt" if of.is_below_high else "le": of.high,
+            }
+            return _annotated[float, Field(**bounds)]
+        case OneOf(kind=kind):
+            return kind
+        case Word(words=words):
+            return _literal[words]
+        case Boolean():
+            return bool
+        case Labels():
+            return dict[_NAME, _NAME]
 
 
-@with_config(ConfigDict(extra="forbid"))
-class SweepFile(TypedDict):
-    """A sweep file as JSON."""
+def _axis(of: Type) -> Any:
+    """Return the type of a list of at least one value, or of a single one."""
+    value = _annotation(of)
+    return value | _annotated[_list[value], Field(min_length=1)]
 
-    name: Name
-    repetitions: NotRequired[Annotated[int, Field(ge=1, le=MAX_SEED)] | Literal["auto"]]
-    precision_percent: NotRequired[Annotated[float, Field(gt=0, le=MAX_PRECISION_PERCENT)]]
-    min_repetitions: NotRequired[_AutoCount]
-    max_repetitions: NotRequired[_AutoCount]
-    repeat: NotRequired[bool]
-    skip_impossible: NotRequired[bool]
-    priority: NotRequired[Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]]
-    case: Annotated[list[SweepCase], Field(min_length=1)]
+
+def _optional(options: tuple[SweepOption, ...]) -> dict[str, Any]:
+    return {option.name: _not_required[_annotation(option.type)] for option in options}
+
+
+def _object(name: str, meaning: str, fields: dict[str, Any]) -> Any:
+    made = _typed_dict(name, fields)
+    made.__doc__ = meaning
+    return with_config(ConfigDict(extra="forbid"))(made)
+
+
+SweepCase = _object(
+    "SweepCase",
+    "The cross product of its lists. Either `steps` or `epochs`.",
+    {
+        **{
+            axis.name: _axis(axis.type) if axis.is_required else _not_required[_axis(axis.type)]
+            for axis in AXES
+        },
+        **_optional(CASE_OPTIONS),
+    },
+)
+SweepFile = _object(
+    "SweepFile",
+    "A sweep file as JSON.",
+    {
+        "name": _NAME,
+        "repetitions": _not_required[_annotated[int, Field(ge=1, le=MAX_SEED)] | _literal[AUTO]],
+        **_optional((*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
+        "case": _annotated[_list[SweepCase], Field(min_length=1)],
+    },
+)
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from farm.figures.chart import Axis, ends, ticks
-from farm.figures.display import count, duration
+from farm.core.display import count, duration
+from farm.figures.chart import ChartAxis, ends, ticks
 from farm.figures.histogram import Bin, Histogram
 from web.drawing.plot_frame import framed
 from web.drawing.plotly_figure import in_page, literally
@@ -16,7 +16,7 @@ from web.drawing.plotly_figure import in_page, literally
 _WIDTH, _HEIGHT = 440.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 12.0, 28.0
 _NAMED_BINS = 5
-_COUNT = Axis(title="Steps", write=count)
+_COUNT = ChartAxis(title="Steps", write=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from farm.figures.chart import STYLES, Axis, Figure, Series, ends, heights, ticks
+from farm.figures.chart import STYLES, ChartAxis, Figure, Series, ends, heights, ticks
 
 
 def to_plotly(figure: Figure) -> dict[str, object]:
@@ -50,7 +50,7 @@ def _trace(series: Series, number: int) -> dict[str, object]:
     }
 
 
-def _axis(axis: Axis, values: Sequence[float]) -> dict[str, object]:
+def _axis(axis: ChartAxis, values: Sequence[float]) -> dict[str, object]:
     """Name the ticks as the server does, so that both drawings say the same."""
     places, span = ticks(axis, values), ends(axis, values)
     return {

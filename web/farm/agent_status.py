@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.core.agents import AgentState
-from farm.figures.display import MISSING, byte_count, duration
+from farm.core.display import MISSING, byte_count, duration
 from farm.store.dashboard import ServedRank
 from farm.store.tables import Agent
 

@@ -9,10 +9,10 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from farm.core.control_run import ControlRun
+from farm.core.display import count, duration
 from farm.core.measurement import quantile
 from farm.core.nouns import counted
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import count, duration
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.store.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 
@@ -34,8 +34,8 @@ def throughput_figure(hours: Sequence[FinishedHour]) -> Figure | None:
         title="Jobs finished in an hour",
         summary=f"from {least} to {most} in the last {len(hours)} hours, "
         f"{hours[-1].job_count} in the last one",
-        x=Axis(title="hours ago", write=_ago, is_counted=len(hours) <= _MOST_COUNTED),
-        y=Axis(title="jobs", write=count),
+        x=ChartAxis(title="hours ago", write=_ago, is_counted=len(hours) <= _MOST_COUNTED),
+        y=ChartAxis(title="jobs", write=count),
         series=series,
     )
 
@@ -64,8 +64,8 @@ def drift_figure(runs: Sequence[AgentRun], *, now: dt.datetime) -> Figure | None
         title="Control runs against their median",
         summary=f"{counted(len(deviations), 'run')} from {_percent(min(deviations))} "
         f"to {_percent(max(deviations))}",
-        x=Axis(title=f"{unit} ago", write=_ago),
-        y=Axis(title="Time against the median", write=_percent),
+        x=ChartAxis(title=f"{unit} ago", write=_ago),
+        y=ChartAxis(title="Time against the median", write=_percent),
         series=series,
     )
 

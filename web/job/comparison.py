@@ -5,35 +5,23 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
+from farm.core.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
 from farm.core.means import mean
 from farm.core.measurement import quantile
 from farm.core.nouns import counted
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.figures.display import bit_rate, count, duration, percent
+from farm.core.spec import JobSpec
 from farm.store.neighbours import Neighbour
 from web.setup_words import setup_words
 
 _MOST_OF_AN_AXIS = 12
-# Axes in the order in which a page has them.
-_SIZE, _BATCH, _STRATEGY = "world size", "global batch size", "strategy"
-_PASS = "pass"
-_SERVERS, _DELAY, _JITTER = "servers", "one-way delay", "jitter"
-_LOSS, _BANDWIDTH = "packet loss", "bandwidth"
-# Settings of a job by their names there.
-_SETTINGS = {
-    "server_placement": "servers are",
-    "replicas_per_rank": "replicas per rank",
-    "steps_between_averages": "steps between averages",
-    "placement": "placement",
-    "batch_split": "batch split",
-    "interface": "network",
-}
+# In the order in which a page has them.
 _AXES = (
-    *(_SIZE, _BATCH, _PASS, _STRATEGY, _SERVERS, *_SETTINGS.values()),
-    *(_DELAY, _JITTER, _LOSS, _BANDWIDTH),
+    *(BY_NAME[name] for name in ("world_size", "global_batch_size", "pass", "strategy")),
+    *(axis for axis in AXES if axis.kind in (AxisKind.SETUP, AxisKind.LINK, AxisKind.PROFILE)),
 )
 
 
@@ -58,8 +46,8 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    axis: str
-    key: float | str
+    axis: Axis
+    key: Value
     value: str
     rows: list[Neighbour]
 
@@ -72,20 +60,26 @@ def compare(
     throughput_examples_per_s: float | None,
 ) -> list[Compared]:
     """Group neighbours, the latest first, into configurations, and hold them against the job."""
+    own = spec_values(spec)
     cells: dict[object, _Cell] = {}
     for row in neighbours:
-        axis, key, value = _difference(spec, row)
+        axis, key, value = _difference(own, row)
         # Kinds of hardware and of emulators stay apart, as everywhere.
-        setup = tuple(setup_words(row))
-        identity = (axis, key, row.strategy, setup, row.network, row.fingerprint)
+        setup = tuple(setup_words(row.values))
+        identity = (axis, key, row.values["strategy"], setup, row.network, row.fingerprint)
         cells.setdefault(identity, _Cell(axis, key, value, [])).rows.append(row)
     found: list[Compared] = []
     for axis in _AXES:
         of_axis = [cell for cell in cells.values() if cell.axis == axis]
         latest = of_axis[:_MOST_OF_AN_AXIS]
-        latest.sort(key=lambda cell: (isinstance(cell.key, str), cell.key))
+        latest.sort(key=_order)
         found += [_compared(cell, step_time_s, throughput_examples_per_s) for cell in latest]
     return found
+
+
+def _order(cell: _Cell) -> tuple[bool, bool, Any]:
+    # Not limited is more than any limit.
+    return isinstance(cell.key, str), cell.key is None, cell.key or 0
 
 
 def _compared(
@@ -95,7 +89,7 @@ def _compared(
     median_s = quantile(times_s, 0.5)
     throughput = mean(row.throughput_examples_per_s for row in cell.rows)
     return Compared(
-        axis=cell.axis,
+        axis=cell.axis.title.lower(),
         value=cell.value,
         job_id=cell.rows[0].job_id,
         repetition_count=len(cell.rows),
@@ -109,36 +103,15 @@ def _compared(
     )
 
 
-def _difference(spec: JobSpec, row: Neighbour) -> tuple[str, float | str, str]:
-    """Return the axis in which a neighbour differs, its value to sort by, and as it is written."""
-    if row.world_size != spec.world_size:
-        machines = counted(row.world_size, "machine")
-        is_other = row.strategy != spec.strategy
-        return _SIZE, row.world_size, f"{machines}, {row.strategy}" if is_other else machines
-    if row.global_batch_size != spec.global_batch_size:
-        return _BATCH, row.global_batch_size, f"{count(row.global_batch_size)} examples"
-    if row.training_pass != spec.training_pass.value:
-        written = row.training_pass.replace("_", " + ")
-        return _PASS, written, written
-    network = spec.network or NetworkProfile()
-    if row.strategy != spec.strategy:
-        name = ", ".join([row.strategy or "unnamed", *setup_words(row)])
-        return _STRATEGY, name, name
-    if row.server_count != spec.server_count:
-        return _SERVERS, row.server_count, counted(row.server_count, "server")
-    for setting, axis in _SETTINGS.items():
-        own, value = getattr(spec, setting), getattr(row, setting)
-        own = getattr(own, "value", own)
-        is_told = setting != "server_placement" or spec.server_count
-        if is_told and value != own:
-            written = "the usual one" if value is None else str(value).replace("_", " ")
-            return axis, value if isinstance(value, int) else written, written
-    if row.one_way_delay_s != network.one_way_delay_s:
-        return _DELAY, row.one_way_delay_s, f"{duration(row.one_way_delay_s)} one way"
-    if row.jitter_s != network.jitter_s:
-        return _JITTER, row.jitter_s, f"± {duration(row.jitter_s)}"
-    if row.packet_loss_ratio != network.packet_loss_ratio:
-        return _LOSS, row.packet_loss_ratio, f"{percent(row.packet_loss_ratio, 2)} lost"
-    limit = row.bandwidth_bytes_per_s
-    # Not limited is more than any limit, and comes last.
-    return _BANDWIDTH, limit or float("inf"), bit_rate(limit) if limit else "not limited"
+def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, str]:
+    """Return the axis in which a neighbour differs, its value there, and as it is written."""
+    axis = next((one for one in _AXES if row.values[one.field] != own[one.field]), _AXES[0])
+    value = row.values[axis.field]
+    strategy = str(row.values["strategy"] or "unnamed")
+    if axis is STRATEGY:
+        return axis, value, ", ".join([strategy, *setup_words(row.values)])
+    if axis.name != "world_size":
+        return axis, value, axis.text(value)
+    machines = counted(cast(int, value), "machine")
+    is_other = row.values["strategy"] != own["strategy"]
+    return axis, value, f"{machines}, {strategy}" if is_other else machines

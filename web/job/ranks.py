@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.core.codec import from_stored
+from farm.core.display import duration
 from farm.core.trainer_lines import StepProfile
 from farm.errors import InvalidSpec
-from farm.figures.display import duration
 from farm.store.tables import Rank
 
 _MOST_DRAWN = 12  # six colours, solid and dashed

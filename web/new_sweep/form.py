@@ -12,19 +12,25 @@ from dataclasses import dataclass
 
 from werkzeug.datastructures import MultiDict
 
+from farm.core.axes import AXES, AxisKind
 from farm.core.catalogue import Catalogue
+from farm.core.fields import Name, OneOf
 from farm.core.sweep import AUTO
-from farm.core.sweep_axes import AXES
 from farm.core.toml_text import key_text, value_text
 from farm.errors import InvalidSpec
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
-TICKED = (
-    *("model", "dataset", "strategy", "pass"),
-    *("server_placement", "placement", "batch_split"),
+_REGISTERED = ("model", "dataset", "strategy")
+TICKED = (*_REGISTERED, *(axis.name for axis in AXES if isinstance(axis.type, OneOf)))
+LISTS = tuple(axis.name for axis in AXES if axis.name not in TICKED)
+NAMED = tuple(axis.name for axis in AXES if axis.name in LISTS and isinstance(axis.type, Name))
+# Those that need no place of their own in the form.
+FURTHER = tuple(
+    axis
+    for axis in AXES
+    if axis.kind in (AxisKind.SETUP, AxisKind.PROFILE, AxisKind.WORKLOAD)
+    and axis.name not in (*_REGISTERED, "server_count", "one_way_delay_ms", "bandwidth_mbit_per_s")
 )
-NAMED = ("network",)
-LISTS = tuple(axis.key for axis in AXES if axis.key not in TICKED)
 _OF_CASE = ("steps", "epochs", "warmup_steps", "seed", "time_limit_s")
 _OF_PRECISION = ("precision_percent", "min_repetitions", "max_repetitions")
 BY = "repetitions_by"  # how many they are: COUNT or AUTO
@@ -105,12 +111,12 @@ def _check_lengths(fields: Fields) -> None:
 def _case_of(fields: Fields) -> dict[str, object]:
     case: dict[str, object] = {}
     for axis in AXES:
-        if axis.key in TICKED:
-            _add(case, axis.key, list(fields.chosen(axis.key)))
+        if axis.name in TICKED:
+            _add(case, axis.name, list(fields.chosen(axis.name)))
         else:
-            items = [item for item in _BETWEEN.split(fields.text(axis.key)) if item]
-            is_named = axis.key in NAMED
-            _add(case, axis.key, [item if is_named else _number(item) for item in items])
+            items = [item for item in _BETWEEN.split(fields.text(axis.name)) if item]
+            is_named = axis.name in NAMED
+            _add(case, axis.name, [item if is_named else _number(item) for item in items])
     if emulator := fields.text("emulator"):
         case["emulator"] = emulator
     _add_numbers(case, fields, _OF_CASE)
@@ -241,7 +247,7 @@ def refused_field(error: InvalidSpec) -> tuple[str | None, InvalidSpec]:
     """
     match = _FIELD_OF.match(error.field)
     name = match[1] if match else None
-    if name not in FIELDS:
+    if name is None or name not in FIELDS:
         return None, error
     return name, InvalidSpec(name, error.value, error.expected)
 

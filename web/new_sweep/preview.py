@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from farm.core.agent_index import AgentIndex
 from farm.core.agent_pool import AgentPool
+from farm.core.axes import spec_values
 from farm.core.expansion import Impossible
 from farm.core.scheduling import explain
 from farm.core.spec import JobSpec
@@ -68,7 +69,7 @@ class Summary:
     @property
     def has_setups(self) -> bool:
         """Whether any of the jobs that are shown is set up in a way that has to be said."""
-        return any(setup_words(job) for job in self.jobs)
+        return any(setup_words(spec_values(job)) for job in self.jobs)
 
     @property
     def has_networks(self) -> bool:

@@ -291,6 +291,8 @@ def _page(shown: Shown) -> str:
         known=known,
         uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
         emulators=EMULATORS,
+        further=sweep_form.FURTHER,
+        ticked=sweep_form.TICKED,
         networks=_networks(agents)[:_MOST_LABELS],
         model_files=sorted(set().union(*(files_of(agent.capabilities) for agent in agents))),
         labels=labels[:_MOST_LABELS],

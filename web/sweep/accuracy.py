@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from farm.core.axes import AXES, Value
+from farm.core.display import count, percent
 from farm.core.learning_curves import TimeToAccuracy, mean_curve, time_to_accuracy
 from farm.core.machine_time import cost_usd
 from farm.core.nouns import counted
-from farm.core.spec import OperatorPlacement
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
-from farm.figures.chart import STYLES, Axis, Figure, Mark, Series
-from farm.figures.display import count, percent
+from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
 from farm.registry import catalogue
 from farm.store.trained_cells import TrainedCell
 from web.setup_words import setup_words
@@ -31,15 +31,8 @@ class _Learning(NamedTuple):
     dataset: str
     strategy: str
     global_batch_size: int
-    server_count: int
-    server_placement: str
-    steps_between_averages: int
-    batch_split: str
+    set_up: tuple[str, ...]
     rank_count: int
-    # They change how long an epoch takes, and nothing in what is learnt in it.
-    replicas_per_rank: int = 1
-    placement: str = OperatorPlacement.SOFT.value
-    interface: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +85,8 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
     return Figure(
         title="Accuracy by epoch",
         summary=f"{best.name} got to {percent(best.marks[-1].y, 1)}{left_out}",
-        x=Axis(title="Epoch", write=count, is_counted=True),
-        y=Axis(title="Accuracy", write=percent),
+        x=ChartAxis(title="Epoch", write=count, is_counted=True),
+        y=ChartAxis(title="Accuracy", write=percent),
         series=series,
     )
 
@@ -101,17 +94,19 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
 def _learning(cell: TrainedCell) -> _Learning:
     """Return what can change what is learnt in an epoch."""
     what = configuration_of(cell.spec)
-    facts = catalogue().strategies.get(what.strategy)
+    facts = catalogue().strategies.get(what["strategy"])
+    learnt: dict[str, Value] = {
+        axis.field: value
+        for axis, value in zip(AXES, what.place, strict=True)
+        if not axis.is_of_speed and not axis.is_of_network
+    }
     return _Learning(
-        model=what.model,
-        dataset=what.dataset,
-        strategy=what.strategy,
-        global_batch_size=what.global_batch_size,
-        server_count=what.server_count,
-        server_placement=what.server_placement or "",
-        steps_between_averages=what.steps_between_averages,
-        batch_split=what.batch_split,
-        rank_count=0 if facts is not None and facts.is_synchronous else what.world_size,
+        model=what["model"],
+        dataset=what["dataset"],
+        strategy=what["strategy"],
+        global_batch_size=what["global_batch_size"],
+        set_up=tuple(setup_words(learnt)),
+        rank_count=0 if facts is not None and facts.is_synchronous else what["world_size"],
     )
 
 
@@ -119,7 +114,7 @@ def _names(key: _Learning) -> tuple[str, str, str, str, str, str]:
     """Return what its line may be called, of which an empty one says nothing."""
     ranks = counted(key.rank_count, "rank", write=count)
     batch = f"batch {count(key.global_batch_size)}"
-    set_up = ", ".join(setup_words(key))
+    set_up = ", ".join(key.set_up)
     return (key.model, key.dataset, key.strategy, batch, ranks if key.rank_count else "", set_up)
 
 

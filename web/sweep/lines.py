@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from flask import current_app
 from markupsafe import Markup
 
+from farm.core.axes import PROFILE_AXES, spec_values
 from farm.core.codec import from_json
 from farm.core.lifecycle import JobState
 from farm.core.scaling import Baselines, efficiency
@@ -97,10 +98,13 @@ class JobShown:
 def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> Columns:
     """Return the columns for a sweep's cells and these of its jobs."""
     values = table.values
-    networks = (line.configuration.network for line in table.lines)
     return Columns(
         has_workloads=any(name in values for name in ("model", "dataset", "pass")),
-        has_networks=any(network is not None for network in networks),
+        has_networks=any(
+            not axis.is_left_out(axis.value_of(line.configuration))
+            for line in table.lines
+            for axis in PROFILE_AXES
+        ),
         has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes),
         has_prices=any(line.cost_usd is not None for line in table.lines),
         has_targets=table.precision is not None,
@@ -117,7 +121,7 @@ def cell_lines(
     for line in lines:
         why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
         kind = (line.failure_kind or "failed").replace("_", " ")
-        also = ", ".join(axis.named(axis.read(line.configuration)) for axis in rest)
+        also = ", ".join(axis.named(axis.value_of(line.configuration)) for axis in rest)
         reason = f"{kind}: {why.reason or 'no reason'}" if why else None
         written.append(_cell_line(CellShown(line, reason, also), columns))
     return written
@@ -139,7 +143,6 @@ def job_lines(
 def _job_shown(item: SweepJob, advised: set[int], single: Baselines) -> JobShown:
     job, measurement = item.job, item.measurement
     spec = from_json(JobSpec, job.spec)
-    network = spec.network
     return JobShown(
         job_id=job.id,
         repetition=job.repetition,
@@ -148,7 +151,7 @@ def _job_shown(item: SweepJob, advised: set[int], single: Baselines) -> JobShown
         global_batch_size=job.global_batch_size,
         strategy=job.strategy,
         world_size=job.world_size,
-        network=network_words(None if network is None or network.is_untouched else network),
+        network=network_words(spec_values(spec)),
         state=job.state.value,
         failure_kind=job.failure_kind,
         why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,

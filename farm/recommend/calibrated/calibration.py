@@ -14,7 +14,7 @@ from farm.core.student import student_quantile
 from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors, quantile
 from farm.recommend.calibrated.held_out import Combination, HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
+from farm.recommend.calibrated.novelty import NUMBERS, Gap, GapAxis, OwnGap, Side, Space
 from farm.recommend.calibrated.repetitions import shares
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
@@ -33,7 +33,7 @@ NO_EVIDENCE = (math.log(2), math.log(3))
 # What an error may be for each doubling beyond a curve: between not at all and in proportion.
 _PER_DOUBLING = (0.75 * math.log(2), math.log(2))
 # With these, time may jump: a link fills up, a second rack begins.
-_MAY_JUMP = (Axis.WORLD_SIZE, Axis.SERVERS)
+_MAY_JUMP = (GapAxis.WORLD_SIZE, GapAxis.SERVERS)
 # Errors grow with the distance, and do not vanish at 0: half of that of a doubling is always there.
 _LEAST_DOUBLINGS = 0.5
 _MOST_ENDS = 2  # places where curves end that are tried, for each axis and side
@@ -172,7 +172,7 @@ class Calibration:
     @staticmethod
     def _may_jump(gap: Gap) -> bool:
         is_own = gap.is_beyond and not gap.is_everywhere
-        return is_own or gap.axis in (*_MAY_JUMP, Axis.NAMES)
+        return is_own or gap.axis in (*_MAY_JUMP, GapAxis.NAMES)
 
     def _widened(self, gap: Gap | None, widths: Array, away: Array) -> Array:
         """Return half-widths for the distance, and for how few experiments tell them.
@@ -254,9 +254,10 @@ class Calibration:
         if gap is None or not gap.is_beyond:
             return found
         for i, c in enumerate(configurations):
-            if gap.axis is Axis.ALONE:
+            if gap.axis is GapAxis.ALONE:
                 sizes = [
-                    self.space.value(known, Axis.WORLD_SIZE) for known in self.space.configurations
+                    self.space.value(known, GapAxis.WORLD_SIZE)
+                    for known in self.space.configurations
                 ]
                 found[i] = math.log2(min(size for size in sizes if size is not None))
                 continue
@@ -330,7 +331,7 @@ def _own_gaps(space: Space, asked: Iterable[Configuration] | None) -> list[OwnGa
     ends = collections.Counter(
         space.ends() if asked is None else (end for c in asked for end in space.own_gaps(c))
     )
-    kept: dict[tuple[Axis, Side], list[OwnGap]] = {}
+    kept: dict[tuple[GapAxis, Side], list[OwnGap]] = {}
     for end in sorted(ends, key=lambda end: (-ends[end], repr(end))):
         kept.setdefault((end.axis, end.side), []).append(end)
     return [end for found in kept.values() for end in found[:_MOST_ENDS]]
@@ -353,7 +354,7 @@ def _combinations(space: Space) -> list[Combination]:
     the other. Curves that end early are combined with each other axis; so are new names.
     """
     axes = varied(space)
-    numbers = [axis for axis in axes if axis is not Axis.NAMES]
+    numbers = [axis for axis in axes if axis is not GapAxis.NAMES]
 
     def several(count: int) -> Iterator[Combination]:
         for chosen in itertools.combinations(numbers, count):
@@ -371,18 +372,18 @@ def _combinations(space: Space) -> list[Combination]:
     found = [*several(2)]
     for end in {end.axis: end for end in reversed(_own_gaps(space, None))}.values():
         found += beside(Gap(end.axis, end.side, is_everywhere=False), end)
-    if Axis.NAMES in axes:
-        found += beside(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
+    if GapAxis.NAMES in axes:
+        found += beside(Gap(GapAxis.NAMES, Side.INSIDE, is_everywhere=False))
     return [*found, *several(3)][:_MOST_COMBINATIONS]
 
 
-def varied(space: Space) -> list[Axis]:
+def varied(space: Space) -> list[GapAxis]:
     """Return the axes with several measured values: what varies at all may be asked elsewhere."""
-    found: list[Axis] = []
+    found: list[GapAxis] = []
     for axis in NUMBERS:
         values = {v for c in space.configurations if (v := space.value(c, axis)) is not None}
         if len(values) > 1:
             found.append(axis)
     if len({named(c) for c in space.configurations if not c.is_one_machine}) > 1:
-        found.append(Axis.NAMES)
+        found.append(GapAxis.NAMES)
     return found

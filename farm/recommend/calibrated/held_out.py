@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from farm.recommend.calibrated.novelty import NUMBERS, Axis, Gap, OwnGap, Side, Space
+from farm.recommend.calibrated.novelty import NUMBERS, Gap, GapAxis, OwnGap, Side, Space
 from farm.recommend.calibrated.repetitions import value_of
 from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
@@ -31,7 +31,7 @@ _LEAST_TRAINING = 3  # configurations
 # all may be off in the same way, so two at least have to tell.
 _LEAST_ALIKE, _LEAST_GROUPS = 10, 2
 # With more machines a law may begin that nothing in between shows.
-_STRICT = (Axis.WORLD_SIZE, Axis.SERVERS, Axis.ALONE)
+_STRICT = (GapAxis.WORLD_SIZE, GapAxis.SERVERS, GapAxis.ALONE)
 _OWN_FOLDS = 3  # for each place where curves end
 
 
@@ -123,7 +123,7 @@ class HeldOut:
         ]
 
 
-def _axes(gaps: Iterable[Gap]) -> set[Axis]:
+def _axes(gaps: Iterable[Gap]) -> set[GapAxis]:
     return {gap.axis for gap in gaps}
 
 
@@ -134,7 +134,7 @@ def _tells_of(known: frozenset[Gap], asked: frozenset[Gap]) -> bool:
     of_axis = {gap.axis: gap for gap in known}
     for gap in asked:
         other = of_axis[gap.axis]
-        if other == gap or gap.axis is Axis.NAMES:
+        if other == gap or gap.axis is GapAxis.NAMES:
             continue
         is_strict = gap.axis in _STRICT or (gap.is_beyond and not gap.is_everywhere)
         if is_strict and other.side is not gap.side:
@@ -175,7 +175,7 @@ def refit_of(fitted: FittedPredictor | None, predictor: Predictor) -> Refit:
 def hold_out(
     observations: Sequence[Observation],
     predictor: Predictor,
-    axes: Iterable[Axis | None],
+    axes: Iterable[GapAxis | None],
     *,
     own: Iterable[OwnGap] = (),
     combined: Iterable[Combination] = (),
@@ -201,7 +201,7 @@ def hold_out(
     doublings: list[list[float]] = []
     gaps: list[frozenset[Gap]] = []
     seen: dict[frozenset[Gap], frozenset[Gap]] = {}  # a few, kept once: a model is also a file
-    planned: list[tuple[Axis | Combination | None, Fold]] = []
+    planned: list[tuple[GapAxis | Combination | None, Fold]] = []
     planned += [(axis, fold) for axis in axes for fold in folds(configurations, axis)]
     planned += [(gap.axis, fold) for gap in own for fold in own_folds(configurations, gap)]
     planned += [(one, fold) for one in combined for fold in combined_folds(configurations, one)]
@@ -217,7 +217,7 @@ def hold_out(
                 continue
             # Configurations are off each in its own way; values, as often as they are left out.
             key: Hashable = configurations[row] if axis is None else number
-            if axis is Axis.NAMES:
+            if axis is GapAxis.NAMES:
                 key = named(configurations[row])
             group = number_of.setdefault(key, len(number_of))
             curve, value = curve_of[named(configurations[row])], value_numbers[values[row]]
@@ -283,7 +283,7 @@ def joined(first: HeldOut, second: HeldOut) -> HeldOut:
     )
 
 
-def folds(configurations: Sequence[Configuration], axis: Axis | None) -> list[Fold]:
+def folds(configurations: Sequence[Configuration], axis: GapAxis | None) -> list[Fold]:
     """Return folds that leave out values of an axis, at most about ten, the same every time.
 
     One value each, for all strategies and networks, and all but the two smallest, all but the two
@@ -292,7 +292,7 @@ def folds(configurations: Sequence[Configuration], axis: Axis | None) -> list[Fo
     out for it alone. Of names, whole combinations.
     """
     group = _group(axis, Space.of(configurations))
-    if axis is None or axis is Axis.NAMES:
+    if axis is None or axis is GapAxis.NAMES:
         found = random_folds(configurations, group, count=_MOST_FOLDS)
     else:
         found = _values_out([group(plain(c)) for c in configurations])
@@ -344,8 +344,8 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
         curves = [curve for curve in curves if curve in going_on]
 
     def is_out(c: Configuration, gap: Gap, ended: set[Hashable], values: set[float]) -> bool:
-        value = None if gap.axis is Axis.NAMES else space.value(c, gap.axis)
-        if gap.axis is Axis.NAMES or gap.axis in own:
+        value = None if gap.axis is GapAxis.NAMES else space.value(c, gap.axis)
+        if gap.axis is GapAxis.NAMES or gap.axis in own:
             is_ended = not c.is_one_machine and named(c) in ended
             return is_ended and (gap.axis not in own or own[gap.axis].is_beyond(value))
         return value in values and not (gap.axis in _STRICT and c.is_one_machine)
@@ -355,7 +355,7 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
         ended: set[Hashable] = set(curves[number :: combination.fold_count])
         values = [
             set()
-            if gap.axis is Axis.NAMES
+            if gap.axis is GapAxis.NAMES
             else _left_out(space, gap, number + place * (number // 2))
             for place, gap in enumerate(lacking)
         ]
@@ -391,10 +391,10 @@ def _is_useful(fold: Fold, configurations: Sequence[Configuration]) -> bool:
     return bool(fold.tested) and len(trained) >= _LEAST_TRAINING
 
 
-def _group(axis: Axis | None, space: Space) -> Group:
+def _group(axis: GapAxis | None, space: Space) -> Group:
     if axis is None:
         return lambda c: c
-    if axis is Axis.NAMES:
+    if axis is GapAxis.NAMES:
         return lambda c: None if c.is_one_machine else named(c)
     return lambda c: space.value(c, axis)
 

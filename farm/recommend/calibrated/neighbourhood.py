@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibrated.novelty import BY_RATIO, NUMBERS, Axis, Space
+from farm.recommend.calibrated.novelty import BY_RATIO, NUMBERS, GapAxis, Space
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import named, plain
 
@@ -78,17 +78,17 @@ class Neighbourhood:
         return row
 
 
-def _warped(value: float, axis: Axis) -> float:
+def _warped(value: float, axis: GapAxis) -> float:
     """Return the number that lies between two others as one expects of it."""
     if axis in BY_RATIO:
         return math.log(value)
-    if axis is Axis.BANDWIDTH:
+    if axis is GapAxis.BANDWIDTH:
         return -1 / value  # no limit: 0
     return value
 
 
 @functools.lru_cache(maxsize=256)  # the measured values, for every configuration that is located
-def _all_warped(values: tuple[float, ...], axis: Axis) -> tuple[float, ...]:
+def _all_warped(values: tuple[float, ...], axis: GapAxis) -> tuple[float, ...]:
     return tuple(_warped(v, axis) for v in values)
 
 

@@ -15,7 +15,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.features import NAMES, named, plain, rounded
 
 
-class Axis(enum.Enum):
+class GapAxis(enum.Enum):
     """`BATCH` is global or per replica, whichever was kept the same; see `Space`."""
 
     BATCH = "batch size"
@@ -30,10 +30,10 @@ class Axis(enum.Enum):
     ALONE = "one machine"
 
 
-NUMBERS = tuple(axis for axis in Axis if axis not in (Axis.NAMES, Axis.ALONE))
+NUMBERS = tuple(axis for axis in GapAxis if axis not in (GapAxis.NAMES, GapAxis.ALONE))
 # Values of these count by their ratio, of the others by their difference.
-BY_RATIO = (Axis.BATCH, Axis.WORLD_SIZE)
-_OF_THE_NETWORK = (Axis.DELAY, Axis.BANDWIDTH, Axis.PACKET_LOSS, Axis.JITTER)
+BY_RATIO = (GapAxis.BATCH, GapAxis.WORLD_SIZE)
+_OF_THE_NETWORK = (GapAxis.DELAY, GapAxis.BANDWIDTH, GapAxis.PACKET_LOSS, GapAxis.JITTER)
 
 
 class Side(enum.Enum):
@@ -51,14 +51,14 @@ class Gap:
     `is_everywhere`: nor has any other, of whatever strategy or network.
     """
 
-    axis: Axis
+    axis: GapAxis
     side: Side
     is_everywhere: bool
 
     @property
     def is_between(self) -> bool:
         """Whether it lies between measured values; of names none does."""
-        return self.side is Side.INSIDE and self.axis is not Axis.NAMES
+        return self.side is Side.INSIDE and self.axis is not GapAxis.NAMES
 
     @property
     def is_beyond(self) -> bool:
@@ -74,7 +74,7 @@ class Beyond:
     as far as all before it; see `Space.beyond`. `own_count`: of the curve's values on that axis.
     """
 
-    axis: Axis
+    axis: GapAxis
     value: float
     edge: float
     doublings: float
@@ -85,7 +85,7 @@ class Beyond:
 class OwnGap:
     """A curve ends at `edge` on the side of `gap`, where others go on."""
 
-    axis: Axis
+    axis: GapAxis
     side: Side
     edge: float
 
@@ -131,7 +131,7 @@ class Space:
             _everywhere=_values(ours, is_weak=is_weak),
         )
 
-    def value(self, configuration: Configuration, axis: Axis) -> float | None:
+    def value(self, configuration: Configuration, axis: GapAxis) -> float | None:
         """Return the number on that axis; None where it cannot matter. No limit is infinite."""
         return _value(configuration, axis, is_weak=self.is_weak)
 
@@ -144,10 +144,10 @@ class Space:
         """
         asked = plain(configuration)
         if asked.is_one_machine and not self._curves[True]:
-            return frozenset({Gap(Axis.ALONE, Side.BELOW, is_everywhere=True)})
+            return frozenset({Gap(GapAxis.ALONE, Side.BELOW, is_everywhere=True)})
         gaps = set()
         if named(asked) not in self._curves_like(asked):
-            gaps.add(Gap(Axis.NAMES, Side.INSIDE, is_everywhere=False))
+            gaps.add(Gap(GapAxis.NAMES, Side.INSIDE, is_everywhere=False))
         for axis, value, known in self._own_values(asked):
             if value not in known:
                 is_everywhere = value not in self._everywhere[NUMBERS.index(axis)]
@@ -191,7 +191,7 @@ class Space:
     def _curves_like(self, asked: Configuration) -> dict[tuple[object, ...], _Values]:
         return self._curves[asked.is_one_machine] or self._curves[not asked.is_one_machine]
 
-    def _own_values(self, asked: Configuration) -> Iterator[tuple[Axis, float, set[float]]]:
+    def _own_values(self, asked: Configuration) -> Iterator[tuple[GapAxis, float, set[float]]]:
         """Yield each axis that matters, the value there, and the values of the own curve."""
         curves, own = self._curves_like(asked), named(asked)
         comparable = [curves[own]] if own in curves else _closest(own, curves)
@@ -200,12 +200,14 @@ class Space:
             if value is None:
                 continue
             known = {v for values in comparable for v in values[index]}
-            if axis is Axis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
+            if axis is GapAxis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
                 # One machine is where every curve over world sizes begins.
                 known.add(1.0)
             yield axis, value, known
 
-    def _doublings(self, axis: Axis, value: float, edge: float, known: Collection[float]) -> float:
+    def _doublings(
+        self, axis: GapAxis, value: float, edge: float, known: Collection[float]
+    ) -> float:
         if axis in BY_RATIO:
             return abs(math.log2(value / edge))
         amounts = [amount_of(v, axis) for v in known]
@@ -241,37 +243,37 @@ def _values(configurations: Sequence[Configuration], *, is_weak: bool) -> _Value
     )
 
 
-def _value(configuration: Configuration, axis: Axis, *, is_weak: bool) -> float | None:
+def _value(configuration: Configuration, axis: GapAxis, *, is_weak: bool) -> float | None:
     if axis in _OF_THE_NETWORK and configuration.is_one_machine:
         return None
     number: float | None
     match axis:
-        case Axis.BATCH if not is_weak:
+        case GapAxis.BATCH if not is_weak:
             return float(configuration.global_batch_size)
-        case Axis.WORLD_SIZE:
+        case GapAxis.WORLD_SIZE:
             return float(configuration.world_size)
-        case Axis.SERVERS:
+        case GapAxis.SERVERS:
             return float(configuration.server_count)
-        case Axis.BATCH:
+        case GapAxis.BATCH:
             number = configuration.per_replica_batch_size
-        case Axis.DELAY:
+        case GapAxis.DELAY:
             number = configuration.one_way_delay_s
-        case Axis.BANDWIDTH:
+        case GapAxis.BANDWIDTH:
             number = configuration.bandwidth_bytes_per_s
-        case Axis.PACKET_LOSS:
+        case GapAxis.PACKET_LOSS:
             number = configuration.packet_loss_ratio
-        case Axis.JITTER:
+        case GapAxis.JITTER:
             number = configuration.jitter_s
-        case Axis.NAMES | Axis.ALONE:
+        case GapAxis.NAMES | GapAxis.ALONE:
             raise AssertionError(f"{axis.value}: not a number")
     if number is None:
         return math.inf
     return rounded(number) if number else 0.0
 
 
-def amount_of(value: float, axis: Axis) -> float:
+def amount_of(value: float, axis: GapAxis) -> float:
     """Return how much there is of a condition; of a bandwidth the time of a byte: no limit is 0."""
-    return 1 / value if axis is Axis.BANDWIDTH else value
+    return 1 / value if axis is GapAxis.BANDWIDTH else value
 
 
 def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from farm.recommend.calibrated.novelty import Axis, Beyond, Gap
+from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
 
 # Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
 # up, a cache that is too small. Up to this far it has no room to.
@@ -24,7 +24,7 @@ def why_speculative(
     `unexampled`: the gaps of which no measurement could be held out as an example.
     `is_together_exampled`: whether one could be that had all the gaps at once.
     """
-    if any(gap.axis is Axis.ALONE for gap in gaps):
+    if any(gap.axis is GapAxis.ALONE for gap in gaps):
         return "no single machine was measured"
     reasons = [
         why
@@ -53,16 +53,16 @@ def _why_beyond(one: Beyond) -> str | None:
     return f"{name} {value}: beyond the {end} that was measured like this, {edge}"
 
 
-def _checked(axis: Axis) -> str:
-    return "a new combination of names" if axis is Axis.NAMES else f"a new {axis.value}"
+def _checked(axis: GapAxis) -> str:
+    return "a new combination of names" if axis is GapAxis.NAMES else f"a new {axis.value}"
 
 
-def _shown(axis: Axis, value: float) -> str:
+def _shown(axis: GapAxis, value: float) -> str:
     match axis:
-        case Axis.DELAY | Axis.JITTER:
+        case GapAxis.DELAY | GapAxis.JITTER:
             return f"{value * 1000:.4g} ms"
-        case Axis.BANDWIDTH:
+        case GapAxis.BANDWIDTH:
             return "no limit" if math.isinf(value) else f"{value * 8 / 1e6:.4g} Mbit/s"
-        case Axis.PACKET_LOSS:
+        case GapAxis.PACKET_LOSS:
             return f"{value * 100:.4g} %"
     return f"{value:.6g}"

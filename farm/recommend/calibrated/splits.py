@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.calibrated.novelty import Axis, Space
+from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 
@@ -79,10 +79,10 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     configurations = [plain(o.configuration) for o in observations]
     space = Space.of(configurations)
 
-    def by(axis: Axis) -> list[Fold]:
+    def by(axis: GapAxis) -> list[Fold]:
         return leave_one_out(configurations, lambda c: space.value(c, axis))
 
-    def both(first: Axis, second: Axis) -> list[Fold]:
+    def both(first: GapAxis, second: GapAxis) -> list[Fold]:
         return _both(space, configurations, (first, second))
 
     def network(c: Configuration) -> Hashable:
@@ -93,15 +93,17 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     beyond = [beyond_largest(configurations, from_size=sizes[-2])] if len(sizes) > 3 else []
     found = [
         Split("random", tuple(random_folds(configurations, together, count=FOLD_COUNT, seed=seed))),
-        Split("batch", tuple(by(Axis.BATCH)), is_leave_one_out=True),
-        Split("delay", tuple(by(Axis.DELAY)), is_leave_one_out=True),
-        Split("delay, not the first or last", tuple(by(Axis.DELAY)[1:-1])),
-        Split("delay, the first or last", tuple(by(Axis.DELAY)[:1] + by(Axis.DELAY)[1:][-1:])),
-        Split("world size", tuple(by(Axis.WORLD_SIZE)), is_leave_one_out=True),
+        Split("batch", tuple(by(GapAxis.BATCH)), is_leave_one_out=True),
+        Split("delay", tuple(by(GapAxis.DELAY)), is_leave_one_out=True),
+        Split("delay, not the first or last", tuple(by(GapAxis.DELAY)[1:-1])),
+        Split(
+            "delay, the first or last", tuple(by(GapAxis.DELAY)[:1] + by(GapAxis.DELAY)[1:][-1:])
+        ),
+        Split("world size", tuple(by(GapAxis.WORLD_SIZE)), is_leave_one_out=True),
         Split("two largest world sizes", tuple(beyond)),
-        Split("world size and batch", tuple(both(Axis.WORLD_SIZE, Axis.BATCH))),
-        Split("world size and delay", tuple(both(Axis.WORLD_SIZE, Axis.DELAY))),
-        Split("batch and delay", tuple(both(Axis.BATCH, Axis.DELAY))),
+        Split("world size and batch", tuple(both(GapAxis.WORLD_SIZE, GapAxis.BATCH))),
+        Split("world size and delay", tuple(both(GapAxis.WORLD_SIZE, GapAxis.DELAY))),
+        Split("batch and delay", tuple(both(GapAxis.BATCH, GapAxis.DELAY))),
         Split("one curve beyond its two smallest gangs", tuple(_curves_ended(configurations))),
         Split("instance type on one machine only", tuple(_types_on(configurations, most=1))),
         Split("instance type on two machines at most", tuple(_types_on(configurations, most=2))),
@@ -116,7 +118,7 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
 
 
 def _both(
-    space: Space, configurations: Sequence[Configuration], axes: Sequence[Axis]
+    space: Space, configurations: Sequence[Configuration], axes: Sequence[GapAxis]
 ) -> list[Fold]:
     """Leave out a value of each axis, and test the gangs where both meet.
 
@@ -130,7 +132,8 @@ def _both(
     for chosen in itertools.product(*((values[0], values[-1]) for values in known)):
         lacks = [
             [
-                space.value(c, axis) == value and not (axis is Axis.WORLD_SIZE and c.is_one_machine)
+                space.value(c, axis) == value
+                and not (axis is GapAxis.WORLD_SIZE and c.is_one_machine)
                 for axis, value in zip(axes, chosen, strict=True)
             ]
             for c in configurations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from farm.recommend.calibrated.novelty import Axis, Space
+from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.choices import choices
 from farm.recommend.evaluating.few_shot import Factor
@@ -28,7 +28,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
     for c in space.configurations:
         if not c.is_one_machine:
             network = (c.one_way_delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio, c.jitter_s)
-            key = (named(c), network, space.value(c, Axis.BATCH))
+            key = (named(c), network, space.value(c, GapAxis.BATCH))
             gangs.setdefault(key, []).append(c)
     found = []
     for curve in gangs.values():
@@ -42,7 +42,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
 
 def _begins(space: Space, alone: Configuration, gang: Configuration) -> bool:
     """Whether one machine is the beginning of a gang's curve: the same but for the network."""
-    same_batch = space.value(alone, Axis.BATCH) == space.value(gang, Axis.BATCH)
+    same_batch = space.value(alone, GapAxis.BATCH) == space.value(gang, GapAxis.BATCH)
     return same_batch and named(alone)[:-1] == named(gang)[:-1]
 
 

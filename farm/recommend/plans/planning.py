@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from farm.core.axes import ABSENT, JOB_AXES, PROFILE_AXES, AxisKind
 from farm.core.catalogue import Catalogue
 from farm.core.spec import NetworkProfile
 from farm.core.sweep_cell import Cell, problem_of
@@ -202,23 +203,21 @@ def _can_run(c: Configuration, catalogue: Catalogue) -> bool:
     assert c.model is not None
     assert c.dataset is not None
     assert c.strategy is not None
-    profile = NetworkProfile(
-        one_way_delay_s=c.one_way_delay_s,
-        jitter_s=c.jitter_s,
-        packet_loss_ratio=c.packet_loss_ratio,
-        bandwidth_bytes_per_s=c.bandwidth_bytes_per_s,
-    )
+    profile = NetworkProfile(**{axis.field: getattr(c, axis.field) for axis in PROFILE_AXES})
+    values = {
+        axis.field: getattr(c, axis.field)
+        for axis in JOB_AXES
+        if axis.kind in (AxisKind.WORKLOAD, AxisKind.STRATEGY, AxisKind.SIZE)
+    }
     cell = Cell(
         case=0,
-        model=c.model,
-        dataset=c.dataset,
-        strategy=c.strategy,
-        world_size=c.world_size,
-        global_batch_size=c.global_batch_size,
-        server_count=c.server_count,
+        values={
+            **ABSENT,
+            **values,
+            "server_count": c.server_count,
+            **cell_fields(c.placement),
+        },
         network=None if profile.is_untouched else profile,
         emulator=None,
-        training_pass=c.training_pass,
-        **cell_fields(c.placement),
     )
     return problem_of(cell, catalogue, repeat=True) is None

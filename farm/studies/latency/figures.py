@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import duration
+from farm.core.display import duration
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.plotting.charts import draw_charts
 from farm.studies.latency.cells import Curve, Panel
 from farm.studies.text import ms
@@ -40,8 +40,8 @@ def _epoch_times(panel: Panel) -> Figure:
     return Figure(
         title=_named(panel),
         summary="time per epoch against delay",
-        x=Axis(title="one-way delay", write=duration),
-        y=Axis(title="time per epoch", write=duration),
+        x=ChartAxis(title="one-way delay", write=duration),
+        y=ChartAxis(title="time per epoch", write=duration),
         series=series,
     )
 
@@ -76,8 +76,8 @@ def _round_trips(panel: Panel) -> Figure:
     return Figure(
         title=_named(panel),
         summary="step time against measured round trip",
-        x=Axis(title="measured round trip", write=duration),
-        y=Axis(title="step time", write=duration),
+        x=ChartAxis(title="measured round trip", write=duration),
+        y=ChartAxis(title="step time", write=duration),
         series=series,
     )
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from farm.core.display import duration
 from farm.figures import chart
-from farm.figures.chart import Axis, Mark, Series
-from farm.figures.display import duration
+from farm.figures.chart import ChartAxis, Mark, Series
 from farm.plotting.charts import draw_charts
 from farm.studies.machines.cells import Cell, StepTimes
 from farm.studies.text import delay_ms, whole
@@ -16,10 +16,10 @@ from farm.studies.text import delay_ms, whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_EPOCH = Axis(title="time of 70 steps (s)", write=lambda value: f"{value or 0:g}", is_log=True)
-_EXAMPLE = Axis(title="time per example", write=duration, is_log=True)
-_MACHINES = Axis(title="machines", write=lambda value: f"{value or 0:.0f}", is_counted=True)
-_BATCH = Axis(title="batch", write=lambda value: whole(round(value or 0)), is_log=True)
+_EPOCH = ChartAxis(title="time of 70 steps (s)", write=lambda value: f"{value or 0:g}", is_log=True)
+_EXAMPLE = ChartAxis(title="time per example", write=duration, is_log=True)
+_MACHINES = ChartAxis(title="machines", write=lambda value: f"{value or 0:.0f}", is_counted=True)
+_BATCH = ChartAxis(title="batch", write=lambda value: whole(round(value or 0)), is_log=True)
 
 
 def paired_batches(published: StepTimes, own: StepTimes) -> list[tuple[int, int]]:

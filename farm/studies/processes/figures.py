@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from farm.core.display import decimal, duration, percent
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import decimal, duration, percent
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.processes.set_ups import SetUp, SetUps
 from farm.studies.run_groups import mark_of
 
@@ -39,7 +39,7 @@ def time_figures(found: SetUps) -> list[Figure]:
             title="time per epoch",
             summary="Time per epoch against batch size, a line for each set-up.",
             x=_batch_axis(),
-            y=Axis(title="time per epoch", write=duration, is_log=True),
+            y=ChartAxis(title="time per epoch", write=duration, is_log=True),
             series=[
                 Series(name=one.name, marks=_marks(one), style=_style(found, one))
                 for one in found.all
@@ -49,7 +49,7 @@ def time_figures(found: SetUps) -> list[Figure]:
             title="speed-up over 1 process",
             summary="Epoch time of one process over that of each set-up, against batch size.",
             x=_batch_axis(),
-            y=Axis(title="times as fast"),
+            y=ChartAxis(title="times as fast"),
             series=[*level, *ratios],
         ),
     ]
@@ -58,12 +58,12 @@ def time_figures(found: SetUps) -> list[Figure]:
 def learning_bars(found: SetUps) -> list[Bars]:
     """Loss and accuracy on the test split by batch size: equal bars are equal trainings."""
     return [
-        _bars(found, "test_loss", Axis(title="test loss", write=decimal)),
-        _bars(found, "accuracy", Axis(title="test accuracy", write=percent)),
+        _bars(found, "test_loss", ChartAxis(title="test loss", write=decimal)),
+        _bars(found, "accuracy", ChartAxis(title="test accuracy", write=percent)),
     ]
 
 
-def _bars(found: SetUps, column: str, y: Axis) -> Bars:
+def _bars(found: SetUps, column: str, y: ChartAxis) -> Bars:
     return Bars(
         title=y.title,
         summary=f"The {y.title} after the last epoch by batch size, a bar for each set-up.",
@@ -83,8 +83,8 @@ def _bars(found: SetUps, column: str, y: Axis) -> Bars:
     )
 
 
-def _batch_axis() -> Axis:
-    return Axis(title="global batch", write=_whole, is_log=True, is_counted=True)
+def _batch_axis() -> ChartAxis:
+    return ChartAxis(title="global batch", write=_whole, is_log=True, is_counted=True)
 
 
 def _marks(one: SetUp) -> list[Mark]:

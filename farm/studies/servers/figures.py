@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import duration, percent
+from farm.core.display import duration, percent
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.run_groups import RunGroup, mark_of
 from farm.studies.servers.lines import ALONE, ASYNC, NAMES, SYNC, ServerLines
 
-_DELAY = Axis(title="one-way delay", write=duration)
+_DELAY = ChartAxis(title="one-way delay", write=duration)
 # So that a strategy looks the same in every panel, and one machine as in other studies.
 _STYLES = {SYNC: 1, ASYNC: 2, ALONE: 0}
 
@@ -21,14 +21,14 @@ def time_figures(lines: ServerLines) -> list[Figure]:
             lines,
             title="time per epoch",
             summary="Time per epoch against one-way delay, a line for each strategy.",
-            y=Axis(title="time per epoch", write=duration),
+            y=ChartAxis(title="time per epoch", write=duration),
             mark=_of_column("time_per_epoch_s"),
         ),
         _figure(
             lines,
             title="not idle: a step's share of computing",
             summary="Share of a step in which a rank computes, against one-way delay.",
-            y=Axis(title="computing", write=_fine_percent, is_log=True),
+            y=ChartAxis(title="computing", write=_fine_percent, is_log=True),
             mark=_computing,
         ),
     ]
@@ -47,7 +47,7 @@ def waiting_figure(lines: ServerLines) -> Figure:
         title="a synchronous step, in asynchronous ones",
         summary="Synchronous over asynchronous step time against one-way delay.",
         x=_DELAY,
-        y=Axis(title="times as long"),
+        y=ChartAxis(title="times as long"),
         series=[
             Series(name="synchronous / asynchronous", marks=marks, style=3),
             Series(name="equally long", marks=equal, has_dots=False, style=_STYLES[ALONE]),
@@ -76,7 +76,7 @@ def accuracy_figure(lines: ServerLines) -> Figure:
         lines,
         title="accuracy after the same examples",
         summary="Accuracy against one-way delay, beside one machine with as large updates.",
-        y=Axis(title="accuracy", write=percent),
+        y=ChartAxis(title="accuracy", write=percent),
         mark=_of_column("accuracy"),
     )
     return Figure(
@@ -93,7 +93,7 @@ def _figure(
     *,
     title: str,
     summary: str,
-    y: Axis,
+    y: ChartAxis,
     mark: Callable[[RunGroup], Mark | None],
 ) -> Figure:
     def marks(line: tuple[RunGroup, ...]) -> Iterator[Mark]:

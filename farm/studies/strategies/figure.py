@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from farm.core.display import duration, percent
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import Axis, Mark
-from farm.figures.display import duration, percent
+from farm.figures.chart import ChartAxis, Mark
 from farm.plotting.bars import draw_bars
 from farm.studies.strategies.rows import StrategyRow
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 # By role, as the table beside it.
 _PANELS = {
-    "step_time_s": Axis(title="step time", write=duration),
-    "idle_ratio": Axis(title="idle, of a step", write=percent),
-    "accuracy": Axis(title="accuracy after an epoch", write=percent),
+    "step_time_s": ChartAxis(title="step time", write=duration),
+    "idle_ratio": ChartAxis(title="idle, of a step", write=percent),
+    "accuracy": ChartAxis(title="accuracy after an epoch", write=percent),
 }
 
 
@@ -28,7 +28,7 @@ def draw_strategies(rows: Sequence[StrategyRow]) -> Figure:
     return draw_bars(shown, columns=len(shown), is_lying=True)
 
 
-def _bars(rows: Sequence[StrategyRow], column: str, axis: Axis) -> Bars:
+def _bars(rows: Sequence[StrategyRow], column: str, axis: ChartAxis) -> Bars:
     kinds = {"one machine": False, "several machines": True}
     return Bars(
         title=axis.title,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from farm.core.display import byte_count, decimal, percent
 from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import Axis, Figure, Mark, Series
-from farm.figures.display import byte_count, decimal, percent
+from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.updates.kinds import ALONE, DRAWN, KINDS, RING, SERVERS
 from farm.studies.updates.points import ETHERNET, INFINIBAND, LAB, TRAINED, Point, Row, lines
 
 # Of a node, at which all strategies of the study were measured.
 PUBLISHED_BATCH = 32
 
-_NODES = Axis(title="nodes", is_counted=True)
-_NODES_LOG = Axis(title="nodes", is_counted=True, is_log=True)
-_THROUGHPUT = Axis(title="examples/s", write=decimal)
-_THROUGHPUT_LOG = Axis(title="examples/s", write=decimal, is_log=True)
-_EFFICIENCY = Axis(title="of as many nodes alone", write=percent)
-_EFFICIENCY_LOG = Axis(title="of as many nodes alone", write=percent, is_log=True)
+_NODES = ChartAxis(title="nodes", is_counted=True)
+_NODES_LOG = ChartAxis(title="nodes", is_counted=True, is_log=True)
+_THROUGHPUT = ChartAxis(title="examples/s", write=decimal)
+_THROUGHPUT_LOG = ChartAxis(title="examples/s", write=decimal, is_log=True)
+_EFFICIENCY = ChartAxis(title="of as many nodes alone", write=percent)
+_EFFICIENCY_LOG = ChartAxis(title="of as many nodes alone", write=percent, is_log=True)
 # From so many times the least value on, lines at the bottom of a linear axis cannot be told apart.
 _FAR_APART = 4.0
 _STUDY = {ETHERNET: "the study, 1 Gbit/s Ethernet", INFINIBAND: "the study, InfiniBand"}
@@ -86,7 +86,7 @@ def memory_bars(rows: Sequence[Row]) -> Bars:
         title="memory of a process",
         summary="Memory by strategy, of a process that trains and of one that only serves.",
         x="strategy",
-        y=Axis(title="resident memory", write=byte_count),
+        y=ChartAxis(title="resident memory", write=byte_count),
         groups=[
             row.kind if row.kind == ALONE else f"{row.kind}, {_nodes_text(row.nodes)}"
             for row in largest
@@ -190,7 +190,7 @@ def _bars(title: str, column: str, kinds: Sequence[str], rows: Sequence[Row]) ->
         title=title,
         summary=f"Bytes for a step by strategy and nodes: {title}.",
         x="strategy",
-        y=Axis(title="bytes for a step", write=byte_count),
+        y=ChartAxis(title="bytes for a step", write=byte_count),
         groups=kinds,
         series=series,
     )

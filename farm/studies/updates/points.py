@@ -125,7 +125,7 @@ def published_points(measurements: Iterable[ImportedMeasurement]) -> list[Point]
             place = Point(
                 kind=published_kind(one),
                 network=network,
-                training_pass=one.training_pass.value,
+                training_pass=one.training_pass,
                 batch=one.global_batch_size // one.world_size,
                 nodes=one.world_size,
                 throughput=0.0,

@@ -1,6 +1,6 @@
-"""How people are told values: the one place where seconds become milliseconds and ratios percent.
+"""Write values for people: the one place where seconds become milliseconds and ratios percent.
 
-What was not measured is shown as a dash, never as 0.
+A missing value is written as a dash, never as 0.
 """
 
 from __future__ import annotations

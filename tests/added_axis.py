@@ -1,0 +1,157 @@
+"""Find an axis that was added to `farm.core.axes` wherever it has to be; run in a changed copy.
+
+    python -m tests.added_axis NAME
+
+The axis is of a strategy's set-up, has the default 1 and takes 2. Prints where it was found, one
+place a line; what is not found is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from flask.testing import FlaskClient
+from sqlalchemy.orm import Session
+
+from farm.cli.measured import measured_cells
+from farm.cli.results import table as command_table
+from farm.core.agents import AgentState
+from farm.core.codec import from_json
+from farm.core.lifecycle import AttemptState, JobState
+from farm.core.spec import JobSpec
+from farm.core.sweep import parse_sweep
+from farm.core.trainer_lines import Failure, FailureKind
+from farm.errors import InvalidSpec
+from farm.figures.heat_map import heat_map
+from farm.figures.metric_lines import line_panels
+from farm.figures.sweep_choice import read_choice
+from farm.figures.sweep_reading import read_sweep
+from farm.importers.table import read_table
+from farm.recommend.contracts import Objective, Question
+from farm.recommend.prices import Prices
+from farm.recommend.service import recommend
+from farm.store.attempts import active_attempts
+from farm.store.engine import make_engine, reading, writing
+from farm.store.export_parts import export_parts
+from farm.store.findings import findings_of
+from farm.store.jobs import job_detail
+from farm.store.neighbours import neighbours_of
+from farm.store.outcomes import measurement_of
+from farm.store.result_tables import MeasurementRow
+from farm.store.schema import upgrade
+from farm.store.tables import Job
+from tests import document_tables, factories
+from tests.web_client import client_of
+from web.job.comparison import compare
+
+
+def main() -> int:
+    """Look everywhere."""
+    name = sys.argv[1]
+    engine = make_engine(f"sqlite:///{Path.cwd() / 'added_axis.db'}")
+    upgrade(engine)
+    for place, is_found in places(name, engine):
+        if not is_found:
+            sys.stderr.write(f"not found: {place}\n")
+            return 1
+        sys.stdout.write(f"{place}\n")
+    return 0
+
+
+def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    """Yield where an axis has to be, and whether it is."""
+    client = client_of(engine)
+    sweep = {"name": "added", "case": [{**_CASE, name: [1, 2]}]}
+    yield "sweep file", parse_sweep(sweep).cases[0].values[name] == (1, 2)
+    yield (
+        "refusal",
+        _refusal({"name": "added", "case": [{**_CASE, name: "x"}]}).startswith(
+            f"case[0].{name}: expected "
+        ),
+    )
+    document: Any = client.get("/api/v1/openapi.json").json
+    yield "API document", name in document["components"]["schemas"]["SweepCase"]["properties"]
+    yield "form", f'name="{name}"' in client.get("/sweeps/new").text
+    posted = client.post("/api/v1/sweeps", json=sweep)
+    yield "POST /api/v1/sweeps", posted.status_code == 201
+    with writing(engine) as session:
+        jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
+        yield "job", sorted(job.spec["axes"].get(name, 1) for job in jobs) == [1, 2]
+        for job in jobs:
+            _measure(session, job)
+    yield from _of_results(name, engine, client)
+    yield "guide", any(name in line for line in document_tables.axes())
+
+
+def _of_results(name: str, engine: sa.Engine, client: FlaskClient) -> Iterator[tuple[str, bool]]:
+    with reading(engine) as session:
+        rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.id)).all()
+        values = sorted(cell.values[name] or 0 for cell in measured_cells(rows))
+        yield "measurement", values == [1, 2]
+        columns, _ = command_table(measured_cells(rows))
+        yield "command's table", name.replace("_", " ") in [column.title for column in columns]
+        [exported] = list(export_parts(session, 1))
+        yield "export", {row[name] for row in exported} == {1, 2}
+        text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,2\n"
+        [imported] = read_table(text.encode()).measurements
+        yield "import", imported.axes == {name: 2}
+        table = read_sweep(session, 1, prices=Prices()).table
+        choice = read_choice({"x": name, "along": name}, table)
+        drawn = heat_map(table, choice)
+        yield "heat map", drawn is not None and "200 ms" in str(drawn)
+        yield "charts", bool(line_panels(table, choice, choice.metric))
+        job = job_detail(session, 1).job
+        spec = from_json(JobSpec, job.spec)
+        near = neighbours_of(session, spec, fingerprint=None)
+        compared = compare(spec, near, step_time_s=0.1, throughput_examples_per_s=None)
+        yield "comparison", [one.axis for one in compared] == [name.replace("_", " ")]
+        answer = recommend(session, question=Question(global_batch_size=64), objective=Objective())
+        yield "candidates", any(f"{name}=2" in str(option) for option in answer.options)
+    page = client.get("/sweeps/1").text
+    yield "page's table", f"{name.replace('_', ' ')} 2" in page
+
+
+_CASE: dict[str, object] = {
+    "model": "mlp",
+    "dataset": "digits",
+    "strategy": "mwms_ring",
+    "world_size": 2,
+    "global_batch_size": 64,
+}
+
+
+def _refusal(sweep: dict[str, object]) -> str:
+    try:
+        parse_sweep(sweep)
+    except InvalidSpec as error:
+        return str(error)
+    return "not refused"
+
+
+def _measure(session: Session, job: Job) -> None:
+    """Store what the job would have measured: 0.1 s a step, times the value of the axis."""
+    names = [f"agent-{job.id}-{rank}" for rank in range(2)]
+    for agent_id in names:
+        factories.add_agent(session, agent_id, state=AgentState.BUSY)
+    token = factories.add_attempt(session, job.id, names, state=AttemptState.RUNNING)
+    [view] = active_attempts(session, [token], now=factories.NOW, locks=False).attempts
+    failure = Failure(kind=FailureKind.KILLED, message="")
+    values = measurement_of(
+        view,
+        findings_of(session, {token: ()})[token],
+        evidence=None,
+        failure=failure,
+        now=factories.NOW,
+    )
+    step_time_s = 0.1 * next(iter(view.spec.axes.values()), 1)  # type: ignore[operator] # a number
+    values |= {"status": "ok", "step_time_s": step_time_s}
+    session.add(MeasurementRow(**values))
+    job.state, job.finished_at, job.attempt_id = JobState.SUCCEEDED, factories.NOW, None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
