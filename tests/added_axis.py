@@ -2,13 +2,14 @@
 
     python -m tests.added_axis NAME
 
-The axis is of a strategy's set-up, has the default 1 and takes 2. Prints where it was found, one
-place a line; what is not found is an error.
+The axis is a number of a strategy's set-up with the default 1 and takes 2, in the unit of its name.
+Prints where it was found, one place a line; what is not found is an error.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sqlalchemy.orm import Session
 from farm.cli.measured import measured_cells
 from farm.cli.results import table as command_table
 from farm.core.agents import AgentState
+from farm.core.axes import BY_NAME, Axis
 from farm.core.codec import from_json
 from farm.core.lifecycle import AttemptState, JobState
 from farm.core.spec import JobSpec
@@ -52,13 +54,15 @@ from web.job.comparison import compare
 def main() -> int:
     """Look everywhere."""
     name = sys.argv[1]
-    engine = make_engine(f"sqlite:///{Path.cwd() / 'added_axis.db'}")
-    upgrade(engine)
-    for place, is_found in places(name, engine):
-        if not is_found:
-            sys.stderr.write(f"not found: {place}\n")
-            return 1
-        sys.stdout.write(f"{place}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        engine = make_engine(f"sqlite:///{Path(folder) / 'store.db'}")
+        upgrade(engine)
+        for place, is_found in places(name, engine):
+            if not is_found:
+                sys.stderr.write(f"not found: {place}\n")
+                return 1
+            sys.stdout.write(f"{place}\n")
+        engine.dispose()
     return 0
 
 
@@ -66,7 +70,9 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     """Yield where an axis has to be, and whether it is."""
     client = client_of(engine)
     sweep = {"name": "added", "case": [{**_CASE, name: [1, 2]}]}
-    yield "sweep file", parse_sweep(sweep).cases[0].values[name] == (1, 2)
+    axis = BY_NAME[name]
+    least, most = _values(axis)
+    yield "sweep file", parse_sweep(sweep).cases[0].values[axis.field] == (least, most)
     yield (
         "refusal",
         _refusal({"name": "added", "case": [{**_CASE, name: "x"}]}).startswith(
@@ -80,25 +86,28 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "POST /api/v1/sweeps", posted.status_code == 201
     with writing(engine) as session:
         jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
-        yield "job", sorted(job.spec["axes"].get(name, 1) for job in jobs) == [1, 2]
+        asked = [job.spec["axes"].get(axis.field, least) for job in jobs]
+        yield "job", sorted(asked) == [least, most]
         for job in jobs:
-            _measure(session, job)
-    yield from _of_results(name, engine, client)
+            _measure(session, job, axis)
+    yield from _of_results(axis, engine, client)
     yield "guide", any(name in line for line in document_tables.axes())
 
 
-def _of_results(name: str, engine: sa.Engine, client: FlaskClient) -> Iterator[tuple[str, bool]]:
+def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[tuple[str, bool]]:
+    name, title = axis.name, axis.title.lower()
+    least, most = _values(axis)
     with reading(engine) as session:
         rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.id)).all()
-        values = sorted(cell.values[name] or 0 for cell in measured_cells(rows))
-        yield "measurement", values == [1, 2]
+        values = {cell.values[axis.field] for cell in measured_cells(rows)}
+        yield "measurement", values == {least, most}
         columns, _ = command_table(measured_cells(rows))
-        yield "command's table", name.replace("_", " ") in [column.title for column in columns]
+        yield "command's table", title in [column.title for column in columns]
         [exported] = list(export_parts(session, 1))
         yield "export", {row[name] for row in exported} == {1, 2}
         text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,2\n"
         [imported] = read_table(text.encode()).measurements
-        yield "import", imported.axes == {name: 2}
+        yield "import", imported.axes == {axis.field: most}
         table = read_sweep(session, 1, prices=Prices()).table
         choice = read_choice({"x": name, "along": name}, table)
         drawn = heat_map(table, choice)
@@ -108,11 +117,15 @@ def _of_results(name: str, engine: sa.Engine, client: FlaskClient) -> Iterator[t
         spec = from_json(JobSpec, job.spec)
         near = neighbours_of(session, spec, fingerprint=None)
         compared = compare(spec, near, step_time_s=0.1, throughput_examples_per_s=None)
-        yield "comparison", [one.axis for one in compared] == [name.replace("_", " ")]
+        yield "comparison", [one.axis for one in compared] == [title]
         answer = recommend(session, question=Question(global_batch_size=64), objective=Objective())
         yield "candidates", any(f"{name}=2" in str(option) for option in answer.options)
     page = client.get("/sweeps/1").text
-    yield "page's table", f"{name.replace('_', ' ')} 2" in page
+    yield "page's table", axis.named(most) in page
+
+
+def _values(axis: Axis) -> tuple[Any, Any]:
+    return axis.type.read(1, axis.name), axis.type.read(2, axis.name)
 
 
 _CASE: dict[str, object] = {
@@ -132,8 +145,8 @@ def _refusal(sweep: dict[str, object]) -> str:
     return "not refused"
 
 
-def _measure(session: Session, job: Job) -> None:
-    """Store what the job would have measured: 0.1 s a step, times the value of the axis."""
+def _measure(session: Session, job: Job, axis: Axis) -> None:
+    """Store what the job would have measured: 0.1 s a step, 0.2 s where it is not the default."""
     names = [f"agent-{job.id}-{rank}" for rank in range(2)]
     for agent_id in names:
         factories.add_agent(session, agent_id, state=AgentState.BUSY)
@@ -147,7 +160,8 @@ def _measure(session: Session, job: Job) -> None:
         failure=failure,
         now=factories.NOW,
     )
-    step_time_s = 0.1 * next(iter(view.spec.axes.values()), 1)  # type: ignore[operator] # a number
+    is_most = axis.field in view.spec.axes
+    step_time_s = 0.2 if is_most else 0.1
     values |= {"status": "ok", "step_time_s": step_time_s}
     session.add(MeasurementRow(**values))
     job.state, job.finished_at, job.attempt_id = JobState.SUCCEEDED, factories.NOW, None

@@ -82,15 +82,17 @@ def axes() -> list[str]:
     """Return the axes of a case of a sweep file."""
     return _table(
         ("key", "default", "unit", "meaning"),
-        ((f"`{axis.name}`", _default(axis), axis.unit, axis.meaning) for axis in AXES),
+        ((f"`{axis.name}`", _default(axis), axis.unit, axis.explained) for axis in AXES),
     )
 
 
 def _default(axis: Axis) -> str:
     if axis.is_required:
         return "required"
-    quotes = '"' if isinstance(axis.type, OneOf) else ""
-    return f"`{quotes}{axis.default_text}{quotes}`" if axis.default is not None else axis.none
+    if axis.default is None:
+        return axis.default_text
+    text = axis.address(getattr(axis.default, "value", axis.default))
+    return f'`"{text}"`' if isinstance(axis.type, OneOf) else f"`{text}`"
 
 
 def case_options() -> list[str]:

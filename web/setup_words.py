@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from farm.core.axes import AXES, BY_FIELD, PROFILE_AXES, AxisKind, Value
+from farm.core.axes import AXES, BY_FIELD, PROFILE_AXES, Axis, AxisKind, Value
 from farm.core.display import count
 from farm.figures.cell_configuration import CellConfiguration
 
@@ -40,16 +40,27 @@ def network_words(values: Mapping[str, Value]) -> str:
     if not asked:
         return "untouched"
     delay = BY_FIELD["one_way_delay_s"]
-    told = [delay, *(axis for axis in asked if axis is not delay)]
-    return ", ".join(axis.said(values[axis.field]) for axis in told)
+    return ", ".join(_phrases([delay, *(axis for axis in asked if axis is not delay)], values))
 
 
 def setup_words(values: Mapping[str, Value]) -> list[str]:
     """Say how a strategy is set up, but for what is usual. `values`: of axes, by their fields."""
-    return [
-        axis.said(values[axis.field])
+    said = [
+        axis
         for axis in AXES
         if axis.kind in (AxisKind.SETUP, AxisKind.LINK)
         and axis.field in values
         and not axis.is_left_out(values[axis.field])
     ]
+    return _phrases(said, values)
+
+
+def _phrases(axes: Sequence[Axis], values: Mapping[str, Value]) -> list[str]:
+    found: list[str] = []
+    for axis in axes:
+        phrase = axis.said(values[axis.field])
+        if axis.continues and found:
+            found[-1] += f" {phrase}"
+        else:
+            found.append(phrase)
+    return found

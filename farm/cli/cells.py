@@ -1,4 +1,4 @@
-"""Write quantities as people read them. Only here seconds become milliseconds."""
+"""Write measured values in plain ASCII, for terminals and pipes."""
 
 from __future__ import annotations
 

@@ -36,8 +36,14 @@ _FINGERPRINT_SHOWN = 8
 
 
 def _value(axis: Axis, cell: MeasuredCell) -> str:
+    """Write a value as a sweep file has it, with its unit."""
     value = cell.values[axis.field]
-    return MISSING if value is None and not axis.is_number else axis.text(value)
+    if value is None and not axis.is_number:
+        return MISSING
+    if axis.unit == "ms" and value is not None:
+        return cells.duration(float(value))
+    text = axis.address(value)
+    return text if value is None else f"{text} {axis.unit}".rstrip()
 
 
 def _labels(cell: MeasuredCell) -> str:

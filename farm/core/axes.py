@@ -60,12 +60,13 @@ class Axis:
     - `name`: in sweep files, the API, tables and addresses of pages; `field`: of a `JobSpec` or a
       `NetworkProfile`, else the key in `JobSpec.axes`; `column`: of measurements, where it has
       another name there
-    - `meaning`: for forms and documents
+    - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
-      its value is `unused`
-    - `usual`: the value that is not mentioned; `none`: the word for no value
-    - `write`: a value for people; `phrase`: a value within a sentence
+      its value is `unused`; so it is for jobs from before the axis
+    - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
+    - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
+      on with that of the axis before
     - `if_empty`: what an import takes an empty cell for, where that is not `absent`
     - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
       all axes of a network
@@ -87,7 +88,22 @@ class Axis:
     write: Callable[[Value], str] | None = None
     phrase: Callable[[Any], str] | None = None
     is_of_speed: bool = False
+    continues: bool = False
     if_empty: str = ""
+    choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Whether jobs and measurements have it among their `axes`, without a field of its own.
+    is_further: bool = dataclasses.field(init=False)
+    # Where a job's specification has it, None: among the specification's own fields.
+    _part: str | None = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        is_of_job = self.kind not in (AxisKind.PROFILE, AxisKind.CASE)
+        is_further = is_of_job and self.field not in _FIELDS_OF_JOBS
+        if is_further and self.kind is not AxisKind.SETUP:
+            raise ValueError(f"axis {self.name}: only an axis of a set-up needs no field")
+        part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
+        object.__setattr__(self, "is_further", is_further)
+        object.__setattr__(self, "_part", part)
 
     @property
     def unit(self) -> str:
@@ -95,19 +111,20 @@ class Axis:
         return self.type.unit if isinstance(self.type, Amount) else ""
 
     @property
+    def explained(self) -> str:
+        """What it means, for documents."""
+        values = "; ".join(f"`{value}`: {what}" for value, what in self.choices.items())
+        return f"{self.meaning}: {values}" if values else self.meaning
+
+    @property
     def default_text(self) -> str:
-        """What a case has that does not name the axis."""
-        return "" if self.is_required else self.address(cast(Value, _plain(self.default)))
+        """What a case has that does not name the axis, for people."""
+        return "" if self.is_required else self.text(cast(Value, _plain(self.default)))
 
     @property
     def stored(self) -> str:
         """The column of measurements."""
         return self.column or self.field
-
-    @property
-    def is_further(self) -> bool:
-        """Whether jobs and measurements have it among their `axes`, without a field of its own."""
-        return self.kind is not AxisKind.PROFILE and self.field not in _FIELDS_OF_JOBS
 
     @property
     def is_number(self) -> bool:
@@ -129,14 +146,13 @@ class Axis:
 
         A specification that is older than the axis has `absent`.
         """
-        part = "network" if self.kind is AxisKind.PROFILE else "axes" if self.is_further else None
-        source = spec if part is None else spec.get(part) or {}
+        source = spec if self._part is None else spec.get(self._part) or {}
         value = source.get(self.field)
         if value is None:
-            value = self.absent
-        if self.type == OneOf(ServerPlacement) and not spec.get("server_count"):
+            value = self.default if self.unused is None else self.unused
+        if self.field == "server_placement" and not spec.get("server_count"):
             return None
-        return cast(Value, _plain(value))
+        return cast(Value, value.value if isinstance(value, enum.Enum) else value)
 
     def value_measured(self, row: Any) -> Value:
         """Return the value in a stored measurement, one older than the axis having `absent`."""
@@ -167,7 +183,9 @@ class Axis:
         """Write a value for people."""
         if self.write is not None:
             return self.write(value)
-        return count(cast(int, value)) if isinstance(self.type, Whole) else self.address(value)
+        if isinstance(self.type, Whole) and value is not None:
+            return count(cast(int, value))
+        return f"{self.address(value)} {self.unit}".rstrip()
 
     def address(self, value: Value) -> str:
         """Write a value for an address of a page, in the unit of the axis' name."""
@@ -175,11 +193,13 @@ class Axis:
             return self.none
         if isinstance(self.type, Amount):
             return f"{float(value) * self.type.per_base:.9g}"
-        return f"{float(value):.9g}" if isinstance(self.type, Whole) else str(value)
+        return str(int(value)) if isinstance(self.type, Whole) else str(value)
 
     def said(self, value: Value) -> str:
         """Write a value within a sentence."""
-        return self.named(value) if self.phrase is None else self.phrase(value)
+        if self.phrase is None:
+            return f"{self.title.lower()} {self.text(value)}"
+        return self.phrase(value)
 
     def named(self, value: Value) -> str:
         """Write a value so that it says what it is of, as in the name of a line."""
@@ -261,6 +281,7 @@ AXES: tuple[Axis, ...] = (
         title="Batch",
         meaning="examples in one step of the whole gang, at least one for each replica",
         is_required=True,
+        phrase=lambda value: f"{count(value)} examples",
     ),
     Axis(
         name="server_count",
@@ -281,13 +302,18 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(ServerPlacement),
         title="Servers are",
-        meaning="`collocated`: on the agents of ranks that train; `apart`: on agents of their own",
+        meaning="where parameter servers run",
         default=ServerPlacement.COLLOCATED,
         applies=_uses_servers,
         unused=ServerPlacement.COLLOCATED,
         usual=None,
         none="none",
         phrase=str,
+        continues=True,
+        choices={
+            "collocated": "on the agents of ranks that train",
+            "apart": "on agents of their own",
+        },
         if_empty="`apart`",
     ),
     Axis(
@@ -296,7 +322,7 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=Whole(1, MAX_REPLICAS_PER_RANK),
         title="Replicas per rank",
-        meaning="copies of the model in one rank, each on a GPU or a share of the cores",
+        meaning="copies of the model in one rank, each on a GPU or a share of its cores",
         default=2,  # one replica of a rank is what `single` measures
         applies=lambda strategy, _: strategy.uses_replicas,
         unused=1,
@@ -323,10 +349,14 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(OperatorPlacement),
         title="Placement",
-        meaning="`soft`: the framework chooses the device of each operator; `hard`: all on the CPU",
+        meaning="where operators run",
         default=OperatorPlacement.SOFT,
         usual=OperatorPlacement.SOFT.value,
         phrase=lambda value: f"{value} placement",
+        choices={
+            "soft": "where the framework chooses",
+            "hard": "all on the CPU",
+        },
         if_empty="not known",
         is_of_speed=True,
     ),
@@ -336,12 +366,16 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(BatchSplit),
         title="Batch split",
-        meaning="`even`, or `by_speed`: in proportion to the speed of the agents' control runs",
+        meaning="how a batch is shared by the ranks of synchronous strategies",
         default=BatchSplit.EVEN,
         # A rank that goes at its own pace, or is alone, has nothing to split.
         applies=lambda strategy, world_size: strategy.is_synchronous and world_size > 1,
         unused=BatchSplit.EVEN,
         usual=BatchSplit.EVEN.value,
+        choices={
+            "even": "as much for each rank",
+            "by_speed": "in proportion to the speed of the agents' control runs",
+        },
         write=_spoken,
         phrase=lambda value: f"batch split {_spoken(value)}",
     ),
@@ -356,9 +390,8 @@ AXES: tuple[Axis, ...] = (
         title="Network",
         meaning="an agents' network; in results also what emulated one, such as `tc_netem`",
         column="network",
-        usual=None,
-        none="usual",
         applies=sends,
+        write=lambda value: "usual" if value is None else str(value),
         phrase=lambda value: f"network {value}",
     ),
     Axis(
@@ -367,8 +400,12 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.WORKLOAD,
         type=OneOf(TrainingPass),
         title="Pass",
-        meaning="`forward_backward`, or `forward`, which exchanges nothing",
+        meaning="what of a step is run",
         default=TrainingPass.FORWARD_BACKWARD,
+        choices={
+            "forward_backward": "a whole training step",
+            "forward": "the forward pass, which exchanges nothing",
+        },
         write=lambda value: str(value).replace("_", " + "),
     ),
     Axis(
@@ -391,6 +428,7 @@ AXES: tuple[Axis, ...] = (
         meaning="variation of the delay, at most the delay",
         default=0.0,
         write=_time,
+        continues=True,
         phrase=lambda value: f"± {duration(value)}",
     ),
     Axis(
@@ -455,7 +493,11 @@ def values_of(spec: Mapping[str, Any]) -> dict[str, Value]:
 def spec_values(job: JobSpec) -> dict[str, Value]:
     """Return the value of every axis, by its field, of a job."""
     fields = {axis.field: getattr(job, axis.field) for axis in JOB_AXES if not axis.is_further}
-    network = {} if job.network is None else dataclasses.asdict(job.network)
+    network = (
+        {}
+        if job.network is None
+        else {axis.field: getattr(job.network, axis.field) for axis in PROFILE_AXES}
+    )
     return values_of({**fields, "network": network, "axes": job.axes})
 
 

@@ -65,7 +65,8 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
             continue
         if not sweep.skip_impossible:
             raise InvalidSpec(f"case[{cell.case}].{problem.field}", problem.value, problem.expected)
-        impossible.setdefault(str(cell), Impossible(cell=str(cell), reason=str(problem)))
+        line = str(cell)
+        impossible.setdefault(line, Impossible(cell=line, reason=str(problem)))
     if not possible:
         first = next(iter(impossible.values()))
         raise InvalidSpec("sweep", first.reason, f"a cell that can run; all {cell_count} cannot")

@@ -164,6 +164,8 @@ class Amount:
             up_to = "up to" if self.is_above_low else "to"
             raise InvalidSpec(where, value, f"a {self.noun} {low} {up_to} {high}")
         number = (value + 0) / self.per_base  # -0.0 becomes 0.0, which has another canonical text
+        if self.per_base == 1:
+            return number
         rounded = canonical(number)
         # What is just below the highest value stays below it.
         return rounded if self._is_in_range(rounded * self.per_base) else number

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from farm.core.axes import AXES, Axis
+from farm.core.axes import AXES, Axis, AxisKind
 from farm.core.fields import Amount, Name, OneOf, Whole
 
 
@@ -94,12 +94,19 @@ def _told(
     )
 
 
+# What a measurement may have beside what a sweep file may ask for.
+_IN_TABLES = {
+    "placement": "; in imports any text",
+    "network": "; empty: the usual one",
+}
+
+
 def _of_axis(axis: Axis) -> TableColumn:
     kinds = {Amount: CellKind.NUMBER, Whole: CellKind.WHOLE}
     return TableColumn(
         name=axis.name,
         kind=kinds.get(type(axis.type), CellKind.TEXT),
-        meaning=axis.meaning,
+        meaning=axis.explained + _IN_TABLES.get(axis.name, ""),
         unit=axis.unit,
         field=axis.stored,
         factor=axis.type.per_base if isinstance(axis.type, Amount) else 1.0,
@@ -108,11 +115,12 @@ def _of_axis(axis: Axis) -> TableColumn:
 
 
 def _if_empty(axis: Axis) -> str:
-    if isinstance(axis.type, Name):
-        return "not known"
-    if axis.is_required:
+    if axis.is_required and not isinstance(axis.type, Name):
         return "refused"
-    text = axis.address(axis.value_in({}))
+    value = axis.value_in({})
+    if value is None and axis.kind is not AxisKind.PROFILE:
+        return "not known"
+    text = axis.address(value)
     return f"`{text}`" if isinstance(axis.type, OneOf) else text
 
 

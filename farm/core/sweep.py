@@ -221,11 +221,12 @@ def parse_precision(data: Mapping[str, object]) -> Precision | None:
                     option.name, data[option.name], f'repetitions = "{AUTO}" beside it'
                 )
         return None
-    given = _read(data, PRECISION_OPTIONS)
+    *first, most = PRECISION_OPTIONS
+    given = _read(data, tuple(first))
     least = given["min_repetitions"]
-    if "max_repetitions" in data:
-        Whole(least, MAX_AUTO_REPETITIONS).read(data["max_repetitions"], "max_repetitions")
-    return Precision(**{**given, "max_repetitions": max(least, given["max_repetitions"])})
+    default = max(least, most.default)
+    read = Whole(least, MAX_AUTO_REPETITIONS).read
+    return Precision(**given, max_repetitions=scalar(data, most.name, read=read, default=default))
 
 
 def _read_repetitions(value: object, where: str) -> int:

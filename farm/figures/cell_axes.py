@@ -11,7 +11,7 @@ from farm.figures.cell_configuration import CellConfiguration
 EMULATOR = Axis(
     name="emulator",
     field="emulator",
-    kind=AxisKind.CASE,
+    kind=AxisKind.LINK,
     type=Name(),
     title="Emulator",
     meaning="what emulates the network",
@@ -45,7 +45,7 @@ def is_named(axis: Axis, words: Mapping[str, str], value: Value) -> bool:
     `words`: what `farm.core.sweep_cell.shown` wrote of the cell, by the names of axes. It leaves
     out what is usual; what it never writes may be anything.
     """
-    if axis.kind is AxisKind.CASE:
+    if axis not in AXES:
         return True
     text = words.get(axis.name)
     return axis.is_left_out(value) if text is None else text == axis.address(value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farm.core.axes import BY_FIELD, JOB_AXES, SETUP_FIELDS, spec_values
+from farm.core.axes import BY_FIELD, BY_NAME, JOB_AXES, SETUP_FIELDS, Axis, spec_values
+from farm.core.fields import Amount, Whole
 from farm.core.spec import JobSpec, OperatorPlacement, ServerPlacement
 
 _BETWEEN = ", "
@@ -26,7 +27,9 @@ def layout_name(placement: str | None, settings: Mapping[str, Any]) -> str | Non
     for name in SETUP_FIELDS:
         value = settings.get(name)
         if value is not None and not BY_FIELD[name].is_usual(value):
-            parts.append(f"{name}={BY_FIELD[name].address(value)}")
+            axis = BY_FIELD[name]
+            text = axis.address(value).replace("%", "%25").replace(",", "%2C")
+            parts.append(f"{axis.name}={text}")
     return _BETWEEN.join(parts) or None
 
 
@@ -47,25 +50,26 @@ def layout_axes(name: str | None) -> dict[str, int | float | str]:
     """Return what a sweep file has to say for a layout, by key, as far as it can ask for it."""
     axes: dict[str, int | float | str] = {}
     for part in (name or "").split(_BETWEEN):
-        key, _, value = part.partition("=")
-        if key in SETUP_FIELDS and value:
-            axes[key] = _number(value)
+        key, _, text = part.partition("=")
+        axis = BY_NAME.get(key)
+        if axis is not None and axis.field in SETUP_FIELDS and text:
+            axes[key] = _value(axis, text.replace("%2C", ",").replace("%25", "%"))
         elif part == OperatorPlacement.HARD.value:
             axes["placement"] = part
     return axes
 
 
-def _number(text: str) -> int | float | str:
-    try:
-        return int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        return text
+def _value(axis: Axis, text: str) -> int | float | str:
+    if isinstance(axis.type, Whole):
+        return int(text)
+    return float(text) if isinstance(axis.type, Amount) else text
 
 
 def operators_part(name: str | None) -> str | None:
     """Return of a gang's layout what holds for one machine: where operators run, and no more."""
     parts = (name or "").split(_BETWEEN)
-    kept = [part for part in parts if part.partition("=")[0] not in SETUP_FIELDS]
+    names = {BY_FIELD[field].name for field in SETUP_FIELDS}
+    kept = [part for part in parts if part.partition("=")[0] not in names]
     return _BETWEEN.join(kept) or None
 
 

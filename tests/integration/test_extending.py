@@ -118,15 +118,33 @@ def test_a_page_shows_the_store(
     assert "<li>waiting: 1</li>" in answer.text
 
 
-def test_one_declaration_of_an_axis_puts_it_everywhere(tmp_path: Path) -> None:
+PAUSE = """Axis(
+    name="pause_ms",
+    field="pause_s",
+    kind=AxisKind.SETUP,
+    type=Amount(unit="ms", noun="number of milliseconds", per_base=1000, low=0, high=1000),
+    title="Pause",
+    meaning="between two steps",
+    default=0.001,
+    usual=0.001,
+)"""
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration"),
+    [("accumulated_steps", example("extending.md", "An axis")), ("pause_ms", PAUSE)],
+)
+def test_one_declaration_of_an_axis_puts_it_everywhere(
+    name: str, declaration: str, tmp_path: Path
+) -> None:
     for package in ("farm", "web", "worker_agent", "tests", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(DOCS.parent / package, tmp_path / package, ignore=ignored)
     declarations = tmp_path / "farm/core/axes.py"
     before, end, after = declarations.read_text().partition("\n)\nPROFILE_AXES")
-    declarations.write_text(f"{before}\n{example('extending.md', 'An axis')},{end}{after}")
+    declarations.write_text(f"{before}\n{declaration},{end}{after}")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tests.added_axis", "accumulated_steps"],
+        [sys.executable, "-P", "-m", "tests.added_axis", name],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

@@ -119,7 +119,7 @@ def test_a_jobs_page_tells_what_ranks_exchanged_and_what_its_server_used(
 ) -> None:
     page, told = read(client, f"/jobs/{served_job(engine, ServerPlacement.APART)}")
     assert "2 machines and 1 that serve" in told
-    assert "1 server, apart, hard placement" in told
+    assert "1 server apart, hard placement" in told
     assert "rank 1 25 %" in told
     assert "idle in each profiled step: 20 %, 30 %" in page
     assert "4.00 ms, 6.00 ms" in told

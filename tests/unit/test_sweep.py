@@ -563,3 +563,9 @@ def test_an_axis_with_a_value_without_sense_is_refused(case: dict[str, Any], pro
     with pytest.raises(InvalidSpec) as refused:
         expanded(case)
     assert str(refused.value).startswith(problem)
+
+
+def test_a_time_limit_keeps_all_its_digits() -> None:
+    assert expanded({**RING, "time_limit_s": 1234.56789012345}).jobs[0].time_limit_s == (
+        1234.56789012345
+    )

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 from werkzeug.datastructures import MultiDict
@@ -202,3 +203,15 @@ def test_the_policy_of_a_file_lets_its_own_style_and_nothing_else() -> None:
     assert f"<style>{STYLE}</style>" in figure_file(_figures(SCALING)["time"])
     assert "<" not in STYLE
     assert "&" not in STYLE
+
+
+def test_one_machine_is_at_every_emulator() -> None:
+    gang: dict[str, Any] = {"world_size": 2, "one_way_delay_s": 0.02}
+    of = table(
+        cell(0.1),
+        cell(0.2, **gang, emulator="tc_netem"),
+        cell(0.3, **gang, emulator="tcp_proxy"),
+    )
+    choice = read_choice({"at_emulator": "tcp_proxy"}, of)
+    admitted = [line.configuration["world_size"] for line, _ in choice.admitted(of)]
+    assert admitted == [1, 2]

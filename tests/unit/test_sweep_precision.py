@@ -8,7 +8,7 @@ import pytest
 
 from farm.core.expansion import expand
 from farm.core.precision import Precision
-from farm.core.sweep import MAX_SEED, parse_sweep
+from farm.core.sweep import AUTO, MAX_SEED, parse_precision, parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 
@@ -111,3 +111,9 @@ def test_the_limit_of_jobs_and_of_seeds_counts_all_repetitions_that_may_follow()
     late = parse_sweep(sweep({"seed": MAX_SEED - 8}, repetitions="auto"))
     with pytest.raises(InvalidSpec, match=f"at most {MAX_SEED - 9}, since repetition r"):
         expand(late, catalogue())
+
+
+def test_the_most_repetitions_are_refused_with_the_least_that_the_sweep_asks_for() -> None:
+    asked = {"repetitions": AUTO, "min_repetitions": 5, "max_repetitions": 4}
+    with pytest.raises(InvalidSpec, match="max_repetitions: expected a whole number from 5 to"):
+        parse_precision(asked)

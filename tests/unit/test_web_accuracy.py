@@ -46,12 +46,12 @@ def _lines(*cells: TrainedCell) -> dict[str, float]:
         (
             {"strategy": "ps_sync", "server_count": 1, "server_placement": "collocated"},
             {"strategy": "ps_sync", "server_count": 1, "server_placement": "apart"},
-            ["batch 32, 1 server, collocated", "batch 32, 1 server, apart"],
+            ["batch 32, 1 server collocated", "batch 32, 1 server apart"],
         ),
         (
             {"strategy": "ps_sync", "server_count": 1},
             {"strategy": "ps_sync", "server_count": 2},
-            ["batch 32, 1 server, collocated", "batch 32, 2 servers, collocated"],
+            ["batch 32, 1 server collocated", "batch 32, 2 servers collocated"],
         ),
         (
             {"strategy": "gossip", "world_size": 2},

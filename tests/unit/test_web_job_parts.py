@@ -321,7 +321,7 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
         ("world size", "1 machine, single", 5, 1),
         ("world size", "3 machines", 9, 3),
         ("world size", "3 machines", 6, 1),
-        ("delay", "0 s", 4, 1),
+        ("delay", "0 s one way", 4, 1),
     ]
     assert found[1].step_time_s == 0.3
     assert found[1].step_ratio == pytest.approx(3.0)
@@ -350,8 +350,8 @@ def test_neighbours_that_are_set_up_in_another_way_say_how() -> None:
     assert [(one.axis, one.value) for one in found] == [
         ("pass", "forward"),
         ("strategy", "mwms_ring"),
-        ("strategy", "ps_sync, 1 server, collocated"),
-        ("servers", "2"),
+        ("strategy", "ps_sync, 1 server collocated"),
+        ("servers", "2 servers"),
         ("servers are", "apart"),
         ("placement", "hard"),
         ("network", "infiniband"),

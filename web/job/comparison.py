@@ -109,9 +109,11 @@ def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, 
     value = row.values[axis.field]
     strategy = str(row.values["strategy"] or "unnamed")
     if axis is STRATEGY:
-        return axis, value, ", ".join([strategy, *setup_words(row.values)])
+        text = ", ".join([strategy, *setup_words(row.values)])
+        return axis, text, text
     if axis.name != "world_size":
-        return axis, value, axis.text(value)
+        is_said = axis.is_number and value is not None
+        return axis, value, axis.said(value) if is_said else axis.text(value)
     machines = counted(cast(int, value), "machine")
     is_other = row.values["strategy"] != own["strategy"]
     return axis, value, f"{machines}, {strategy}" if is_other else machines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.axes import BY_FIELD, SETUP_FIELDS
 from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.nouns import counted
 from farm.core.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
@@ -100,13 +101,17 @@ def case(
     return fields | {key: value for key, value in optional.items() if value}
 
 
-def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, int | str]:
+def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
     """Return what a layout leaves out, but a sweep file has another default for."""
-    found: dict[str, int | str] = {}
-    if facts is not None and facts.uses_replicas:
-        found["replicas_per_rank"] = 1
-    if facts is not None and facts.averages_weights:
-        found["steps_between_averages"] = 1
+    found: dict[str, object] = {
+        axis.name: axis.usual
+        for field in SETUP_FIELDS
+        for axis in (BY_FIELD[field],)
+        if facts is not None
+        and axis.usual is not None
+        and axis.usual != getattr(axis.default, "value", axis.default)
+        and (axis.applies is None or axis.applies(facts, c.world_size))
+    }
     if c.server_count:
         found["server_placement"] = ServerPlacement.APART.value
     return found
