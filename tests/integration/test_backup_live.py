@@ -12,9 +12,11 @@ import pytest
 from sqlalchemy import func, select
 
 from farm.core.lifecycle import JobState
+from farm.life_signs import read_signs
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Sweep
+from farm.wire import open_client
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.integration.conftest import new_database
 
@@ -56,6 +58,13 @@ class MovableFarm(LiveFarm):
         with reading(self.engine) as session:
             return session.scalar(select(func.count()).select_from(MeasurementRow)) or 0
 
+    def is_broker_free(self) -> bool:
+        client = open_client(self.redis.url, timeout_s=5)
+        try:
+            return not read_signs(client)
+        finally:
+            client.close()
+
     def last_token(self) -> int:
         with reading(self.engine) as session:
             return session.scalar(select(func.max(Attempt.id))) or 0
@@ -93,6 +102,8 @@ def test_a_farm_goes_on_from_a_backup_that_is_older_than_its_agents(
         farm.command("db", "restore", str(file))
         assert 1 <= farm.measured_jobs() <= JOBS
         before = farm.last_token()
+        # Until then the broker is in use by the store that was restored, as far as it can tell.
+        wait_until(farm.is_broker_free, "the killed processes are forgotten", within_s=LIMIT_S)
         farm.start_server("scheduler")
         farm.start_server("collector")
         jobs = farm.wait_for_end(kept, within_s=LIMIT_S)
