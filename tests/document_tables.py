@@ -18,7 +18,7 @@ from benchmarks.marked_part import MarkedPart
 from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
-from farm.core.axes import AXES, Axis
+from farm.core.axes import AXES, Axis, AxisKind
 from farm.core.fields import OneOf
 from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.core.sweep import CASE_OPTIONS, SweepOption
@@ -89,8 +89,11 @@ def axes() -> list[str]:
 def _default(axis: Axis) -> str:
     if axis.is_required:
         return "required"
+    if axis.kind is AxisKind.LINK:
+        return "the agents' first"
     if axis.default is None:
         return axis.default_text
+
     text = axis.address(getattr(axis.default, "value", axis.default))
     return f'`"{text}"`' if isinstance(axis.type, OneOf) else f"`{text}`"
 

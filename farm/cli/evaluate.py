@@ -46,7 +46,7 @@ _LEAST_OBSERVATIONS = 10
 @click.option("--fingerprint", help="Which kind of hardware, by its first characters.")
 @click.option("--predictor", "predictors", multiple=True, help="Only this; may be repeated.")
 @click.option("--split", "splits", multiple=True, help="Only this; may be repeated.")
-@click.option("--machine-price", type=Real(min=0), help="See below.")
+@click.option("--machine-price", type=Real(min=0), help="Price of a machine in that formula.")
 @click.option("--seed", default=0, show_default=True, help="Of the random folds.")
 @click.option("--quick", is_flag=True, help="The default predictor alone, with fewer seeds.")
 @click.option("--few-shot/--no-few-shot", default=True, help="After 6 to 30 measurements, too.")

@@ -68,7 +68,7 @@ CASE_OPTIONS = (
     ),
     SweepOption(
         name="epochs",
-        meaning="train this many epochs instead of `steps`, and evaluate after each",
+        meaning="train this many epochs, and evaluate after each; not with `steps`",
         field="epochs",
         type=_COUNT,
     ),

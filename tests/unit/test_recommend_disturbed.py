@@ -140,7 +140,7 @@ def test_a_disturbed_rival_is_a_reason_for_caution(session: Session) -> None:
         measured(session, f"two {repetition}", world_size=2, step_time_s=0.06)
     [caution] = ask(session).cautions
     assert caution == (
-        "1 of the 1 measured options it is compared with have only disturbed measurements"
+        "the only measured option it is compared with has only disturbed measurements"
     )
 
 

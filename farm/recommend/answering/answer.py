@@ -161,9 +161,11 @@ def _cautions(
     rivals = [option for option in others if option.basis == Basis.MEASURED.value]
     disturbed = [o for o in rivals if o.disturbed_ids and o.disturbed_ids == o.measurement_ids]
     if disturbed and not best.disturbed_ids:
+        which = f"{len(disturbed)} of the {len(rivals)} measured options"
+        only = len(rivals) == 1
         yield (
-            f"{len(disturbed)} of the {len(rivals)} measured options it is compared with have only "
-            "disturbed measurements"
+            f"{'the only measured option' if only else which} it is compared with "
+            f"{'has' if only else 'have'} only disturbed measurements"
         )
 
 
