@@ -9,6 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from farm.core.agent_keys import derive_key
+from farm.core.messages import WIRE_VERSION
 from farm.core.signing import Direction, claimed_agent, sign, verified
 from farm.errors import InvalidSpec
 from farm.transport import own_message
@@ -25,13 +26,20 @@ MESSAGES = st.dictionaries(st.text(max_size=8), JSON, max_size=5).map(
 )
 # Shaped as ours are, with anything in each place.
 SHAPED = st.fixed_dictionaries(
-    {"version": st.just(6) | JSON, "agent_id": st.just("vm-1") | JSON, "signed": JSON | st.text()},
+    {
+        "version": st.just(WIRE_VERSION) | JSON,
+        "agent_id": st.just("vm-1") | JSON,
+        "signed": JSON | st.text(),
+    },
     optional={
         "signatures": JSON
         | st.dictionaries(st.sampled_from(["1", "2", "", "x"]), st.text(max_size=70), max_size=6),
         "message": JSON,
     },
 )
+
+
+UNSIGNED = {"version": WIRE_VERSION, "agent_id": "vm-1", "signed": "{}"}
 
 
 def accepted(envelope: object) -> bool:
@@ -47,9 +55,13 @@ def accepted(envelope: object) -> bool:
 
 
 @given(JSON | SHAPED)
-@example({"version": 6, "agent_id": "vm-1", "signed": "\ud800", "signatures": {"1": "\u00e9"}})
-@example({"version": 6, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": "0" * 64}})
-@example({"version": 6, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": None}})
+@example(
+    {"version": WIRE_VERSION, "agent_id": "vm-1", "signed": "\ud800", "signatures": {"1": "\u00e9"}}
+)
+@example(
+    {"version": WIRE_VERSION, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": "0" * 64}}
+)
+@example({"version": WIRE_VERSION, "agent_id": "vm-1", "signed": "{}", "signatures": {"1": None}})
 def test_nothing_that_was_not_signed_is_accepted(envelope: object) -> None:
     claimed_agent(envelope)
     assert not accepted(envelope)
@@ -59,7 +71,7 @@ def test_nothing_that_was_not_signed_is_accepted(envelope: object) -> None:
 def test_what_was_signed_comes_out_and_only_for_what_it_was_meant(
     message: dict[str, object], direction: Direction, kind: str
 ) -> None:
-    plain = {"version": 6, "message": message}
+    plain = {"version": WIRE_VERSION, "message": message}
     envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
     for other_direction in Direction:
         for other_kind in KINDS:
@@ -78,7 +90,7 @@ def test_what_was_signed_comes_out_and_only_for_what_it_was_meant(
 def test_a_signed_message_with_any_place_changed_is_refused(
     message: dict[str, object], data: st.DataObject
 ) -> None:
-    plain = {"version": 6, "message": message}
+    plain = {"version": WIRE_VERSION, "message": message}
     direction, kind = Direction.TO_SERVER, "farm.reports"
     envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
     place = data.draw(st.sampled_from(sorted(envelope)))
