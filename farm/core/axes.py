@@ -114,7 +114,7 @@ class Axis:
     def explained(self) -> str:
         """What it means, for documents."""
         values = "; ".join(f"`{value}`: {what}" for value, what in self.choices.items())
-        return f"{self.meaning}: {values}" if values else self.meaning
+        return f"{self.meaning} ({values})" if values else self.meaning
 
     @property
     def default_text(self) -> str:
