@@ -18,11 +18,13 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from farm.errors import InvalidSpec, Unreachable
 from farm.private_files import make_private_file, make_private_folder
+from farm.store.base import Table
 
 SQLITE = "sqlite"
 POSTGRESQL = "postgresql"
@@ -63,6 +65,12 @@ def make_engine(
         trusted_s = _TRUSTED_S if is_repeated else 0.0
         return _postgresql(parsed.set(drivername="postgresql+psycopg"), trusted_s=trusted_s)
     raise InvalidSpec(name, redacted(url), _EXPECTED)
+
+
+def insert_into(session: Session, table: type[Table]) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT that can take ON CONFLICT, in the dialect of the session's database."""
+    is_postgresql = session.get_bind().dialect.name == POSTGRESQL
+    return postgresql.insert(table) if is_postgresql else sqlite.insert(table)
 
 
 @contextmanager

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy import exc, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from farm.errors import OtherFarm
-from farm.store.engine import POSTGRESQL, reading, redacted, writing
+from farm.store.engine import POSTGRESQL, insert_into, reading, redacted, writing
 from farm.store.tables import FarmIdentity
 
 _ONLY = 1
@@ -158,11 +156,8 @@ def _postgresql_place(engine: sa.Engine) -> str:
 
 
 def _make(session: Session) -> None:
-    is_postgresql = session.get_bind().dialect.name == POSTGRESQL
-    insert: Callable[..., postgresql.Insert | sqlite.Insert]
-    insert = postgresql.insert if is_postgresql else sqlite.insert
     row = {"id": _ONLY, "farm_id": secrets.token_hex(16), "incarnation": 1}
-    session.execute(insert(FarmIdentity).values(row).on_conflict_do_nothing())
+    session.execute(insert_into(session, FarmIdentity).values(row).on_conflict_do_nothing())
 
 
 def _is_within(row: FarmIdentity, now: dt.datetime, period: dt.timedelta) -> bool:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import case, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from farm.core.axes import AXES
 from farm.core.imported import ImportedMeasurement, ImportFlag
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
-from farm.store.engine import POSTGRESQL
+from farm.store.engine import insert_into
 from farm.store.outcomes import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
 
@@ -99,8 +98,7 @@ def import_measurements(
     rows = [_row(m, origin=origin, source=source, now=now) for m in new]
     # Another import of the same may run beside this one: the later one finds its rows there.
     connection = session.connection()
-    dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    statement = dialect.insert(MeasurementRow).on_conflict_do_nothing()
+    statement = insert_into(session, MeasurementRow).on_conflict_do_nothing()
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         connection.execute(statement, rows[begin : begin + _ROWS_AT_ONCE])
     return _difference(known, measurements, is_replacing=is_replacing)

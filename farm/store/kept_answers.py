@@ -7,13 +7,11 @@ its answer once there is one. One that was carried out and has no answer met the
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from farm.store.engine import POSTGRESQL
+from farm.store.engine import insert_into
 from farm.store.tables import KeptAnswer
 
 KEPT = dt.timedelta(days=1)
@@ -33,7 +31,10 @@ def note_request(session: Session, name: str, request_digest: str, *, now: dt.da
     )
     row = {"name": name, "request_digest": request_digest, "begun_at": now}
     noted = session.execute(
-        _insert(session)(KeptAnswer).values(row).on_conflict_do_nothing().returning(KeptAnswer.name)
+        insert_into(session, KeptAnswer)
+        .values(row)
+        .on_conflict_do_nothing()
+        .returning(KeptAnswer.name)
     )
     return noted.first() is not None
 
@@ -41,15 +42,10 @@ def note_request(session: Session, name: str, request_digest: str, *, now: dt.da
 def keep_answer(session: Session, answer: KeptAnswer) -> None:
     """Keep an answer, and forget those of more than a day, and the oldest beyond `MOST_KEPT`."""
     values = {c.name: getattr(answer, c.name) for c in KeptAnswer.__table__.columns}
-    insert = _insert(session)(KeptAnswer).values(values)
+    insert = insert_into(session, KeptAnswer).values(values)
     changed = {name: value for name, value in values.items() if name != "name"}
     session.execute(insert.on_conflict_do_update(index_elements=["name"], set_=changed))
     newest = select(KeptAnswer.begun_at).order_by(KeptAnswer.begun_at.desc())
     first_too_many = session.scalar(newest.offset(MOST_KEPT).limit(1))
     before = max(answer.begun_at - KEPT, first_too_many or answer.begun_at - KEPT)
     session.execute(delete(KeptAnswer).where(KeptAnswer.begun_at <= before))
-
-
-def _insert(session: Session) -> Callable[..., postgresql.Insert | sqlite.Insert]:
-    is_postgresql = session.get_bind().dialect.name == POSTGRESQL
-    return postgresql.insert if is_postgresql else sqlite.insert

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from farm.core.reports import LONGEST_LOG_PART_CHARACTERS, LogPart
-from farm.store.engine import POSTGRESQL
+from farm.store.engine import insert_into
 from farm.store.result_tables import LogPartRow
 from farm.store.tables import Rank
 
@@ -68,9 +67,7 @@ def insert_log_parts(session: Session, *, token: int, rank: int, parts: Sequence
             rows.append(row)
     if not rows:
         return
-    connection = session.connection()
-    dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    connection.execute(dialect.insert(LogPartRow).on_conflict_do_nothing(), rows)
+    session.connection().execute(insert_into(session, LogPartRow).on_conflict_do_nothing(), rows)
 
 
 def log_stretch(session: Session, token: int, *, rank: int, first_character: int = 0) -> LogStretch:

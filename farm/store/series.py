@@ -14,13 +14,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from farm.core.reports import Sample, StepTimes
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec, NotFound
-from farm.store.engine import POSTGRESQL
+from farm.store.engine import insert_into
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.sample_ranges import extent, ranks_there, stored_span
 from farm.store.sample_rows import METRICS, VALUES, WHOLE, SampleSeries, insert_series, plausible
@@ -50,9 +49,7 @@ def insert_epochs(session: Session, epochs: Sequence[tuple[int, int, Epoch]]) ->
         {"attempt_id": token, "rank": rank, **{name: getattr(epoch, name) for name in _OF_EPOCH}}
         for token, rank, epoch in epochs
     ]
-    connection = session.connection()
-    dialect = postgresql if connection.dialect.name == POSTGRESQL else sqlite
-    connection.execute(dialect.insert(EpochRow).on_conflict_do_nothing(), rows)
+    session.connection().execute(insert_into(session, EpochRow).on_conflict_do_nothing(), rows)
 
 
 def samples_of(
