@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.beside import beside
 from tests.e2e.booted_roots import Machine, network
 from tests.e2e.booted_system import System, find_system
 from tests.e2e.booted_wares import FAKE_AGENT, Release, make_release, trains_for_real
@@ -169,22 +170,16 @@ class BootedFarm:
     @contextmanager
     def kept_busy(self) -> Iterator[None]:
         """For the length of a block have a job wait whenever one begins, however long that is."""
-        is_over = threading.Event()
 
-        def top_up() -> None:
+        def top_up(is_over: threading.Event) -> None:
             while not is_over.wait(2.0):
                 counts = self.counts()
                 if counts is not None and counts["waiting"] < 2:
                     self.submit(2, steps=600)
 
         self.keep_running()
-        thread = threading.Thread(target=top_up)
-        thread.start()
-        try:
+        with beside(top_up):
             yield
-        finally:
-            is_over.set()
-            thread.join()
 
     def running_through(self, service: str) -> int:
         """Return how many attempts had begun before the server's service did, and went on after."""

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from farm.embedded.redis import free_port
 from farm.store.engine import writing
+from tests.beside import beside
 from tests.certificates import Authority
 from tests.factories import add_job
 from tests.fakes.server import wait_until
@@ -126,9 +127,8 @@ def serving(
 @contextmanager
 def trickling(connections: list[socket.socket], text: bytes) -> Iterator[None]:
     """Send a byte on each connection again and again, for as long as it is taken."""
-    is_over = threading.Event()
 
-    def send() -> None:
+    def send(is_over: threading.Event) -> None:
         for place in range(10_000):
             for sock in connections:
                 with suppress(OSError):
@@ -136,13 +136,10 @@ def trickling(connections: list[socket.socket], text: bytes) -> Iterator[None]:
                 if is_over.is_set():
                     return
 
-    thread = threading.Thread(target=send)
-    thread.start()
     try:
-        yield
+        with beside(send):
+            yield
     finally:
-        is_over.set()
-        thread.join()
         for sock in connections:
             sock.close()
 
@@ -150,22 +147,16 @@ def trickling(connections: list[socket.socket], text: bytes) -> Iterator[None]:
 @contextmanager
 def sipping(connections: list[socket.socket]) -> Iterator[None]:
     """Read a byte of each connection again and again."""
-    is_over = threading.Event()
 
-    def sip() -> None:
+    def sip(is_over: threading.Event) -> None:
         while not is_over.is_set():
             for sock in connections:
                 sock.settimeout(0.01)
                 with suppress(OSError):
                     sock.recv(1)
 
-    thread = threading.Thread(target=sip)
-    thread.start()
-    try:
+    with beside(sip):
         yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def is_cut(sock: socket.socket) -> bool:
