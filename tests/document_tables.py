@@ -94,7 +94,7 @@ def _default(axis: Axis) -> str:
     if axis.default is None:
         return axis.default_text
 
-    text = axis.address(getattr(axis.default, "value", axis.default))
+    text = axis.address(axis.default_value)
     return f'`"{text}"`' if isinstance(axis.type, OneOf) else f"`{text}`"
 
 

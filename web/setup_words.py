@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from farm.core.axes import AXES, BY_FIELD, PROFILE_AXES, Axis, AxisKind, Value
+from farm.core.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
 from farm.core.display import count
 from farm.figures.cell_configuration import CellConfiguration
 
@@ -36,11 +36,11 @@ def configuration_words(what: CellConfiguration) -> str:
 
 def network_words(values: Mapping[str, Value]) -> str:
     """Say what was asked of the network. `values`: of every axis, by its field."""
-    asked = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
-    if not asked:
+    said = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
+    if not said:
         return "untouched"
-    delay = BY_FIELD["one_way_delay_s"]
-    return ", ".join(_phrases([delay, *(axis for axis in asked if axis is not delay)], values))
+    delay = BY_NAME["one_way_delay_ms"]
+    return ", ".join(_phrases([delay, *(axis for axis in said if axis is not delay)], values))
 
 
 def setup_words(values: Mapping[str, Value]) -> list[str]:

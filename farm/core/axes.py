@@ -58,8 +58,8 @@ class Axis:
     """One axis. There is one object of each, so that axes are compared by identity.
 
     - `name`: in sweep files, the API, tables and addresses of pages; `field`: of a `JobSpec` or a
-      `NetworkProfile`, else the key in `JobSpec.axes`; `column`: of measurements, where it has
-      another name there
+      `NetworkProfile`, else the key in `JobSpec.axes`, and `column`: of measurements, each where
+      it has another name there
     - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
@@ -73,11 +73,11 @@ class Axis:
     """
 
     name: str
-    field: str
     kind: AxisKind
     type: Type
     title: str
     meaning: str
+    field: str = ""
     column: str = ""
     is_required: bool = False
     default: Any = None
@@ -97,6 +97,7 @@ class Axis:
     _part: str | None = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "field", self.field or self.name)
         is_of_job = self.kind not in (AxisKind.PROFILE, AxisKind.CASE)
         is_further = is_of_job and self.field not in _FIELDS_OF_JOBS
         if is_further and self.kind is not AxisKind.SETUP:
@@ -117,9 +118,14 @@ class Axis:
         return f"{self.meaning} ({values})" if values else self.meaning
 
     @property
+    def default_value(self) -> Value:
+        """What a case has that does not name the axis, as JSON has it."""
+        return _plain(self.default)
+
+    @property
     def default_text(self) -> str:
-        """What a case has that does not name the axis, for people."""
-        return "" if self.is_required else self.text(cast(Value, _plain(self.default)))
+        """The same for people; empty: a case has to name it."""
+        return "" if self.is_required else self.text(self.default_value)
 
     @property
     def stored(self) -> str:
@@ -148,11 +154,9 @@ class Axis:
         """
         source = spec if self._part is None else spec.get(self._part) or {}
         value = source.get(self.field)
-        if value is None:
-            value = self.default if self.unused is None else self.unused
         if self.field == "server_placement" and not spec.get("server_count"):
             return None
-        return cast(Value, value.value if isinstance(value, enum.Enum) else value)
+        return _plain(self.absent if value is None else value)
 
     def value_measured(self, row: Any) -> Value:
         """Return the value in a stored measurement, one older than the axis having `absent`."""
@@ -177,7 +181,7 @@ class Axis:
 
     def is_left_out(self, value: Value) -> bool:
         """Whether a line on a cell does not have the value: it is usual, or of every case."""
-        return value == (_plain(self.default) if self.usual is _NO_VALUE else self.usual)
+        return value == (self.default_value if self.usual is _NO_VALUE else self.usual)
 
     def text(self, value: Value) -> str:
         """Write a value for people."""
@@ -197,18 +201,19 @@ class Axis:
 
     def said(self, value: Value) -> str:
         """Write a value within a sentence."""
-        if self.phrase is None:
-            return f"{self.title.lower()} {self.text(value)}"
-        return self.phrase(value)
+        return self._titled(value) if self.phrase is None else self.phrase(value)
 
     def named(self, value: Value) -> str:
         """Write a value so that it says what it is of, as in the name of a line."""
-        text = self.text(value)
-        return text if isinstance(value, str) else f"{self.title.lower()} {text}"
+        return self.text(value) if isinstance(value, str) else self._titled(value)
+
+    def _titled(self, value: Value) -> str:
+        return f"{self.title.lower()} {self.text(value)}"
 
 
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, enum.Enum) else value
+def _plain(value: Any) -> Value:
+    plain: Value = value.value if isinstance(value, enum.Enum) else value
+    return plain
 
 
 def _spoken(value: Value) -> str:
@@ -239,7 +244,6 @@ _DELAY = Amount(
 AXES: tuple[Axis, ...] = (
     Axis(
         name="model",
-        field="model",
         kind=AxisKind.WORKLOAD,
         type=Name(),
         title="Model",
@@ -248,7 +252,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="dataset",
-        field="dataset",
         kind=AxisKind.WORKLOAD,
         type=Name(),
         title="Data set",
@@ -257,7 +260,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="strategy",
-        field="strategy",
         kind=AxisKind.STRATEGY,
         type=Name(),
         title="Strategy",
@@ -266,7 +268,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="world_size",
-        field="world_size",
         kind=AxisKind.SIZE,
         type=Whole(1, MAX_WORLD_SIZE),
         title="World size",
@@ -275,7 +276,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="global_batch_size",
-        field="global_batch_size",
         kind=AxisKind.SIZE,
         type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
         title="Batch",
@@ -285,7 +285,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="server_count",
-        field="server_count",
         kind=AxisKind.SETUP,
         type=Whole(0, MAX_WORLD_SIZE),
         title="Servers",
@@ -298,7 +297,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="server_placement",
-        field="server_placement",
         kind=AxisKind.SETUP,
         type=OneOf(ServerPlacement),
         title="Servers are",
@@ -318,7 +316,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="replicas_per_rank",
-        field="replicas_per_rank",
         kind=AxisKind.SETUP,
         type=Whole(1, MAX_REPLICAS_PER_RANK),
         title="Replicas per rank",
@@ -332,7 +329,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="steps_between_averages",
-        field="steps_between_averages",
         kind=AxisKind.SETUP,
         type=Whole(1, MAX_STEPS),
         title="Steps between averages",
@@ -345,7 +341,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="placement",
-        field="placement",
         kind=AxisKind.SETUP,
         type=OneOf(OperatorPlacement),
         title="Placement",
@@ -362,7 +357,6 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis(
         name="batch_split",
-        field="batch_split",
         kind=AxisKind.SETUP,
         type=OneOf(BatchSplit),
         title="Batch split",
@@ -475,10 +469,10 @@ JOB_AXES = tuple(axis for axis in AXES if axis.kind is not AxisKind.PROFILE)
 ABSENT: Mapping[str, Any] = {axis.field: axis.absent for axis in JOB_AXES if not axis.is_required}
 FURTHER_AXES = tuple(axis for axis in AXES if axis.is_further)
 # How a strategy is set up, without where its operators run and how many servers it has.
-SETUP_FIELDS = tuple(
-    axis.field
+SETUP_AXES = tuple(
+    axis
     for axis in AXES
-    if axis.kind is AxisKind.SETUP and axis.field not in ("server_count", "placement")
+    if axis.kind is AxisKind.SETUP and axis.name not in ("server_count", "placement")
 )
 BY_NAME: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
 BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}

@@ -37,17 +37,21 @@ _TIME_LIMIT = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOption:
-    """One value of a case or of a sweep. `field`: of its specification; `default`: unless said.
+    """One value of a case or of a sweep. `default`: unless said.
 
-    `unset`: what it means that there is none.
+    `field`: of its specification, where it has another name there. `unset`: what it means that
+    there is none.
     """
 
     name: str
-    field: str
     type: Type
     meaning: str
+    field: str = ""
     default: Any = None
     unset: str = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", self.field or self.name)
 
 
 _COUNT = Whole(1, MAX_STEPS)
@@ -56,20 +60,17 @@ CASE_OPTIONS = (
         name="emulator",
         meaning="the emulator to use: `tc_netem`, `tcp_proxy` or `vde_link`",
         unset="any exact one",
-        field="emulator",
         type=Word(EMULATORS),
     ),
     SweepOption(
         name="steps",
         meaning="timed steps, after the warm-up",
         unset="`30`",
-        field="steps",
         type=_COUNT,
     ),
     SweepOption(
         name="epochs",
         meaning="train this many epochs, and evaluate after each; not with `steps`",
-        field="epochs",
         type=_COUNT,
     ),
     SweepOption(
@@ -82,21 +83,18 @@ CASE_OPTIONS = (
     SweepOption(
         name="seed",
         meaning="seed of the weights and of the order of the examples",
-        field="seed",
         type=Whole(0, MAX_SEED),
         default=0,
     ),
     SweepOption(
         name="labels",
         meaning='labels that an agent must have, such as `{ instance_type = "Standard_D2s_v3" }`',
-        field="labels",
         type=Labels(),
         default={},
     ),
     SweepOption(
         name="time_limit_s",
         meaning="seconds after which a training fails with `time_limit`; up to a week",
-        field="time_limit_s",
         type=_TIME_LIMIT,
         default=3600.0,
     ),
@@ -112,14 +110,12 @@ PRECISION_OPTIONS = (
     SweepOption(
         name="min_repetitions",
         meaning="at least this many",
-        field="min_repetitions",
         type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
         default=Precision().min_repetitions,
     ),
     SweepOption(
         name="max_repetitions",
         meaning="at most this many; no less than `min_repetitions`",
-        field="max_repetitions",
         type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
         default=Precision().max_repetitions,
     ),
@@ -128,21 +124,18 @@ SWEEP_OPTIONS = (
     SweepOption(
         name="repeat",
         meaning="allow a global batch larger than the training set",
-        field="repeat",
         type=Boolean(),
         default=False,
     ),
     SweepOption(
         name="skip_impossible",
         meaning="leave out configurations that cannot run, and list them",
-        field="skip_impossible",
         type=Boolean(),
         default=False,
     ),
     SweepOption(
         name="priority",
         meaning="higher goes first",
-        field="priority",
         type=Whole(-MAX_PRIORITY, MAX_PRIORITY),
         default=0,
     ),

@@ -10,7 +10,6 @@ from farm.figures.cell_configuration import CellConfiguration
 
 EMULATOR = Axis(
     name="emulator",
-    field="emulator",
     kind=AxisKind.LINK,
     type=Name(),
     title="Emulator",
@@ -18,7 +17,6 @@ EMULATOR = Axis(
 )
 LENGTH = Axis(
     name="length",
-    field="length",
     kind=AxisKind.CASE,
     type=Name(),
     title="Length",
@@ -26,7 +24,6 @@ LENGTH = Axis(
 )
 LABELS = Axis(
     name="labels",
-    field="labels",
     kind=AxisKind.CASE,
     type=Name(),
     title="Labels",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farm.core.axes import BY_FIELD, BY_NAME, JOB_AXES, SETUP_FIELDS, Axis, spec_values
+from farm.core.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
 from farm.core.fields import Amount, Whole
 from farm.core.spec import JobSpec, OperatorPlacement, ServerPlacement
 
@@ -20,14 +20,13 @@ _COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"
 def layout_name(placement: str | None, settings: Mapping[str, Any]) -> str | None:
     """Return the name; None: as usual in everything.
 
-    `placement`: of operators, free text where it was imported. `settings`: by SETUP_FIELDS; what is
-    None or missing was not said.
+    `placement`: of operators, free text where it was imported. `settings`: by the fields of
+    SETUP_AXES; what is None or missing was not said.
     """
     parts = [] if placement is None else [placement]
-    for name in SETUP_FIELDS:
-        value = settings.get(name)
-        if value is not None and not BY_FIELD[name].is_usual(value):
-            axis = BY_FIELD[name]
+    for axis in SETUP_AXES:
+        value = settings.get(axis.field)
+        if value is not None and not axis.is_usual(value):
             text = axis.address(value).replace("%", "%25").replace(",", "%2C")
             parts.append(f"{axis.name}={text}")
     return _BETWEEN.join(parts) or None
@@ -35,10 +34,7 @@ def layout_name(placement: str | None, settings: Mapping[str, Any]) -> str | Non
 
 def layout_of(spec: JobSpec) -> str | None:
     """Return how a job of the farm is set up."""
-    return layout_name(
-        farm_placement(spec.placement.value),
-        spec_values(spec),
-    )
+    return layout_name(farm_placement(spec.placement.value), spec_values(spec))
 
 
 def farm_placement(placement: str | None) -> str | None:
@@ -52,7 +48,7 @@ def layout_axes(name: str | None) -> dict[str, int | float | str]:
     for part in (name or "").split(_BETWEEN):
         key, _, text = part.partition("=")
         axis = BY_NAME.get(key)
-        if axis is not None and axis.field in SETUP_FIELDS and text:
+        if axis in SETUP_AXES and text:
             axes[key] = _value(axis, text.replace("%2C", ",").replace("%25", "%"))
         elif part == OperatorPlacement.HARD.value:
             axes["placement"] = part
@@ -68,7 +64,7 @@ def _value(axis: Axis, text: str) -> int | float | str:
 def operators_part(name: str | None) -> str | None:
     """Return of a gang's layout what holds for one machine: where operators run, and no more."""
     parts = (name or "").split(_BETWEEN)
-    names = {BY_FIELD[field].name for field in SETUP_FIELDS}
+    names = {axis.name for axis in SETUP_AXES}
     kept = [part for part in parts if part.partition("=")[0] not in names]
     return _BETWEEN.join(kept) or None
 

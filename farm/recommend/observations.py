@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from farm.core.axes import AXES, SETUP_FIELDS, AxisKind
+from farm.core.axes import AXES, SETUP_AXES, AxisKind
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.core.spec import TrainingPass
@@ -202,7 +202,7 @@ def configuration_of(row: Row[Any]) -> Configuration:
         placement=layout_name(
             # Of our own, which have an attempt.
             row.placement if row.attempt_id is None else farm_placement(row.placement),
-            {name: getattr(row, name) for name in SETUP_FIELDS},
+            {axis.field: getattr(row, axis.stored) for axis in SETUP_AXES},
         ),
         network=network_of(row.network),
         instance_type=row.instance_type,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.axes import SETUP_FIELDS
+from farm.core.axes import SETUP_AXES
 from farm.core.spec import OperatorPlacement, TrainingPass
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.layout import layout_name
@@ -36,13 +36,14 @@ class Meant:
 def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
     """Complete a query.
 
-    `given`: values by the fields of a configuration, and by SETUP_FIELDS; `known`: what was
+    `given`: values by the fields of a configuration, and of SETUP_AXES; `known`: what was
     measured.
 
     A pass that is not given is a whole training step, unless only the other was measured.
     """
     values = dict(given)
-    settings = {name: values.pop(name) for name in SETUP_FIELDS if name in values}
+    fields = [axis.field for axis in SETUP_AXES if axis.field in values]
+    settings = {field: values.pop(field) for field in fields}
     if values.get("training_pass") is not None:
         values["training_pass"] = TrainingPass(values["training_pass"])
     if settings:

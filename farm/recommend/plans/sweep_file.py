@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.axes import BY_FIELD, SETUP_FIELDS
+from farm.core.axes import SETUP_AXES
 from farm.core.catalogue import Catalogue, StrategyFacts
 from farm.core.nouns import counted
 from farm.core.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
@@ -105,11 +105,10 @@ def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
     """Return what a layout leaves out, but a sweep file has another default for."""
     found: dict[str, object] = {
         axis.name: axis.usual
-        for field in SETUP_FIELDS
-        for axis in (BY_FIELD[field],)
+        for axis in SETUP_AXES
         if facts is not None
-        and axis.usual is not None
-        and axis.usual != getattr(axis.default, "value", axis.default)
+        and isinstance(axis.usual, str | int | float)  # else a layout leaves nothing out
+        and axis.usual != axis.default_value
         and (axis.applies is None or axis.applies(facts, c.world_size))
     }
     if c.server_count:
