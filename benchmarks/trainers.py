@@ -65,8 +65,8 @@ class Rank:
         self.process = TrainerProcess(
             config.trainer,
             Assignment(job=job, rank=rank, cpus=config.cpus),
-            environment=trainer_environment(os.environ, state_dir=config.state_dir),
-            folder=config.state_dir,
+            environment=trainer_environment(os.environ, state_dir=config.settings.state_dir),
+            folder=config.settings.state_dir,
             on_event=lambda event: self._events.put((time.monotonic(), event)),
             on_exit=self._end,
             template=template,
@@ -185,12 +185,12 @@ def ready_templates(configs: Sequence[AgentConfig]) -> Iterator[list[TemplatePro
     try:
         for number, config in enumerate(configs):
             assert config.template is not None
-            environment = trainer_environment(os.environ, state_dir=config.state_dir)
+            environment = trainer_environment(os.environ, state_dir=config.settings.state_dir)
             template = TemplateProcess(
                 number,
                 config.template,
                 environment=environment,
-                folder=config.state_dir,
+                folder=config.settings.state_dir,
                 post=events.put,
             )
             templates.append(template)

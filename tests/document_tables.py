@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import click
 from flask import Flask
@@ -18,13 +19,16 @@ from benchmarks.marked_part import MarkedPart
 from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
+from farm.config import Settings
 from farm.core.axes import AXES, Axis, AxisKind
 from farm.core.fields import OneOf
 from farm.core.measurement_table import MEASUREMENT_TABLE
+from farm.core.settings import settings_of
 from farm.core.sweep import CASE_OPTIONS, SweepOption
 from farm.trainers.models import MODELS
 from web.api import RESOURCES
 from web.farm.metrics import METRICS
+from worker_agent.agent_settings import AgentSettings
 
 # Where a document says more of a command.
 _MORE = {
@@ -111,6 +115,17 @@ def case_options() -> list[str]:
 
 def _unset(option: SweepOption) -> str:
     return "`0`" if option.default == 0 else option.unset
+
+
+def settings(declaring: type) -> list[str]:
+    """Return the settings that a dataclass declares."""
+    return _table(
+        ("variable", "default", "meaning"),
+        (
+            (f"`{one.name}`", "none" if one.default is None else f"`{one.default}`", one.meaning)
+            for one in settings_of(declaring).values()
+        ),
+    )
 
 
 def metrics() -> list[str]:
@@ -243,6 +258,8 @@ TABLES = (
     DocumentTable("guide.md", MarkedPart("requests"), requests),
     DocumentTable("importing.md", MarkedPart("columns"), measurement_columns),
     DocumentTable("operations.md", MarkedPart("metrics"), metrics),
+    DocumentTable("settings.md", MarkedPart("server-settings"), partial(settings, Settings)),
+    DocumentTable("settings.md", MarkedPart("agent-settings"), partial(settings, AgentSettings)),
     DocumentTable("models.md", MarkedPart("sizes"), model_sizes),
 )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from farm.core.agents import AgentFacts
 from farm.core.codec import to_json
+from farm.core.settings import settings_help
 from farm.core.spec import TENSORFLOW, TORCH
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
@@ -21,7 +22,7 @@ from farm.private_files import make_private_folder
 from farm.service_manager import ServiceManager
 from farm.standard_output import standard_output
 from worker_agent import privilege, trainer_user
-from worker_agent.agent_settings import AGENT_SETTINGS
+from worker_agent.agent_settings import AgentSettings
 from worker_agent.applied_note import open_lock
 from worker_agent.config import load_config, load_state_dir
 
@@ -45,7 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         # Imported late, so that --help and a wrong setting answer at once.
         from worker_agent.hardware import read_facts
 
-        configure(config.log_level, json=config.log_as_json)
+        configure(config.settings.log_level, json=config.settings.log_format == "JSON")
         facts = read_facts(config)
         _warn_of_frameworks(facts)
         if options.check:
@@ -59,7 +60,7 @@ def _run(arguments: Sequence[str] | None) -> int:
                 "ports of this agent's ranks are open to whoever reaches this machine: %s",
                 config.open_ports_reason,
             )
-        with _only_agent(config.state_dir):
+        with _only_agent(config.settings.state_dir):
             from worker_agent.supervisor import Supervisor
 
             Supervisor(config, facts).run(manager)
@@ -84,17 +85,11 @@ def _warn_of_frameworks(facts: AgentFacts) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    width = max(len(setting.name) for setting in AGENT_SETTINGS)
-    lines = [
-        f"  {setting.name:<{width}}  {setting.meaning}"
-        + (f" (default {setting.default})" if setting.default is not None else "")
-        for setting in AGENT_SETTINGS
-    ]
     parser = argparse.ArgumentParser(
         prog="farm-agent",
         description="Run benchmark ranks on this machine as the farm's server orders.",
         epilog="settings, from the environment or a TOML file of the same names:\n"
-        + "\n".join(lines),
+        + "\n".join(settings_help(AgentSettings)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")

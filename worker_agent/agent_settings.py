@@ -1,15 +1,17 @@
-"""What an agent can be told, in its environment or its file: names, defaults and readers."""
+"""The settings of an agent: names, defaults, meanings and parsers."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
+from pathlib import Path
 
-from farm.core import plaintext
 from farm.core.agents import check_agent_id
 from farm.core.model_files import ANY, is_file_name
-from farm.core.plaintext import parse_plaintext
-from farm.core.settings import Setting, one_of, seconds, whole_number
+from farm.core.plaintext import NAME as PLAINTEXT
+from farm.core.plaintext import Plaintext, parse_plaintext
+from farm.core.settings import one_of, seconds, setting, whole_number
 from farm.core.spec import NETWORK_NAME
 from farm.core.trainer_lines import TrainerLimits
 from farm.errors import InvalidSpec
@@ -115,181 +117,206 @@ def parse_log_level(text: str) -> str:
     return text.upper()
 
 
-AGENT_SETTINGS = (
-    Setting(
-        name="AGENT_ID",
-        default=None,
-        meaning="the agent's name in the farm; the host's name unless given",
+def _folder(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"a folder of a known user ({error})") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The settings of an agent, in the order of docs/settings.md."""
+
+    agent_id: str | None = setting(
+        "AGENT_ID",
+        meaning="The agent's unique name in the farm, up to 64 letters, digits, `.`, `_` or `-`. "
+        "Default: the host's name.",
         parse=parse_agent_id,
-    ),
-    Setting(
-        name="AGENT_KEY",
-        default=None,
-        meaning="what its messages are signed with, from `farm agent add`; needed where the broker "
-        "is not on loopback",
-    ),
-    Setting(
-        name="AGENT_KEY_FILE",
-        default=None,
-        meaning="file that holds the key, instead of AGENT_KEY",
-    ),
-    Setting(
-        name="AGENT_ADVERTISE_ADDRESS",
-        default=None,
-        meaning="where the other ranks reach this machine; the address that faces the broker "
-        "unless given",
-    ),
-    Setting(
-        name="AGENT_INTERFACE",
-        default=None,
-        meaning="whose bytes are counted; the interface of the advertised address unless given",
-    ),
-    Setting(
-        name="AGENT_NETWORKS",
-        default=None,
-        meaning="networks that a job may name beside the usual one, each with this machine's "
-        "address in it, such as ethernet=10.0.0.1,infiniband=10.1.0.1",
-        parse=parse_networks,
-    ),
-    Setting(
-        name="AGENT_PORT_RANGE",
+    )
+    key: str | None = setting(
+        "AGENT_KEY",
+        meaning="Key that [signs](security.md#keys) the agent's messages, from `farm agent add "
+        "NAME` on the server. Needed if the broker is not on loopback.",
+        parse=str,
+        secret=True,
+    )
+    key_file: str | None = setting(
+        "AGENT_KEY_FILE",
+        meaning="A file that holds the key, instead of `AGENT_KEY`.",
+        parse=str,
+    )
+    advertise_address: str | None = setting(
+        "AGENT_ADVERTISE_ADDRESS",
+        meaning="Where other ranks reach this machine. Default: the address that faces the broker.",
+        parse=str,
+    )
+    interface: str | None = setting(
+        "AGENT_INTERFACE",
+        meaning="Interface whose bytes are counted. Default: that of the advertised address. "
+        "Required behind address translation.",
+        parse=str,
+    )
+    port_range: tuple[int, int] = setting(
+        "AGENT_PORT_RANGE",
         default="20000-20999",
-        meaning="ports for trainers and probes, open between the agents",
+        meaning="Ports for trainers and probes, both ends included. Open them between the agents "
+        "only.",
         parse=parse_port_range,
-    ),
-    Setting(
-        name="AGENT_CLOSES_PORTS",
+    )
+    closes_ports: str = setting(
+        "AGENT_CLOSES_PORTS",
         default="auto",
-        meaning="let a rank's peers alone reach its ports, by nftables: auto, where this agent "
-        "may; always, and do not start where it may not; never",
+        meaning="Let only [a rank's peers](security.md#the-gangs-ports) reach its ports, by "
+        "nftables. `auto`: if the agent may (CAP_NET_ADMIN and `nft`); `always`: do not start "
+        "otherwise; `never`.",
         parse=one_of("AUTO", "ALWAYS", "NEVER"),
-    ),
-    Setting(
-        name="AGENT_CPUS",
-        default=None,
-        meaning="cores for the trainers, such as 0-3,6; all that this process may use unless given",
+    )
+    cpus: tuple[int, ...] | None = setting(
+        "AGENT_CPUS",
+        meaning="Cores for the trainers, such as `0-3,6`. Default: all that the agent may use. "
+        "Agents of one machine must not share any.",
         parse=parse_cpus,
-    ),
-    Setting(
-        name="AGENT_SHARES_CORES",
+    )
+    shares_cores: bool = setting(
+        "AGENT_SHARES_CORES",
         default="false",
-        meaning="ranks of one gang may share this agent's cores, as hosts of a lab do, "
-        "if all of their agents say so",
+        meaning="`true`: ranks of one gang may share these cores, as [hosts of a lab](lab.md) do, "
+        "if all of their agents say so. Attempts never share any.",
         parse=parse_switch,
-    ),
-    Setting(
-        name="AGENT_LABELS",
-        default=None,
-        meaning="what jobs may ask for, such as instance_type=Standard_D2s_v3,zone=1",
+    )
+    networks: dict[str, str] = setting(
+        "AGENT_NETWORKS",
+        absent=dict,
+        meaning='Further networks that a job may name (`network = "infiniband"` in a sweep), each '
+        "with this machine's address in it, such as `ethernet=10.0.0.1,infiniband=10.1.0.1`.",
+        parse=parse_networks,
+    )
+    labels: dict[str, str] = setting(
+        "AGENT_LABELS",
+        absent=dict,
+        meaning="Labels that jobs may require, such as `instance_type=Standard_D2s_v3,zone=1`.",
         parse=parse_labels,
-    ),
-    Setting(
-        name="AGENT_CLOUD",
+    )
+    cloud: str = setting(
+        "AGENT_CLOUD",
         default="auto",
-        meaning="labels instance_type, region and zone by the cloud's metadata service, unless "
-        "given: auto, where the firmware names a cloud; azure, aws or gcp; never",
+        meaning="Which cloud's [metadata "
+        "service](clouds/README.md#what-an-agent-finds-out-by-itself) gives the labels "
+        "`instance_type`, `region` and `zone` that `AGENT_LABELS` does not: `auto`, if the "
+        "firmware names a cloud; `azure`, `aws` or `gcp`, without that check; `never`. Delays a "
+        "start by at most 1 s.",
         parse=one_of("AUTO", "AZURE", "AWS", "GCP", "NEVER"),
-    ),
-    Setting(
-        name="AGENT_MODEL_DIR",
-        default=None,
-        meaning="folder of models that are Python files of this machine's operator, which nobody "
-        "but root and the agent's user may write",
-    ),
-    Setting(
-        name="AGENT_MODELS",
-        default=None,
-        meaning="which of them jobs may name, such as my_model.py,other.py; * for all of them",
+    )
+    model_dir: str | None = setting(
+        "AGENT_MODEL_DIR",
+        meaning="Folder of [your own models](models.md#a-model-of-your-own), Python files. Only "
+        "root and the agent's user may be able to write it.",
+        parse=str,
+    )
+    models: frozenset[str] = setting(
+        "AGENT_MODELS",
+        absent=frozenset,
+        meaning="Models in that folder that jobs may name, such as `my_model.py,other.py`; `*`: "
+        "all that exist when the agent starts.",
         parse=parse_models,
-    ),
-    Setting(
-        name="AGENT_STATE_DIR",
+    )
+    state_dir: Path = setting(
+        "AGENT_STATE_DIR",
         default="~/.local/state/benchfarm-agent",
-        meaning="spool and fencing token, on a disk that survives a restart; one agent each",
-    ),
-    Setting(
-        name="AGENT_TRAINER",
-        default=None,
-        meaning="command that trains, for tests; this Python's farm.trainers unless given",
+        meaning="Spool and fencing token, on a disk that survives a restart. One folder for each "
+        "agent.",
+        parse=_folder,
+    )
+    trainer: tuple[str, ...] | None = setting(
+        "AGENT_TRAINER",
+        meaning="The command that trains, for tests. Default: this Python's `-m farm.trainers`.",
         parse=parse_command,
-    ),
-    Setting(
-        name="AGENT_TRAINER_USER",
-        default=None,
-        meaning="user of this machine that trainers run as, one for each agent; the agent's own "
-        "unless given",
-    ),
-    Setting(
-        name="AGENT_TRAINER_LIMITS",
+    )
+    trainer_user: str | None = setting(
+        "AGENT_TRAINER_USER",
+        meaning="User that [trainers run as](security.md#the-trainer), so that they cannot reach "
+        "the agent's files or, if it closes ports, anybody but their gang. A different one for "
+        "each agent of a machine. Default: the agent's own user.",
+        parse=str,
+    )
+    trainer_limits: TrainerLimits = setting(
+        "AGENT_TRAINER_LIMITS",
         default="processes=8192,open_files=65536,file_mib=65536",
-        meaning="the most that a trainer may use; memory_mib is the machine's memory unless given "
-        "or beside a GPU",
+        meaning="Limits of a trainer. `memory_mib` is the machine's memory by default, and "
+        "unlimited beside a GPU. `processes` applies only with `AGENT_TRAINER_USER`.",
         parse=parse_limits,
-    ),
-    Setting(
-        name="AGENT_TRAINER_ENVIRONMENT",
-        default=None,
-        meaning="variables of this agent's environment that trainers get beside the usual ones, "
-        "such as MY_LIBRARY_HOME,LICENSE_FILE",
+    )
+    trainer_environment: frozenset[str] = setting(
+        "AGENT_TRAINER_ENVIRONMENT",
+        absent=frozenset,
+        meaning="Variables of the agent's environment that trainers get beside the [usual "
+        "ones](security.md#the-trainer), such as `MY_LIBRARY_HOME,LICENSE_FILE`. None of the "
+        "farm's own.",
         parse=parse_names,
-    ),
-    Setting(
-        name="AGENT_WARM_TRAINERS",
+    )
+    warm_trainers: bool = setting(
+        "AGENT_WARM_TRAINERS",
         default="true",
-        meaning="keep a process that has imported TensorFlow, some 600 MB, to fork trainers from; "
-        "AGENT_TRAINER is always started anew",
+        meaning="Fork trainers from a process that has imported TensorFlow: jobs start in a "
+        "fraction of the time, for [some 650 MB of memory](operations.md#warm-trainers). `false`, "
+        "or `AGENT_TRAINER`: start each trainer cold.",
         parse=parse_switch,
-    ),
-    Setting(
-        name="AGENT_HEARTBEAT_S",
+    )
+    heartbeat_s: float = setting(
+        "AGENT_HEARTBEAT_S",
         default="5",
-        meaning="interval of heartbeats; less than half of FARM_LEASE_S",
+        meaning="Interval of heartbeats; less than half of `FARM_LEASE_S`.",
         parse=seconds(0.1, 60),
-    ),
-    Setting(
-        name="AGENT_PROGRESS_TIMEOUT_S",
+    )
+    progress_timeout_s: float = setting(
+        "AGENT_PROGRESS_TIMEOUT_S",
         default="120",
-        meaning="a trainer that says nothing for this long is stalled, and killed",
+        meaning="A trainer that is silent for this long is stalled, and killed.",
         parse=seconds(1, 86400),
-    ),
-    Setting(
-        name="AGENT_SPOOL_MAX_BYTES",
-        default=str(256 * 1024 * 1024),
-        meaning="unconfirmed reports on disk beyond which no new rank is taken",
+    )
+    spool_max_bytes: int = setting(
+        "AGENT_SPOOL_MAX_BYTES",
+        default="268435456",
+        meaning="Size of unconfirmed reports on disk beyond which the agent takes no rank. "
+        "Reports are never dropped.",
         parse=whole_number(4096, 2**40),
-    ),
-    Setting(
-        name="FARM_BROKER_URL",
+    )
+    broker_url: str = setting(
+        "FARM_BROKER_URL",
         default="redis://127.0.0.1:6379/0",
-        meaning="URL of the Redis that carries commands and reports",
-    ),
-    Setting(
-        name=plaintext.NAME,
-        default=None,
-        meaning="as on the server; of an agent only its broker goes anywhere",
+        meaning="As on the server: URL of the Redis that carries commands and reports.",
+        parse=str,
+        secret=True,
+    )
+    plaintext: Plaintext = setting(
+        PLAINTEXT,
+        absent=Plaintext,
+        meaning="As on the server; only `broker` applies.",
         parse=parse_plaintext,
-    ),
-    Setting(
-        name="FARM_DATA_DIR",
-        default=None,
-        meaning="where trainers look for data sets first and put what they download",
-    ),
-    Setting(
-        name="FARM_LEASE_S",
+    )
+    data_dir: str | None = setting(
+        "FARM_DATA_DIR",
+        meaning="As on the server: where trainers look for data sets first, and put downloads. "
+        "Every agent has its own disk.",
+        parse=str,
+    )
+    lease_s: float = setting(
+        "FARM_LEASE_S",
         default="20",
-        meaning="as on the server; a rank without a confirmed heartbeat for half of it is killed",
+        meaning="As on the server. A rank is killed when no heartbeat was confirmed for half of "
+        "it.",
         parse=seconds(2, 3600),
-    ),
-    Setting(
-        name="FARM_LOG_LEVEL",
+    )
+    log_level: str = setting(
+        "FARM_LOG_LEVEL",
         default="INFO",
-        meaning="DEBUG, INFO, WARNING or ERROR",
+        meaning="`DEBUG`, `INFO`, `WARNING` or `ERROR`.",
         parse=parse_log_level,
-    ),
-    Setting(
-        name="FARM_LOG_FORMAT",
+    )
+    log_format: str = setting(
+        "FARM_LOG_FORMAT",
         default="text",
-        meaning="text, or json: an object a line, for programs that gather logs",
+        meaning="`text`, or `json`: [an object a line](operations.md#logs).",
         parse=one_of("TEXT", "JSON"),
-    ),
-)
+    )

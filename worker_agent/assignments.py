@@ -25,7 +25,7 @@ def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignm
         rank=command.rank,
         role=role,
         cpus=config.cpus,
-        data_dir=config.data_dir,
+        data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         interface=config.interface,
         limits=dataclasses.replace(config.trainer_limits, cpu_s=cpu_s),

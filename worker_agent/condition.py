@@ -65,7 +65,7 @@ class Condition:
             ),
             template_bytes=template_bytes,
             backlog=self._delivery.backlog(now=now),
-            disk_free_bytes=_free_bytes(self._config.state_dir),
+            disk_free_bytes=_free_bytes(self._config.settings.state_dir),
         )
 
     @property

@@ -37,21 +37,22 @@ def read_facts(
     """Ask the machine and its cloud once; none of this changes while the agent lives."""
     told = ask_cloud(config.cloud) if config.cloud else {}
     accelerators = read_accelerators()
+    first_port, last_port = config.settings.port_range
     return AgentFacts(
         machine_id=read_machine_id(),
         address=config.address,
         interface=config.interface,
-        first_port=config.first_port,
-        last_port=config.last_port,
+        first_port=first_port,
+        last_port=last_port,
         cpus=config.cpus,
-        labels={**told, **config.labels},
+        labels={**told, **config.settings.labels},
         capabilities=(
             *capabilities(config.site),
             *(("gpu",) if accelerators else ()),
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
-            *((SHARES_CORES,) if config.shares_cores else ()),
-            *(f"{NETWORK_CAPABILITY}{name}" for name in config.networks),
+            *((SHARES_CORES,) if config.settings.shares_cores else ()),
+            *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
             *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
             *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),

@@ -51,7 +51,7 @@ def kill_marked(
         # The number of one that has been reaped may be another's by now.
         return () if template is None or not template.is_alive else (template.pid,)
 
-    folder, owner = str(config.state_dir), config.trainer_uid
+    folder, owner = str(config.settings.state_dir), config.trainer_uid
     with MarkedProcesses(MARK, folder, owner=owner, spare=spared) as marked:
         try:
             marked.look(signal.SIGKILL)

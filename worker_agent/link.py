@@ -53,10 +53,10 @@ class CourierProcess:
                 start_new_session=True,
                 env={
                     **os.environ,
-                    "FARM_BROKER_URL": config.broker_url,
+                    "FARM_BROKER_URL": config.settings.broker_url,
                     "AGENT_KEY": key_text(config.key) if config.key else "",
-                    "FARM_LOG_LEVEL": config.log_level,
-                    "FARM_LOG_FORMAT": "json" if config.log_as_json else "text",
+                    "FARM_LOG_LEVEL": config.settings.log_level,
+                    "FARM_LOG_FORMAT": config.settings.log_format,
                 },
             )
         threading.Thread(target=self._read, name="courier", daemon=True).start()

@@ -99,7 +99,9 @@ class RankResources:
             trainer_ports=tuple(port_of(held) for held in self._held),
         )
         environment = trainer_environment(
-            os.environ, state_dir=self._config.state_dir, also=self._config.trainer_variables
+            os.environ,
+            state_dir=self._config.settings.state_dir,
+            also=self._config.settings.trainer_environment,
         )
         for index, role in enumerate(roles):
             trainer = self._start_trainer(index, role, environment)
@@ -173,7 +175,7 @@ class RankResources:
             self._config.trainer,
             assignment_of(self._command, role, self._config),
             environment=environment,
-            folder=self._config.state_dir,
+            folder=self._config.settings.state_dir,
             user=self._config.trainer_user,
             on_event=partial(self._on_event, index),
             on_exit=partial(self._on_exit, index),

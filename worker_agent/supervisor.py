@@ -80,23 +80,24 @@ class Supervisor:
         now = time.monotonic()
         self._config = config
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
-        self._tokens = TokenFile(config.state_dir / "highest_token")
-        self._served = ServedRank(config.state_dir / "served_rank")
-        self._spool = Spool(config.state_dir / "spool", max_bytes=config.spool_max_bytes)
+        settings = config.settings
+        self._tokens = TokenFile(settings.state_dir / "highest_token")
+        self._served = ServedRank(settings.state_dir / "served_rank")
+        self._spool = Spool(settings.state_dir / "spool", max_bytes=settings.spool_max_bytes)
         self._journal = Journal(self._spool)
         self._delivery = Delivery(self._spool, agent_id=config.agent_id)
-        beat_s, lease_s = config.heartbeat_s, config.lease_s
+        beat_s, lease_s = settings.heartbeat_s, settings.lease_s
         self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
         self._keeper = Keeper(config, self._events.put)
         self._warmth = Warmth(config, self._events.put)
-        self._ports = PortRange(config.first_port, config.last_port)
+        self._ports = PortRange(*settings.port_range)
         self._rank: Rank | None = None
         self._seen_tokens: frozenset[int] = frozenset()
         self._has_failed = False  # in the last step
         self._has_told_of_folder = False
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
         self._departure = Departure()
-        self._remains = Remains(config.state_dir, self._events.put)
+        self._remains = Remains(settings.state_dir, self._events.put)
         sources = (self._pulse, self._delivery, self._departure, self._remains, self._journal)
         self._condition = Condition(config, facts, *sources)
 
@@ -209,7 +210,7 @@ class Supervisor:
         if not self._has_told_of_folder:
             logger.error("this agent takes no rank: %s", trouble)
             self._has_told_of_folder = True
-        folder = self._config.state_dir
+        folder = self._config.settings.state_dir
         try:
             if folder.is_dir() and not any((folder / "spool").glob("*")):
                 self._tokens.write_again()
@@ -220,7 +221,7 @@ class Supervisor:
             logger.warning("no new spool can be begun: %s", error)
 
     def _watch_over(self, rank: Rank, *, now: float) -> None:
-        limit_s = self._config.lease_s / 2
+        limit_s = self._config.settings.lease_s / 2
         # A rank that has just begun was ordered by a living server.
         unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
         if unconfirmed_s > limit_s and not rank.is_ending:
@@ -303,7 +304,7 @@ class Supervisor:
                 template=self._warmth.template(),
             ),
             report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
-            progress_timeout_s=self._config.progress_timeout_s,
+            progress_timeout_s=self._config.settings.progress_timeout_s,
             now=now,
         )
         try:

@@ -93,7 +93,7 @@ class Warmth:
                 self._number,
                 command,
                 environment=self._environment(),
-                folder=self._config.state_dir,
+                folder=self._config.settings.state_dir,
                 post=self._post,
                 user=self._config.trainer_user,
             )
@@ -112,5 +112,7 @@ class Warmth:
 
     def _environment(self) -> dict[str, str]:
         return trainer_environment(
-            os.environ, state_dir=self._config.state_dir, also=self._config.trainer_variables
+            os.environ,
+            state_dir=self._config.settings.state_dir,
+            also=self._config.settings.trainer_environment,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 NAME = "FARM_PLAINTEXT"
@@ -28,9 +27,3 @@ def parse_plaintext(text: str) -> Plaintext:
     if not set(given) <= set(known):
         raise ValueError(f"any of {','.join(known)}, with commas between them")
     return Plaintext(**dict.fromkeys(given, True))
-
-
-def plaintext_in(values: Mapping[str, object]) -> Plaintext:
-    """Return what settings say, as `read_settings` has read them; nothing where they do not."""
-    found = values[NAME]
-    return found if isinstance(found, Plaintext) else Plaintext()

@@ -1,11 +1,24 @@
-"""Settings: one table says name, default, meaning and how to read each; documents follow it."""
+"""Settings: each is one field of a dataclass, declared by `setting`.
+
+Reading, `farm-agent --help` and the tables of docs/settings.md follow from the declaration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+import re
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar, overload
 
 from farm.errors import InvalidSpec
+
+_DECLARATION = "setting"
+_HELP_WIDTH = 100
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,40 +26,107 @@ class Setting:
     """One setting. `parse` turns its text into a value and raises `ValueError` saying what fits."""
 
     name: str  # the environment variable, and the key in a configuration file
-    default: str | None  # as it would be written; None: no value unless given
-    meaning: str
-    parse: Callable[[str], object] = str
+    default: str | None  # as it would be written; None: `absent` makes the value
+    meaning: str  # Markdown, with links relative to docs
+    parse: Callable[[str], object]
+    absent: Callable[[], object]
 
 
-def read_settings(
-    settings: Iterable[Setting], environ: Mapping[str, str], *, file: Mapping[str, object]
-) -> dict[str, object]:
-    """Return name to value. The environment wins over the file, the file over the default.
+@overload
+def setting(
+    name: str,
+    *,
+    default: str | None = None,
+    absent: Callable[[], A],
+    meaning: str,
+    parse: Callable[[str], T],
+    secret: bool = False,
+) -> T | A: ...
+@overload
+def setting(
+    name: str, *, default: str, meaning: str, parse: Callable[[str], T], secret: bool = False
+) -> T: ...
+@overload
+def setting(
+    name: str,
+    *,
+    default: None = None,
+    meaning: str,
+    parse: Callable[[str], T],
+    secret: bool = False,
+) -> T | None: ...
+def setting(
+    name: str,
+    *,
+    default: str | None = None,
+    absent: Callable[[], object] = lambda: None,
+    meaning: str,
+    parse: Callable[[str], object],
+    secret: bool = False,
+) -> Any:
+    """Declare a field of a dataclass that `read_settings` fills.
+
+    The type checker compares the field's type with what `parse` returns, and with what `absent`
+    returns if nothing is given and there is no default. `secret`: the value is kept out of `repr`.
+    """
+    declared = Setting(name=name, default=default, meaning=meaning, parse=parse, absent=absent)
+    return dataclasses.field(repr=not secret, metadata={_DECLARATION: declared})
+
+
+def settings_of(declaring: Any) -> dict[str, Setting]:
+    """Return the settings that a dataclass or a value of it declares, by field, in their order."""
+    return {field.name: field.metadata[_DECLARATION] for field in dataclasses.fields(declaring)}
+
+
+def settings_help(declaring: Any) -> list[str]:
+    """Return the lines that explain the settings on a terminal, where links are only text."""
+    declared = settings_of(declaring).values()
+    width = max(len(one.name) for one in declared)
+    return [line for one in declared for line in _help(one, width=width)]
+
+
+def _help(setting: Setting, *, width: int) -> list[str]:
+    meaning = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", setting.meaning)
+    shown = "" if setting.default is None else f" (default {setting.default})"
+    first = f"  {setting.name:<{width}}  "
+    return textwrap.wrap(
+        meaning + shown,
+        width=_HELP_WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def read_settings(cls: type[T], environ: Mapping[str, str], *, file: Mapping[str, object]) -> T:
+    """Return a value of `cls`. The environment wins over the file, the file over the default.
 
     An empty text counts as not given, as systemd's and compose's environment files have it.
 
     Raises:
         InvalidSpec: a value does not parse, or the file has a key that is no setting.
     """
-    table = {setting.name: setting for setting in settings}
+    declared = settings_of(cls)
+    known = [one.name for one in declared.values()]
     for key, given in file.items():
-        if key not in table:
-            raise InvalidSpec(key, given, f"one of the settings {', '.join(table)}")
+        if key not in known:
+            raise InvalidSpec(key, given, f"one of the settings {', '.join(known)}")
         if not isinstance(given, str | int | float):
             raise InvalidSpec(key, given, "a text or a number")
-    values: dict[str, object] = {}
-    for name, setting in table.items():
-        # Compared with "" and not asked for truth: 0 is a value.
-        written = str(file.get(name, ""))
-        text = environ.get(name) or written or setting.default
-        if text is None:
-            values[name] = None
-            continue
-        try:
-            values[name] = setting.parse(text)
-        except ValueError as error:
-            raise InvalidSpec(name, text, str(error)) from None
-    return values
+    return cls(**{field: _read(one, environ, file) for field, one in declared.items()})
+
+
+def _read(setting: Setting, environ: Mapping[str, str], file: Mapping[str, object]) -> object:
+    # Compared with "" and not asked for truth: 0 is a value.
+    written = str(file.get(setting.name, ""))
+    text = environ.get(setting.name) or written or setting.default
+    if text is None:
+        return setting.absent()
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise InvalidSpec(setting.name, text, str(error)) from None
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:

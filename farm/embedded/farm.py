@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from farm.broker_url import stays_here
-from farm.config import SERVER_SETTINGS, Settings
+from farm.config import Settings, environment_of
 from farm.core.noise import NoisePolicy
 from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
@@ -232,12 +232,7 @@ class EmbeddedFarm:
 
     def _environ(self) -> dict[str, str]:
         """Return the environment of every child: ours, with the settings as they are now."""
-        values = {
-            setting.name: getattr(self.settings, setting.name.removeprefix("FARM_").lower())
-            for setting in SERVER_SETTINGS
-        }
-        given = {name: str(value) for name, value in values.items() if value is not None}
-        return {**os.environ, **given, MARK: str(self.settings.home)}
+        return {**os.environ, **environment_of(self.settings), MARK: str(self.settings.home)}
 
     def _wait_until_up(self, begun_at: dt.datetime) -> None:
         from farm.store.engine import make_engine

@@ -23,8 +23,8 @@ def main() -> None:
     config = load_config(os.environ)
     python = config.trainer[0]  # its user may not be able to run this one's
     config = dataclasses.replace(config, template=(python, str(TEMPLATE), *sys.argv[1:]))
-    configure(config.log_level)
-    config.state_dir.mkdir(parents=True, exist_ok=True)
+    configure(config.settings.log_level)
+    config.settings.state_dir.mkdir(parents=True, exist_ok=True)
     Supervisor(config, read_facts(config)).run(ServiceManager({}))
 
 

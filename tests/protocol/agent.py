@@ -11,12 +11,14 @@ from pathlib import Path
 
 from farm.core.commands import StartRank
 from farm.core.reports import Report
+from farm.core.settings import read_settings
 from tests.factories import agent_facts
 from tests.protocol.broker import Broker
 from tests.protocol.clock import Clock
 from tests.protocol.courier import SimulatedCourier
 from tests.protocol.machine import SimulatedResources
 from tests.protocol_values import Service
+from worker_agent.agent_settings import AgentSettings
 from worker_agent.config import AgentConfig
 from worker_agent.events import Post
 from worker_agent.former_life import clean_up
@@ -241,24 +243,24 @@ class SimulatedAgent:
 
 
 def _config(agent_id: str, *, folder: Path, cpu: int, lease_s: float) -> AgentConfig:
+    settings = read_settings(
+        AgentSettings,
+        {
+            "AGENT_STATE_DIR": str(folder),
+            "AGENT_HEARTBEAT_S": f"{HEARTBEAT_S:g}",
+            "AGENT_PROGRESS_TIMEOUT_S": f"{PROGRESS_TIMEOUT_S:g}",
+            "AGENT_SPOOL_MAX_BYTES": "1000000",
+            "FARM_LEASE_S": f"{lease_s:g}",
+            "FARM_LOG_LEVEL": "ERROR",
+        },
+        file={},
+    )
     return AgentConfig(
+        settings=settings,
         agent_id=agent_id,
         address="127.0.0.1",
         interface="lo",
-        networks={},
-        first_port=20000,
-        last_port=20099,
         cpus=(cpu,),
-        shares_cores=False,
-        labels={},
-        state_dir=folder,
         trainer=("no such trainer",),
         template=None,
-        heartbeat_s=HEARTBEAT_S,
-        progress_timeout_s=PROGRESS_TIMEOUT_S,
-        spool_max_bytes=1_000_000,
-        broker_url="redis://127.0.0.1/0",
-        data_dir=None,
-        lease_s=lease_s,
-        log_level="ERROR",
     )

@@ -24,11 +24,11 @@ def test_the_defaults_suit_a_machine_with_its_broker_on_loopback() -> None:
     assert config.agent_id == "vm-1"
     assert config.address == "127.0.0.1"
     assert config.interface == "lo"
-    assert (config.first_port, config.last_port) == (20000, 20999)
+    assert config.settings.port_range == (20000, 20999)
     assert config.cpus == tuple(sorted(os.sched_getaffinity(0)))
     assert config.trainer[-1] == "farm.trainers"
-    assert config.heartbeat_s == 5
-    assert config.lease_s == 20
+    assert config.settings.heartbeat_s == 5
+    assert config.settings.lease_s == 20
 
 
 def test_a_file_sets_the_same_names_and_the_environment_wins(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_a_file_sets_the_same_names_and_the_environment_wins(tmp_path: Path) -> 
     file.write_text('AGENT_ID = "from-file"\nAGENT_HEARTBEAT_S = 2\nAGENT_LABELS = "zone=1"\n')
     config = load_config({"AGENT_ID": "from-env"}, file=file)
     assert config.agent_id == "from-env"
-    assert config.heartbeat_s == 2
-    assert config.labels == {"zone": "1"}
+    assert config.settings.heartbeat_s == 2
+    assert config.settings.labels == {"zone": "1"}
 
 
 @pytest.mark.parametrize(

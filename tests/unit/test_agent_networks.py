@@ -77,7 +77,8 @@ def test_a_network_that_the_agent_has_lost_is_a_reason(ranks: Ranks) -> None:
 
 
 def test_an_address_that_has_gone_since_the_start_is_a_reason(config: AgentConfig) -> None:
-    gone = Ranks(dataclasses.replace(config, networks={"fast": "203.0.113.9"}))
+    settings = dataclasses.replace(config.settings, networks={"fast": "203.0.113.9"})
+    gone = Ranks(dataclasses.replace(config, settings=settings))
     with pytest.raises(TrainerFailed, match=r"203\.0\.113\.9"):
         gone.of("fast").prepare()
     gone.clear()

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.config import SERVER_SETTINGS, load_settings
+from farm.config import Settings, environment_of, load_settings
+from farm.core.settings import settings_of
 from farm.errors import InvalidSpec
 
 
@@ -82,7 +83,7 @@ def test_a_setting_out_of_range_is_named_with_its_value(name: str, value: str) -
 
 
 def test_every_default_is_a_value_of_its_setting() -> None:
-    for setting in SERVER_SETTINGS:
+    for setting in settings_of(Settings).values():
         assert setting.meaning
         if setting.default is not None:
             setting.parse(setting.default)
@@ -104,3 +105,17 @@ def test_reading_is_open_only_where_somebody_said_so() -> None:
     assert load_settings({}).open_reading == 0
     assert load_settings({"FARM_OPEN_READING": "1"}).open_reading == 1
     assert load_settings({"FARM_OPEN_READING": "0"}).open_reading == 0
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"FARM_API_TOKEN": "t", "FARM_NOISE_POLICY": "flag", "FARM_LOG_FORMAT": "json"},
+        {"FARM_HOME": "/srv/f", "FARM_PLAINTEXT": "web,broker", "FARM_PRICES": "prices.csv"},
+        {"FARM_BROKER_URL": "redis://:p@127.0.0.1/1", "FARM_RETRY_WAIT_S": "0"},
+    ],
+)
+def test_the_environment_of_settings_reads_back_as_the_same(environ: dict[str, str]) -> None:
+    settings = load_settings(environ)
+    assert load_settings(environment_of(settings)) == settings

@@ -14,10 +14,10 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from farm.config import SERVER_SETTINGS, load_settings
-from farm.core.settings import Setting
+from farm.config import Settings, load_settings
+from farm.core.settings import settings_of
 from tests.command_line import accepts
-from worker_agent.agent_settings import AGENT_SETTINGS
+from worker_agent.agent_settings import AgentSettings
 from worker_agent.privilege import _FOR_ANOTHER
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +29,14 @@ DOCKERFILE = DEPLOY / "Dockerfile"
 CONTAINERS = DEPLOY / "containers"
 INSTALLED = "/opt/benchfarm/bin/"
 
-SERVER_NAMES = {setting.name for setting in SERVER_SETTINGS}
-AGENT_NAMES = {setting.name for setting in AGENT_SETTINGS}
+SERVER_NAMES = {setting.name for setting in settings_of(Settings).values()}
+AGENT_NAMES = {setting.name for setting in settings_of(AgentSettings).values()}
 needs_systemd_analyze = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
-ENV_EXAMPLES = {
-    "server.env.example": SERVER_SETTINGS,
-    "agent.env.example": AGENT_SETTINGS,
+ENV_EXAMPLES: dict[str, type] = {
+    "server.env.example": Settings,
+    "agent.env.example": AgentSettings,
 }
 
 
@@ -232,7 +232,7 @@ def test_systemd_finds_no_fault_in_a_unit(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ENV_EXAMPLES)
 def test_an_environment_example_sets_only_settings_and_values_that_fit(name: str) -> None:
-    table: dict[str, Setting] = {setting.name: setting for setting in ENV_EXAMPLES[name]}
+    table = {setting.name: setting for setting in settings_of(ENV_EXAMPLES[name]).values()}
     for variable, text in assignments(DEPLOY / "env" / name).items():
         assert variable in table
         if text:

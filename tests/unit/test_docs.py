@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from benchmarks.__main__ import BENCHMARKS
 from farm import registry
 from farm.cli.examinations import EXAMINATIONS
 from farm.cli.main import COMMANDS
-from farm.config import SERVER_SETTINGS
+from farm.config import Settings
 from farm.core.barriers import BARRIERS
 from farm.core.commands import COMMANDS as WIRE_COMMANDS
 from farm.core.expansion import expand
@@ -22,14 +21,14 @@ from farm.core.lifecycle import AttemptState, JobState
 from farm.core.messages import WIRE_VERSION
 from farm.core.noise import NoiseKind
 from farm.core.reports import REPORTS
-from farm.core.settings import Setting
+from farm.core.settings import settings_of
 from farm.core.sweep import parse_sweep
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.errors import InvalidSpec
 from tests.attacks import ATTACKS, NOT_TRIED
 from tests.command_line import accepts
 from tests.document_tables import TABLES, DocumentTable
-from worker_agent.agent_settings import AGENT_SETTINGS
+from worker_agent.agent_settings import AgentSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -95,23 +94,10 @@ def accepted_keys(data: object) -> list[str]:
 # --- settings ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("title", "settings"), [("Server", SERVER_SETTINGS), ("Agent", AGENT_SETTINGS)]
-)
-def test_every_setting_is_documented_with_its_default_and_no_other(
-    title: str, settings: Iterable[Setting]
-) -> None:
-    documented = {
-        cells[0].strip("`"): None if cells[1] == "none" else cells[1].strip("`")
-        for cells in rows(section(DOCS / "settings.md", title))
-    }
-
-    assert documented == {setting.name: setting.default for setting in settings}
-
-
 @each_document
 def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> None:
-    known = {setting.name for setting in (*SERVER_SETTINGS, *AGENT_SETTINGS)}
+    declared = (*settings_of(Settings).values(), *settings_of(AgentSettings).values())
+    known = {setting.name for setting in declared}
     # Of the compose file, which sets no setting with them but shares out names and cores.
     known |= {"AGENT_CORES", "AGENT_KEYS"}
 
