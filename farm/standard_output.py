@@ -1,8 +1,9 @@
 """Standard output and standard error of the programs.
 
-All that is printed goes through `_Printer`, which writes out what a terminal would act on: much of
-it was said by agents and trainers. The program also ends in one line where its reader goes away
-early (`| head`), where there is none (`>&-`), and where the disk is full.
+All that is printed goes through `_Printer`. It writes out what a terminal would act on, since much
+of it was said by agents and trainers, and it writes measured values in plain characters. The
+program also ends in one line where its reader goes away early (`| head`), where there is none
+(`>&-`), and where the disk is full.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO, cast
 
+from farm.core.display import plain
 from farm.core.log_text import printable
 
 _UNREAD = 1  # the exit status
@@ -45,13 +47,13 @@ def standard_output() -> Iterator[None]:
 
 
 class _Printer:
-    """A text stream whose text does nothing to a terminal but be read."""
+    """A text stream whose text does nothing to a terminal but be read, also in a log."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
-        self.unfiltered.write(printable(text))
+        self.unfiltered.write(plain(printable(text)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -67,8 +69,7 @@ def unfiltered(stream: TextIO) -> TextIO:
 
 def print_data(text: str) -> None:
     """Print text as it is into a pipe or a file; on a terminal, only what is safe there."""
-    stream = sys.stdout if sys.stdout.isatty() else unfiltered(sys.stdout)
-    stream.write(text)
+    unfiltered(sys.stdout).write(printable(text) if sys.stdout.isatty() else text)
 
 
 @contextmanager

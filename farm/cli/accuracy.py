@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import click
 
-from farm.cli import cells
 from farm.cli.measured import Jobs, MeasuredCell, grouped, measured_cells
 from farm.cli.output import Column, print_table
 from farm.cli.results import distinctions
+from farm.core import display
 from farm.core.learning_curves import LearningCurve, time_to_accuracy
 from farm.core.machine_time import cost_usd, machine_count
 from farm.store.result_tables import MeasurementRow
@@ -82,16 +82,16 @@ def print_accurate_cells(found: Sequence[AccurateCell], target_accuracy_ratio: f
     for column, texts in distinctions([one.cell for one in found]):
         columns.insert(0, column)
         rows = [[text, *row] for text, row in zip(texts, rows, strict=True)]
-    print_table(columns, rows, title=f"to an accuracy of {cells.percent(target_accuracy_ratio)}")
+    print_table(columns, rows, title=f"to an accuracy of {display.percent(target_accuracy_ratio)}")
 
 
 def _row(one: AccurateCell) -> list[str]:
     return [
         str(one.cell.values["global_batch_size"]),
-        cells.text(one.cell.values["strategy"]),
+        display.text(one.cell.values["strategy"]),
         str(one.cell.values["world_size"]),
         f"{one.reached_count} of {one.run_count}",
-        cells.number(one.epoch_count),
-        cells.duration(one.time_to_accuracy_s),
-        cells.text(None if one.cost_usd is None else f"{one.cost_usd:.3g} USD"),
+        display.decimal(one.epoch_count),
+        display.duration(one.time_to_accuracy_s),
+        display.dollars(one.cost_usd),
     ]

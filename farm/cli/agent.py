@@ -10,11 +10,10 @@ import click
 
 from farm.broker_accounts import BrokerAccounts, agent_url
 from farm.broker_url import authorities_file, stays_here
-from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
-from farm.core import plaintext
+from farm.core import display, plaintext
 from farm.core.agent_keys import KeyRecord, Purpose, derive_key, key_text, secret_text
 from farm.errors import InvalidSpec
 from farm.signing_key import make_signing_key, read_signing_key
@@ -96,7 +95,7 @@ def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
     _end_old_passwords(loaded, farm_key, now=now)
     _print_key(loaded, record, farm_key, as_json=as_json)
     if not as_json and record.previous_until is not None:
-        until = cells.instant(record.previous_until)
+        until = display.clock(record.previous_until)
         click.echo(f"what it has counts until {until}: restart it before then", err=True)
         if loaded.broker_admin_url is not None:
             click.echo(
@@ -283,6 +282,6 @@ def _cells(row: AgentKeyRow, *, now: dt.datetime) -> list[str]:
         row.agent_id,
         str(row.number),
         _state(row),
-        cells.instant(row.made_at),
-        cells.instant(_previous_until(row, now=now)),
+        display.clock(row.made_at),
+        display.clock(_previous_until(row, now=now)),
     ]

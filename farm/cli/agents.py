@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
 from farm.cli.session import ring, settings, stopped_farm, store
+from farm.core import display
 from farm.core.agents import AgentState
 from farm.core.log_text import one_line
 from farm.core.spec import TORCH_VERSION
@@ -114,13 +114,13 @@ def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]
     return [
         agent.id,
         f"{state}, drained" if agent.is_drained and not agent.is_removed else state,
-        cells.text(agent.attempt_id),
-        cells.age(agent.heartbeat_at, now),
+        display.text(agent.attempt_id),
+        display.ago(agent.heartbeat_at, now),
         agent.facts["address"],
         f"{hardware['core_count']:g}",
-        cells.size(hardware["memory_bytes"]),
+        display.byte_count(hardware["memory_bytes"]),
         _frameworks(agent) or "none",
-        cells.size(agent.template_bytes if is_alive else None),
-        labels or "-",
+        display.byte_count(agent.template_bytes if is_alive else None),
+        labels or display.MISSING,
         hardware["cpu_model"],
     ]

@@ -22,6 +22,7 @@ from farm.cli.evaluation_tables import (
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.display import duration
 from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.store.engine import reading
@@ -242,7 +243,7 @@ def _doubts(observations: Sequence[Observation], predictor: str) -> list[Doubt]:
 
 def _words(c: Configuration) -> str:
     named = [c.training_pass.value, c.framework, c.strategy, c.placement, c.network]
-    network = f", {c.one_way_delay_s * 1000:g} ms" if c.one_way_delay_s else ""
+    network = f", {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
     names = " ".join(name.replace("_", " ") for name in named if name)
     return f"{names}: world size {c.world_size}, batch {c.global_batch_size}{network}"
 

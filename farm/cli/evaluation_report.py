@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farm.cli import cells
 from farm.cli.evaluation_tables import (
     CHOICE_COLUMNS,
     DOUBT_COLUMNS,
@@ -20,6 +19,7 @@ from farm.cli.evaluation_tables import (
 )
 from farm.cli.output import Column
 from farm.cli.whole_file import write_whole
+from farm.core import display
 from farm.core.nouns import counted
 from farm.errors import InvalidSpec
 
@@ -145,7 +145,7 @@ def _errors(evaluation: Evaluation) -> str:
     found = {(s.predictor, s.split): s.errors.median_ratio for s in evaluation.splits}
     columns = [Column("held out"), *(Column(name, is_right=True) for name in evaluation.predictors)]
     rows = [
-        [split, *(cells.percent(found[name, split], decimals=2) for name in evaluation.predictors)]
+        [split, *(display.percent(found[name, split], digits=2) for name in evaluation.predictors)]
         for split in dict.fromkeys(score.split for score in evaluation.splits)
     ]
     return _table(columns, rows)
@@ -155,6 +155,6 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
     lines = [
         " | ".join(column.title for column in columns),
         " | ".join("---:" if column.is_right else "---" for column in columns),
-        *(" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows),
+        *(" | ".join(display.plain(cell).replace("|", "\\|") for cell in row) for row in rows),
     ]
     return "\n".join(f"| {line} |" for line in lines)

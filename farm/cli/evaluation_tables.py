@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farm.cli import cells
-from farm.cli.output import MISSING, Column
+from farm.cli.output import Column
+from farm.core import display
 
 if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
@@ -65,11 +65,11 @@ def choice_cells(score: SplitScore) -> list[str]:
         score.split,
         str(score.fold_count),
         str(score.errors.unknown_count),
-        cells.percent(score.errors.median_ratio, decimals=2),
-        cells.percent(score.errors.mean_ratio, decimals=1),
+        display.percent(score.errors.median_ratio, digits=2),
+        display.percent(score.errors.mean_ratio, digits=1),
         *regret_cells(score.choices),
-        cells.percent(score.unseen_choices.mean_ratio, decimals=2),
-        cells.percent(score.unseen_choices.max_ratio, decimals=1),
+        display.percent(score.unseen_choices.mean_ratio, digits=2),
+        display.percent(score.unseen_choices.max_ratio, digits=1),
     ]
 
 
@@ -80,10 +80,10 @@ def interval_cells(score: SplitScore) -> list[str]:
         score.predictor,
         score.split,
         str(of80.local.interval_count),
-        cells.percent(of80.local.coverage_ratio, decimals=1),
-        cells.percent(of90.local.coverage_ratio, decimals=1),
-        cells.percent(of80.local.width_ratio),
-        cells.percent(of90.local.width_ratio),
+        display.percent(of80.local.coverage_ratio, digits=1),
+        display.percent(of90.local.coverage_ratio, digits=1),
+        display.percent(of80.local.width_ratio),
+        display.percent(of90.local.width_ratio),
         _score(of80.local.log_score),
         _score(of80.constant.log_score),
         _score(of90.local.log_score),
@@ -108,24 +108,24 @@ def doubt_cells(doubt: Doubt) -> list[str]:
     return [
         str(suspicion.measurement_id),
         doubt.configuration,
-        cells.duration(doubt.step_time_s),
-        cells.percent(suspicion.weight),
+        display.duration(doubt.step_time_s),
+        display.percent(suspicion.weight),
         suspicion.message,
     ]
 
 
 def regret_cells(score: RegretScore) -> list[str]:
     """Write the share of right choices, and how wrong the others are."""
-    right = MISSING
+    right = display.MISSING
     if score.right_ratio is not None:
         right = f"{round(score.right_ratio * score.choice_count)} of {score.choice_count}"
     return [
         right,
-        cells.percent(score.mean_ratio, decimals=2),
-        cells.percent(score.p95_ratio, decimals=1),
-        cells.percent(score.max_ratio, decimals=1),
+        display.percent(score.mean_ratio, digits=2),
+        display.percent(score.p95_ratio, digits=1),
+        display.percent(score.max_ratio, digits=1),
     ]
 
 
 def _score(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.3f}"
+    return display.MISSING if value is None else f"{value:.3f}"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from farm.cli import cells
 from farm.cli.advice import memory_of, prices_of
 from farm.cli.session import store
 from farm.config import Settings
+from farm.core import display
 from farm.core.nouns import counted
 from farm.core.spec import JobSpec
 from farm.recommend.expectation import Expectation
@@ -34,17 +34,17 @@ def expected(
 def print_expectation(found: Expectation) -> None:
     """Say in some lines what is expected, and of which jobs nothing is known."""
     if found.known_count:
-        steps = f"{cells.estimate(found.training_s)} of training one after another"
-        high = cells.estimate(found.training_high_s)
+        steps = f"{display.roughly(found.training_s)} of training one after another"
+        high = display.roughly(found.training_high_s)
         start = (
             "starting not known"
             if found.overhead_s is None
-            else f"{cells.estimate(found.overhead_s)} a job to start and end"
+            else f"{display.roughly(found.overhead_s)} a job to start and end"
         )
         click.echo(
             f"expected of {found.known_count} of {counted(found.job_count, 'job')}: {steps} "
-            f"(90 %: at most {high}), {start}, {found.machine_s / 3600:.3g} machine hours, "
-            + ("cost not known" if found.cost_usd is None else f"{found.cost_usd:.4f} USD")
+            f"(90 %: at most {high}), {start}, {display.roughly(found.machine_s)} of machine time, "
+            + ("cost not known" if found.cost_usd is None else display.dollars(found.cost_usd))
         )
     for reason, count in found.unknown.items():
         click.echo(f"nothing is known of {counted(count, 'job')}: {reason}")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.rows import row_json
 from farm.cli.session import JOB_ID, settings, store
 from farm.cli.waits import waits_of
 from farm.config import Settings
+from farm.core import display
 from farm.core.lifecycle import JobState
 from farm.core.log_text import one_line
 from farm.store.engine import reading
@@ -106,7 +106,7 @@ def job(job_id: int, *, as_json: bool) -> None:
     for event in detail.events:
         token = "" if event.attempt_id is None else f" [{event.attempt_id}]"
         reason = "" if event.reason is None else f": {one_line(event.reason)}"
-        click.echo(f"{cells.instant(event.at)}{token} {event.event}{reason}")
+        click.echo(f"{display.clock(event.at)}{token} {event.event}{reason}")
     if detail.measurement is not None:
         click.echo()
         for name, value in row_json(detail.measurement, without=("details", "flags")).items():
@@ -137,7 +137,7 @@ def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:
         str(row.world_size),
         str(row.global_batch_size),
         str(row.repetition),
-        cells.text(row.reason),
+        display.text(row.reason),
     ]
 
 
@@ -151,7 +151,7 @@ def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
             str(entry.attempt.number),
             entry.attempt.state.value,
             ", ".join(rank.agent_id for rank in entry.ranks),
-            cells.text(entry.attempt.reason),
+            display.text(entry.attempt.reason),
         ]
         for entry in detail.attempts
     ]

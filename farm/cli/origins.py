@@ -6,9 +6,9 @@ import dataclasses
 
 import click
 
-from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import settings, store
+from farm.core import display
 from farm.core.nouns import counted
 from farm.importers.sources import citation
 from farm.store.engine import reading, writing
@@ -69,6 +69,6 @@ def _cells(summary: OriginSummary) -> list[str]:
         str(summary.failed_count),
         str(summary.workload_count),
         str(summary.fingerprint_count),
-        cells.instant(summary.last_at),
-        cells.text(_source(summary)),
+        display.clock(summary.last_at),
+        display.text(_source(summary)),
     ]

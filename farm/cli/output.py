@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 
 from farm.core.codec import to_json
+from farm.core.display import plain
 from farm.core.log_text import one_line
 from farm.standard_output import unfiltered
 
-MISSING = "-"
 # A column of texts that is broken to less than this is no longer read.
 _NARROWEST = 24
 
@@ -94,8 +94,8 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
 
 
 def _as_lines(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Keep each cell to its line: it may be what an agent said."""
-    return [[one_line(cell) for cell in row] for row in rows]
+    """Keep each cell to its line, since it may be what an agent said, and write it plainly."""
+    return [[plain(one_line(cell)) for cell in row] for row in rows]
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:

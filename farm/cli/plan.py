@@ -13,6 +13,7 @@ from farm.cli.output import json_option, print_json
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.core.display import percent
 from farm.core.nouns import counted
 from farm.core.spec import (
     MAX_GLOBAL_BATCH_SIZE,
@@ -230,7 +231,7 @@ def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_js
     if chosen.stopped_because is not None:
         click.echo(f"farm: {chosen.stopped_because}", err=True)
     elif not chosen.proposals:
-        regret = f"{chosen.regret_before_ratio * 100:.3g} %"
+        regret = percent(chosen.regret_before_ratio, 2)
         click.echo(f"farm: the expected regret is {regret} already", err=True)
 
 

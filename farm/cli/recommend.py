@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from farm.cli import cells
 from farm.cli.advice import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
-from farm.core.display import likely
+from farm.core import display
 from farm.core.nouns import counted
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
@@ -49,9 +48,9 @@ _COLUMNS = (
 )
 # What most options have in common: each gets a column only where they differ in it.
 _DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
-    ("hardware", lambda option: cells.text(option.fingerprint)[:8]),
-    ("network", lambda option: cells.text(None if option.is_one_machine else option.network)),
-    ("framework", lambda option: cells.text(option.framework)),
+    ("hardware", lambda option: display.text(option.fingerprint)[:8]),
+    ("network", lambda option: display.text(None if option.is_one_machine else option.network)),
+    ("framework", lambda option: display.text(option.framework)),
     ("servers", lambda option: str(option.server_count)),
 )
 
@@ -163,9 +162,9 @@ def verdict(answer: Recommendation) -> str:
     best = answer.recommended
     if best is None:
         return f"nothing, because {answer.reason}"
-    time = f"{cells.duration(best.time_per_epoch_s)} an epoch"
+    time = f"{display.duration(best.time_per_epoch_s)} an epoch"
     if best.time_per_epoch_s is None:
-        time = f"{cells.duration(best.step_time_s)} a step"
+        time = f"{display.duration(best.step_time_s)} a step"
     said = f"{_name(best, told_apart_by(answer.options))}: {time}, {best.basis}"
     # The cautions of what is disturbed or a guess come first, in the headline too.
     leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
@@ -176,7 +175,7 @@ def verdict(answer: Recommendation) -> str:
     else:
         said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
     if answer.best_probability is not None and len(answer.options) > 1:
-        probability = likely(answer.best_probability)
+        probability = display.likely(answer.best_probability)
         said = f"{said}; the best of all options with a probability of {probability}"
     return "; ".join([said, *answer.cautions[leading_count:]])
 
@@ -248,7 +247,7 @@ def worth_measuring(answer: Recommendation) -> list[str]:
         of = "a step" if option.time_per_epoch_s is None else "an epoch"
         why = option.speculative_because
         lines.append(
-            f"{_name(option, by)}: {cells.duration(time_s)} {of} (90 %: {_interval(option)}), "
+            f"{_name(option, by)}: {display.duration(time_s)} {of} (90 %: {_interval(option)}), "
             f"{f'a guess, since {why}' if why else option.basis}"
         )
     return lines
@@ -271,16 +270,16 @@ def option_table(
 def _option_cells(option: Option, *, on_front: bool) -> list[str]:
     remarks = [*(["*"] if on_front else []), *_remarks(option)]
     return [
-        ", ".join(filter(None, (cells.text(option.strategy), option.placement))),
+        ", ".join(filter(None, (option.strategy, option.placement))) or display.MISSING,
         str(option.world_size),
-        cells.text(option.instance_type),
-        cells.duration(option.step_time_s),
-        cells.duration(option.time_per_epoch_s),
+        display.text(option.instance_type),
+        display.duration(option.step_time_s),
+        display.duration(option.time_per_epoch_s),
         _interval(option),
-        cells.duration(option.time_s),
-        "-" if option.cost_usd is None else f"{_cost(option.cost_usd)} USD",
-        cells.percent(option.accuracy, decimals=1),
-        str(option.repetition_count or "-"),
+        display.duration(option.time_s),
+        display.dollars(option.cost_usd),
+        display.percent(option.accuracy, digits=1),
+        display.text(option.repetition_count or None),
         option.basis,
         " ".join(remarks),
     ]
@@ -304,12 +303,7 @@ def _interval(option: Option) -> str:
     ends = (option.low_s, option.high_s)
     if option.time_per_epoch_s is None:
         ends = (option.step_low_s, option.step_high_s)
-    return "-" if None in ends else " to ".join(cells.duration(end) for end in ends)
-
-
-def _cost(usd: float) -> str:
-    """Write ten-thousandths, or three digits of what is less than a hundredth."""
-    return f"{usd:.4f}" if usd >= 0.01 or usd == 0 else f"{usd:.3g}"
+    return display.MISSING if None in ends else " to ".join(display.duration(end) for end in ends)
 
 
 def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:

@@ -8,10 +8,11 @@ from functools import partial
 
 import click
 
-from farm.cli import cells
 from farm.cli.measured import MeasuredCell
-from farm.cli.output import MISSING, Column, print_table, table_width, terminal_width
+from farm.cli.output import Column, print_table, table_width, terminal_width
+from farm.core import display
 from farm.core.axes import AXES, Axis
+from farm.core.display import MISSING
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.noise import disturbed_by
 from farm.core.nouns import counted
@@ -36,14 +37,11 @@ _FINGERPRINT_SHOWN = 8
 
 
 def _value(axis: Axis, cell: MeasuredCell) -> str:
-    """Write a value as a sweep file has it, with its unit."""
+    """Write a name as a sweep file has it, and a number as pages do."""
     value = cell.values[axis.field]
     if value is None and not axis.is_number:
         return MISSING
-    if axis.unit == "ms" and value is not None:
-        return cells.duration(float(value))
-    text = axis.address(value)
-    return text if value is None else f"{text} {axis.unit}".rstrip()
+    return axis.text(value) if axis.is_number else axis.address(value)
 
 
 def _labels(cell: MeasuredCell) -> str:
@@ -58,22 +56,22 @@ _DISTINCTIONS: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
         for axis in AXES
         if axis.name not in _IN_COLUMNS
     ),
-    (Column("framework"), lambda cell: cells.text(cell.framework)),
-    (Column("steps", is_right=True), lambda cell: cells.text(cell.steps)),
-    (Column("epochs", is_right=True), lambda cell: cells.text(cell.epochs)),
-    (Column("warm-up steps", is_right=True), lambda cell: cells.text(cell.warmup_step_count)),
-    (Column("repeats data"), lambda cell: cells.text(cell.repeat).lower()),
-    (Column("time limit", is_right=True), lambda cell: cells.duration(cell.time_limit_s)),
-    (Column("emulator"), lambda cell: cells.text(cell.emulator)),
+    (Column("framework"), lambda cell: display.text(cell.framework)),
+    (Column("steps", is_right=True), lambda cell: display.text(cell.steps)),
+    (Column("epochs", is_right=True), lambda cell: display.text(cell.epochs)),
+    (Column("warm-up steps", is_right=True), lambda cell: display.text(cell.warmup_step_count)),
+    (Column("repeats data"), lambda cell: display.text(cell.repeat).lower()),
+    (Column("time limit", is_right=True), lambda cell: display.duration(cell.time_limit_s)),
+    (Column("emulator"), lambda cell: display.text(cell.emulator)),
     (Column("labels"), _labels),
-    (Column("hardware"), lambda cell: cells.text(cell.fingerprint)[:_FINGERPRINT_SHOWN]),
+    (Column("hardware"), lambda cell: display.text(cell.fingerprint)[:_FINGERPRINT_SHOWN]),
 )
 # What not every strategy tells: each gets a column where some cell has it.
 _FURTHER: tuple[tuple[Column, Callable[[MeasuredCell], str]], ...] = (
-    (Column("idle", is_right=True), lambda cell: cells.percent(cell.idle_ratio)),
-    (Column("push", is_right=True), lambda cell: cells.duration(cell.push_s)),
-    (Column("pull", is_right=True), lambda cell: cells.duration(cell.pull_s)),
-    (Column("updates", is_right=True), lambda cell: _whole(cell.update_count)),
+    (Column("idle", is_right=True), lambda cell: display.percent(cell.idle_ratio)),
+    (Column("push", is_right=True), lambda cell: display.duration(cell.push_s)),
+    (Column("pull", is_right=True), lambda cell: display.duration(cell.pull_s)),
+    (Column("updates", is_right=True), lambda cell: display.count(cell.update_count)),
     (Column("staleness", is_right=True), lambda cell: _staleness(cell)),
     (Column("received/step", is_right=True), lambda cell: _received(cell)),
     (Column("received vs theory", is_right=True), lambda cell: _received_deviation(cell)),
@@ -152,18 +150,18 @@ def table_rows(measured: Sequence[MeasuredCell]) -> list[list[str]]:
     return [
         [
             str(cell.values["global_batch_size"]),
-            cells.text(cell.values["strategy"]),
+            display.text(cell.values["strategy"]),
             str(cell.values["world_size"]),
             _runs(cell),
             _step_time(cell),
-            cells.number(cell.throughput_examples_per_s),
-            cells.percent(cell.scaling_efficiency_ratio),
-            cells.percent(cell.cpu_ratio),
-            cells.size(cell.resident_bytes),
-            cells.size(cell.net_rx_bytes_per_s, per="/s"),
-            cells.size(cell.net_tx_bytes_per_s, per="/s"),
-            cells.percent(cell.accuracy, decimals=1),
-            cells.size(cell.sent_bytes_per_step),
+            display.decimal(cell.throughput_examples_per_s),
+            display.percent(cell.scaling_efficiency_ratio),
+            display.percent(cell.cpu_ratio),
+            display.byte_count(cell.resident_bytes),
+            display.byte_rate(cell.net_rx_bytes_per_s),
+            display.byte_rate(cell.net_tx_bytes_per_s),
+            display.percent(cell.accuracy, digits=1),
+            display.byte_count(cell.sent_bytes_per_step),
             _deviation(cell),
         ]
         for cell in measured
@@ -184,10 +182,11 @@ def _shows_steps(cell: MeasuredCell) -> bool:
 def _step_time(cell: MeasuredCell) -> str:
     """Two runs have no interval to speak of: then it is said how steps differ within one."""
     if not _shows_steps(cell):
-        return cells.precise(cell.step_time_s, cell.half_width_ratio)
+        interval = display.plus_minus(cell.half_width_ratio)
+        return f"{display.duration(cell.step_time_s)} {interval}".rstrip()
     runs = counted(cell.run_count, "run")
-    low_s, high_s = cell.step_time_p25_s, cell.step_time_p75_s
-    return cells.between(cell.step_time_s, low_s, high_s, f"{runs}: ")
+    middle = display.between(cell.step_time_p25_s, cell.step_time_p75_s, cell.step_time_s)
+    return f"{display.duration(cell.step_time_s)} ({runs}: {middle})"
 
 
 def _deviation(cell: MeasuredCell) -> str:
@@ -196,7 +195,8 @@ def _deviation(cell: MeasuredCell) -> str:
 
 def _received(cell: MeasuredCell) -> str:
     """Told where servers send it; without any, ranks receive what ranks send."""
-    return cells.size(cell.received_bytes_per_step) if cell.values["server_count"] else MISSING
+    has_servers = cell.values["server_count"]
+    return display.byte_count(cell.received_bytes_per_step) if has_servers else MISSING
 
 
 def _received_deviation(cell: MeasuredCell) -> str:
@@ -211,11 +211,7 @@ def _against(measured: float | None, expected: float | None) -> str:
     return f"{(measured / expected - 1) * 100:+.1f} %"
 
 
-def _whole(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.0f}"
-
-
 def _staleness(cell: MeasuredCell) -> str:
     if cell.staleness_mean is None:
         return MISSING
-    return f"{cells.number(cell.staleness_mean)} (max {_whole(cell.staleness_max)})"
+    return f"{display.decimal(cell.staleness_mean)} (max {display.count(cell.staleness_max)})"

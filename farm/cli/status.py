@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli import cells
 from farm.cli.accuracy import accurate_cells, print_accurate_cells
 from farm.cli.agents import is_alive, troubles
 from farm.cli.measured import measured_cells
@@ -24,6 +23,7 @@ from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.waits import waits_of
 from farm.cli.watch import SweepWatch, summary_line
 from farm.config import Settings
+from farm.core import display
 from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.log_text import one_line
@@ -140,13 +140,13 @@ def _targets(found: SweepCells) -> dict[int, Target]:
 
 
 def _machine_time(found: SweepCells) -> str:
-    text = f"machine time: {cells.duration(found.machine_s)}"
+    text = f"machine time: {display.duration(found.machine_s)}"
     saved = found.saving
     if saved is None:
         return text
     return (
         f"{text}; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have taken "
-        f"{cells.duration(saved.fixed_machine_s)} for the same precision"
+        f"{display.duration(saved.fixed_machine_s)} for the same precision"
     )
 
 
@@ -182,7 +182,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
             summary.name,
             WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.value,
             *(str(summary.counts[state]) for state in JobState),
-            cells.instant(summary.created_at),
+            display.clock(summary.created_at),
         ]
         for summary in sweeps
     ]

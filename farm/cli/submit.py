@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.output import MISSING, Column, json_option, print_json, print_table
+from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.session import ring, settings, store
+from farm.core import display
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
 from farm.core.nouns import counted
@@ -202,7 +203,7 @@ def _print_plan(
             job.strategy,
             str(job.world_size),
             str(job.global_batch_size),
-            "-" if job.network is None else f"{job.network.one_way_delay_s * 1000:g} ms",
+            display.duration(None if job.network is None else job.network.one_way_delay_s),
             counted(job.epochs, "epoch") if job.epochs else counted(job.steps or 0, "step"),
             str(job.repetition),
         ]
@@ -212,7 +213,8 @@ def _print_plan(
     if any(setups):
         columns.insert(3, Column("set up"))
         rows = [
-            [*row[:3], text or MISSING, *row[3:]] for row, text in zip(rows, setups, strict=True)
+            [*row[:3], text or display.MISSING, *row[3:]]
+            for row, text in zip(rows, setups, strict=True)
         ]
     print_table(
         columns, rows, title=f"{planned.sweep.name}: {counted(len(jobs), 'job')}{_more(planned)}"

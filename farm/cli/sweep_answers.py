@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from farm.cli.recommend import verdict
+from farm.core import display
 from farm.recommend.contracts import Question
 from farm.recommend.sweep_answers import SweepAnswer
 
@@ -22,10 +23,10 @@ def print_answers(answers: Sequence[SweepAnswer]) -> None:
 
 
 def _asked(question: Question) -> str:
-    network = [f"{question.one_way_delay_s * 1000:g} ms"] if question.one_way_delay_s else []
+    network = [display.duration(question.one_way_delay_s)] if question.one_way_delay_s else []
     if question.bandwidth_bytes_per_s is not None:
-        network.append(f"{question.bandwidth_bytes_per_s * 8e-6:g} Mbit/s")
+        network.append(display.bit_rate(question.bandwidth_bytes_per_s))
     if question.packet_loss_ratio:
-        network.append(f"{question.packet_loss_ratio:.2%} loss")
+        network.append(f"{display.percent(question.packet_loss_ratio, 2)} loss")
     workload = f"{question.model} on {question.dataset}, batch {question.global_batch_size}"
     return ", ".join([workload, *network])

@@ -7,9 +7,9 @@ import secrets
 
 import click
 
-from farm.cli import cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import settings, store
+from farm.core import display
 from farm.core.api_tokens import SECRET_BYTES, Scope, make_token, token_hash, token_state
 from farm.store.api_tokens import add_token, list_tokens, remove_token, revoke_token
 from farm.store.engine import reading, writing
@@ -67,7 +67,7 @@ def create(name: str, *, scope: str, expires_days: int | None, as_json: bool) ->
         print_json({"name": name, "scope": scope, "expires_at": expires_at, "token": made})
         return
     click.echo(made)
-    until = "for good" if expires_at is None else f"until {cells.instant(expires_at)}"
+    until = "for good" if expires_at is None else f"until {display.clock(expires_at)}"
     # Beside standard output, so that a script can take the token from there.
     click.echo(f"{name} may {scope} {until}; the token is not shown again", err=True)
 
@@ -133,7 +133,7 @@ def _cells(row: ApiToken, *, now: dt.datetime) -> list[str]:
         row.name,
         row.scope.value,
         _state(row, now=now),
-        cells.instant(row.created_at),
-        cells.instant(row.expires_at),
-        "never" if row.last_used_at is None else cells.age(row.last_used_at, now),
+        display.clock(row.created_at),
+        display.clock(row.expires_at),
+        display.ago(row.last_used_at, now),
     ]

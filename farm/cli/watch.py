@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from farm.cli import cells
+from farm.core.display import plain, roughly
 from farm.core.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.core.log_text import one_line
 from farm.core.nouns import counted
@@ -215,7 +215,7 @@ def summary_line(snapshot: Snapshot) -> str:
         if snapshot.reason is not None:
             parts.append(snapshot.reason)
         elif snapshot.remaining_s is not None:
-            parts.append(f"{at_least or 'about '}{cells.estimate(snapshot.remaining_s)} left")
+            parts.append(f"{at_least or 'about '}{roughly(snapshot.remaining_s)} left")
     return ", ".join(parts)
 
 
@@ -280,7 +280,7 @@ class BarDisplay:
         """Move the bar to the number of jobs that are over."""
         self._progress.update(
             self._task,
-            description=one_line(summary_line(snapshot)),
+            description=plain(one_line(summary_line(snapshot))),
             completed=snapshot.summary.final_count,
             total=snapshot.summary.job_count,
         )

@@ -1,30 +1,53 @@
 """Write values for people: the one place where seconds become milliseconds and ratios percent.
 
-A missing value is written as a dash, never as 0.
+A value that is missing, or that is no finite number, is written as a dash, never as 0. Pages and
+charts show the text as it is. Commands print it with plain characters, see `plain`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import TypeGuard
 
 from farm.core.lifecycle import JobState
 
 MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
+_LEAST_WITH_DECIMALS_S = 1e-8  # 0.01 µs; shorter times have a power of ten
+# Only what this module writes: a name that somebody gave keeps its characters.
+_TYPESET = re.compile(rf"(?<=\d){_THIN_SPACE}(?=\d)|(?<=\d )µ(?=s\b)|^{MISSING}$")
+_PLAIN = {_THIN_SPACE: " ", "µ": "u", MISSING: "-"}
+
+
+def plain(text: str) -> str:
+    """Return the text with its measured values in characters that every terminal and pipe takes.
+
+    812 µs becomes 812 us, a thin space between digits a space, and a missing value "-".
+    """
+    return text if text.isascii() else _TYPESET.sub(lambda found: _PLAIN[found[0]], text)
+
+
+def text(value: object | None) -> str:
+    """Write a value as it is."""
+    return MISSING if value is None else str(value)
 
 
 def duration(seconds: float | None) -> str:
     """Write a duration with three significant digits, or in hours and minutes when long."""
-    if seconds is None:
+    if not _is_known(seconds):
         return MISSING
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     if seconds == 0:
         return "0 s"
     if seconds < 0.9995e-3:
         return f"{_three_digits(seconds * 1e6)} µs"
     if seconds < 0.9995:
-        return f"{_three_digits(seconds * 1e3)} ms"
+        return f"{milliseconds(seconds)} ms"
     if seconds < 59.95:
         return f"{_three_digits(seconds)} s"
     whole = round(seconds)
@@ -33,12 +56,17 @@ def duration(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
-    return f"{round(seconds / 86400)} days"
+    return f"{count(seconds / 86400)} days"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Write a duration for a column whose title has the unit."""
+    return decimal(None if seconds is None else seconds * 1e3)
 
 
 def roughly(seconds: float | None) -> str:
     """Write an estimate, which is no better than its first digits: whole seconds, or minutes."""
-    if seconds is None:
+    if not _is_known(seconds):
         return MISSING
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
@@ -47,42 +75,52 @@ def roughly(seconds: float | None) -> str:
 
 def between(low_s: float | None, high_s: float | None, around_s: float | None) -> str:
     """Write from where to where, in the unit and with the digits that `duration` gives a time."""
-    if low_s is None or high_s is None or around_s is None:
+    if not (_is_known(low_s) and _is_known(high_s) and _is_known(around_s)):
         return ""
-    text, unit = duration(around_s).rsplit(" ", 1)
+    value, unit = duration(around_s).rsplit(" ", 1)
     scale = {"µs": 1e6, "ms": 1e3, "s": 1.0}.get(unit)
-    if scale is None or " " in text:
+    if scale is None or " " in value or around_s < _LEAST_WITH_DECIMALS_S:
         return f"{duration(low_s)} to {duration(high_s)}"
-    digits = len(text.partition(".")[2])
+    digits = len(value.partition(".")[2])
     return f"{low_s * scale:.{digits}f} to {high_s * scale:.{digits}f}"
 
 
 def plus_minus(ratio: float | None) -> str:
     """Write half of an interval, in percent of the value it stands behind."""
-    return "" if ratio is None else f"± {ratio * 100:.1f} %"
+    return f"± {ratio * 100:.1f} %" if _is_known(ratio) else ""
 
 
 def byte_count(count_bytes: float | None) -> str:
     """Write bytes in decimal units."""
-    if count_bytes is None:
+    if not _is_known(count_bytes):
         return MISSING
     value, unit = _scaled(count_bytes)
     return f"{value} {unit}B"
 
 
+def kilobytes(count_bytes: float | None) -> str:
+    """Write bytes for a column whose title has the unit."""
+    return decimal(None if count_bytes is None else count_bytes / 1e3)
+
+
+def megabytes(count_bytes: float | None) -> str:
+    """Write bytes for a column whose title has the unit."""
+    return decimal(None if count_bytes is None else count_bytes / 1e6)
+
+
 def byte_rate(bytes_per_s: float | None) -> str:
     """Write bytes per second in decimal units."""
-    return MISSING if bytes_per_s is None else f"{byte_count(bytes_per_s)}/s"
+    return f"{byte_count(bytes_per_s)}/s" if _is_known(bytes_per_s) else MISSING
 
 
 def bit_rate(bytes_per_s: float | None) -> str:
     """Write a bandwidth as it is asked for, in megabits per second."""
-    return MISSING if bytes_per_s is None else f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s"
+    return f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s" if _is_known(bytes_per_s) else MISSING
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:
     """Write a ratio in percent."""
-    return MISSING if ratio is None else f"{ratio * 100:.{digits}f} %"
+    return f"{ratio * 100:z.{digits}f} %" if _is_known(ratio) else MISSING
 
 
 def likely(probability: float) -> str:
@@ -94,19 +132,19 @@ def likely(probability: float) -> str:
 
 def count(value: float | None) -> str:
     """Write a number without a fraction, thousands apart."""
-    return MISSING if value is None else f"{value:,.0f}".replace(",", _THIN_SPACE)
+    return f"{value:z,.0f}".replace(",", _THIN_SPACE) if _is_known(value) else MISSING
 
 
 def decimal(value: float | None) -> str:
     """Write a number with three significant digits."""
-    return MISSING if value is None else _three_digits(value)
+    return _three_digits(value) if _is_known(value) else MISSING
 
 
 def dollars(usd: float | None) -> str:
     """Write an amount of money, of which the cheapest training costs less than a cent."""
-    if usd is None:
+    if not _is_known(usd):
         return MISSING
-    if usd >= 999.5:
+    if abs(usd) >= 999.5:
         return f"{count(usd)} USD"
     # Three digits, which a format alone would write as 5e-05.
     return f"{Decimal(f'{usd:.3g}'):f} USD"
@@ -131,17 +169,25 @@ def ago(instant: dt.datetime | None, now: dt.datetime) -> str:
     return f"{seconds // 86400} days ago"
 
 
+def _is_known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
 def _scaled(value: float) -> tuple[str, str]:
+    if abs(value) < 999.5 and value == round(value):
+        return count(value), ""  # bytes of one thing are whole, a mean of bytes need not be
     for unit in ("", "k", "M", "G", "T"):
         if abs(value) < 999.5 or unit == "T":
-            return (f"{value:.0f}" if unit == "" else _three_digits(value)), unit
+            return _three_digits(value), unit
         value /= 1000
     raise AssertionError("the last unit takes everything")
 
 
 def _three_digits(value: float) -> str:
-    if abs(value) >= 99.95:
+    if abs(value) >= 99.95 or value == 0:
         return count(value)
+    if abs(value) < 0.00995:
+        return f"{value:.1g}"  # which two decimals would round to nearly or wholly nothing
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 

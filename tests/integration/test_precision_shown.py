@@ -119,7 +119,7 @@ def test_the_command_marks_what_is_precise_and_names_outliers(
     [outlier] = farm.json("status", str(sweep_id))["cells"][1]["outlier_job_ids"]
     assert f"*: runs far from the others, counted all the same: job {outlier}" in lines
     assert lines[-1] == (
-        "machine time: 6 min 0 s; 3 repetitions of every cell would have taken 6 min 0 s "
+        "machine time: 6 min; 3 repetitions of every cell would have taken 6 min "
         "for the same precision"
     )
 

@@ -1,17 +1,20 @@
-"""Tables and JSON on standard output, and quantities as people read them."""
+"""Tables, lines and JSON on standard output."""
 
 from __future__ import annotations
 
 import datetime as dt
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from farm.cli import cells
 from farm.cli.output import Column, command_hint, plain_table, print_json, print_table
+from farm.core.display import byte_count, count, duration, plus_minus
+from farm.standard_output import print_data, standard_output
 
 _COLUMNS = (Column("name"), Column("count", is_right=True))
 
@@ -71,61 +74,40 @@ def test_json_is_one_document_with_instants_in_iso_form(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out) == {"at": "2026-01-02T03:04:05+00:00", "none": None}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (None, "-"),
-        (0.9999, "1.00 s"),
-        (0.99994e-3, "1.00 ms"),
-        (0.0, "0 s"),
-        (0.000_000_5, "0.50 us"),
-        (0.000_812, "812 us"),
-        (0.0123, "12.3 ms"),
-        (0.999, "999 ms"),
-        (4.561, "4.56 s"),
-        (59.9, "59.9 s"),
-        (200, "3 min 20 s"),
-        (7500, "2 h 5 min"),
-    ],
-)
-def test_durations_have_three_digits(seconds: float | None, shown: str) -> None:
-    assert cells.duration(seconds) == shown
+_VALUES = (duration(0.000_812), count(1234), byte_count(5e15), duration(None), plus_minus(0.0123))
+_PRINTED = ["812 us", "1 234", "5 000 TB", "-", "± 1.2 %"]
 
 
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [
-        (None, "-"),
-        (0, "0 B"),
-        (999, "999 B"),
-        (999.9, "1.00 kB"),
-        (1_234_567, "1.23 MB"),
-        (5e15, "5 000 TB"),
-    ],
-)
-def test_bytes_are_in_powers_of_a_thousand(count: float | None, shown: str) -> None:
-    assert cells.size(count) == shown
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_values_in_a_table_have_no_character_that_a_pipe_may_not_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    columns = [Column(f"column{i}") for i in range(len(_VALUES))]
+    if is_terminal:
+        lines = _printed(columns, list(_VALUES), monkeypatch)
+    else:
+        print_table(columns, [_VALUES])
+        lines = capsys.readouterr().out.splitlines()
+    assert re.split(r"\s{2,}", lines[-1 if not is_terminal else 3].strip()) == _PRINTED
 
 
-def test_missing_is_a_dash_and_zero_is_a_measurement() -> None:
-    assert cells.percent(None) == cells.number(None) == cells.text(None) == "-"
-    assert cells.percent(0.0) == "0 %"
-    assert cells.number(0.0) == "0"
-    assert cells.precise(0.01, None) == "10.0 ms"
-    assert cells.between(0.01, None, None, "") == "10.0 ms"
+def test_values_in_a_line_and_in_an_error_are_plain_and_names_stay_as_they_were_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "µ-Netz – Größe 5\u202fk"  # noqa: RUF001 # as a user may call a sweep
+    with standard_output():
+        click.echo(f"{name}: {duration(0.000_812)}, {count(1234)}")
+        click.echo(f"{name} took {duration(0.000_812)}", err=True)
+    printed = capsys.readouterr()
+    assert printed.out == f"{name}: 812 us, 1 234\n"
+    assert printed.err == f"{name} took 812 us\n"
 
 
-def test_a_range_is_in_the_unit_of_its_median() -> None:
-    assert cells.between(0.00781, 0.0069, 0.00806, "1 run: ") == "7.81 ms (1 run: 6.90 to 8.06)"
-    assert cells.between(1.5, 0.9996, 1.5004, "") == "1.50 s (1.00 to 1.50)"
-
-
-def test_an_interval_is_in_percent_of_its_median() -> None:
-    assert cells.precise(0.00781, 0.0123) == "7.81 ms ± 1.2 %"
-
-
-def test_an_estimate_pretends_no_precision() -> None:
-    assert [cells.estimate(s) for s in (0.2, 29.6, 61.4)] == ["1 s", "30 s", "1 min 1 s"]
+def test_text_of_a_program_is_printed_as_it_was_written(capsys: pytest.CaptureFixture[str]) -> None:
+    written = "812 µs, 1\u202f234\n"
+    with standard_output():
+        print_data(written)
+    assert capsys.readouterr().out == written
 
 
 def test_where_the_command_is_is_said_if_the_shell_does_not_find_it(

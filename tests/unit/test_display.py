@@ -1,8 +1,9 @@
-"""How pages write values."""
+"""How pages and commands write values."""
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 import pytest
 
@@ -13,6 +14,7 @@ from farm.core.display import (
     bit_rate,
     byte_count,
     byte_rate,
+    clock,
     count,
     decimal,
     dollars,
@@ -32,6 +34,7 @@ NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
     [
         (None, MISSING),
         (0.0, "0 s"),
+        (0.000_000_003, "0.003 µs"),
         (0.0000021, "2.10 µs"),
         (0.00099949, "999 µs"),
         (0.0009996, "1.00 ms"),
@@ -45,6 +48,10 @@ NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
         (3599.6, "1 h"),
         (7500.0, "2 h 5 min"),
         (200_000.0, "2 days"),
+        (1e9, "11\u202f574 days"),
+        (-0.0123, "-12.3 ms"),
+        (math.nan, MISSING),
+        (math.inf, MISSING),
     ],
 )
 def test_durations_have_three_digits_and_the_unit_that_fits(
@@ -67,6 +74,7 @@ def test_estimates_claim_no_more_than_they_know(seconds: float | None, text: str
         (0.198, 0.202, 0.2, "198 to 202"),
         (4.5, 4.6, 4.56, "4.50 to 4.60"),
         (190.0, 210.0, 200.0, "3 min 10 s to 3 min 30 s"),
+        (0.0, 0.004, 0.0, "0 s to 4.00 ms"),
         (None, 1.0, 1.0, ""),
         (1.0, 1.0, None, ""),
     ],
@@ -98,6 +106,20 @@ def test_bytes_are_counted_in_powers_of_a_thousand() -> None:
         "8.34 GB",
         "5\u202f000 TB",
     ]
+    assert [byte_count(n) for n in (0.25, 12.5, -2e3)] == ["0.25 B", "12.5 B", "-2.00 kB"]
+
+
+def test_a_small_number_is_not_written_as_nothing() -> None:
+    assert [decimal(n) for n in (0, 0.0003, 0.0099, 0.012, -0.0003)] == [
+        *("0", "0.0003", "0.01", "0.01", "-0.0003"),
+    ]
+    assert [text for text in map(count, (-0.4, 1234)) if text] == ["0", "1\u202f234"]
+
+
+def test_an_instant_is_written_in_utc() -> None:
+    east = dt.timezone(dt.timedelta(hours=2))
+    assert clock(dt.datetime(2026, 3, 1, 14, 0, 5, tzinfo=east)) == "2026-03-01 12:00:05 UTC"
+    assert clock(None) == MISSING
 
 
 def test_a_bandwidth_is_in_megabits_as_it_is_asked_for() -> None:
