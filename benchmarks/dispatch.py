@@ -36,6 +36,7 @@ from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import Figure, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from farm.core.codec import from_json
+from farm.core.display import duration, exact_milliseconds
 from farm.core.reports import RankEnded
 from farm.store.engine import reading
 from farm.store.series import steps_by_rank
@@ -93,10 +94,10 @@ def _dispatch(ours_s: Sequence[float], bare_s: Sequence[float]) -> Figure:
         ours=median_s,
         baseline=statistics.median(bare_s),
         against="bare Celery, send to start",
-        limit=f"at most {DISPATCH_LIMIT_S * 1e3:.0f} ms",
+        limit=f"at most {exact_milliseconds(DISPATCH_LIMIT_S)} ms",
         reached=median_s <= DISPATCH_LIMIT_S,
-        note=f"{len(ours_s)} jobs; longest {max(ours_s) * 1e3:.0f} ms, Celery's "
-        f"{max(bare_s) * 1e3:.0f} ms",
+        note=f"{len(ours_s)} jobs; longest {duration(max(ours_s))}, Celery's "
+        f"{duration(max(bare_s))}",
     )
 
 
@@ -110,7 +111,7 @@ def _hand_over(ours_s: Sequence[float], fake_s: Sequence[float]) -> Figure:
         against="trainers that end at once",
         limit=f"at most {HAND_OVER_LIMIT_S:g} s",
         reached=longest_s <= HAND_OVER_LIMIT_S,
-        note=f"{len(ours_s)} hand-overs, median {statistics.median(ours_s) * 1e3:.0f} ms",
+        note=f"{len(ours_s)} hand-overs, median {duration(statistics.median(ours_s))}",
     )
 
 

@@ -23,6 +23,7 @@ from types import FrameType
 
 import psutil
 
+from farm.core import display
 from farm.embedded.signals import Stopped
 from farm.errors import FarmError
 
@@ -205,12 +206,9 @@ def shown(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "s":
-        for factor, name in ((1.0, "s"), (1e3, "ms")):
-            if abs(value) * factor >= 1:
-                return f"{value * factor:.3g} {name}"
-        return f"{value * 1e6:.3g} µs"
+        return display.duration(value)
     if unit == "bytes":
-        return f"{value / 1e6:.1f} MB"
+        return display.byte_count(value)
     if unit == "ratio":
         return f"{value * 100:.3g} %"
     if abs(value) >= 1000:

@@ -39,6 +39,7 @@ import sqlalchemy as sa
 
 from benchmarks.figures import Figure, root, run_benchmark, say
 from benchmarks.rows import Backlog, Series, add_running_attempts, publish_backlog
+from farm.core.display import duration
 from farm.embedded.redis import RunningRedis, start_redis
 from farm.errors import FarmError
 from farm.store.engine import make_engine, reading, writing
@@ -126,7 +127,7 @@ def _figure(database: str, bare: str, ours: Ingested, bare_s: float) -> Figure:
         limit=f"at least {limit:,} rows/s",
         reached=rows_per_s >= limit,
         note=f"{ours.row_count / ours.message_count:.0f} rows a message, "
-        f"{ours.cpu_s / ours.row_count * 1e6:.1f} µs of a collector's CPU time a row, "
+        f"{duration(ours.cpu_s / ours.row_count)} of a collector's CPU time a row, "
         f"{ours.elapsed_s:.0f} s",
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from farm.core.display import byte_count
 from farm.embedded.redis import find_redis
 from farm.errors import FarmError
 from tests.postgres_programs import NoPostgres, binary_folder
@@ -23,7 +24,7 @@ def describe_machine() -> list[tuple[str, str]]:
     return [
         ("CPU", f"{cpu}, {len(os.sched_getaffinity(0))} cores"),
         # Without decimals: equal VMs differ by what their firmware keeps.
-        ("memory", f"{psutil.virtual_memory().total / 2**30:.0f} GiB"),
+        ("memory", byte_count(psutil.virtual_memory().total)),
         ("kernel", f"{platform.system()} {platform.release()}"),
         ("Python", platform.python_version()),
         ("TensorFlow", read_tensorflow_version() or "absent"),

@@ -25,6 +25,7 @@ import psutil
 from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import Figure, run_benchmark
 from benchmarks.live import BenchmarkFarm, running_farm
+from farm.core.display import byte_count
 from farm.errors import FarmError
 from farm.store.engine import reading
 from farm.store.tables import Agent
@@ -64,11 +65,11 @@ def measure(given: argparse.Namespace) -> list[Figure]:
             ours=agent.resident_bytes,
             baseline=bare.resident_bytes,
             against="bare Celery worker",
-            limit=f"at most {LIMIT_BYTES / 1e6:.0f} MB",
+            limit=f"at most {byte_count(LIMIT_BYTES)}",
             reached=agent.resident_bytes <= LIMIT_BYTES,
-            note=f"{agent.process_count} processes, {agent.proportional_bytes / 1e6:.1f} MB "
+            note=f"{agent.process_count} processes, {byte_count(agent.proportional_bytes)} "
             f"proportional; Celery's {bare.process_count}, "
-            f"{bare.proportional_bytes / 1e6:.1f} MB",
+            f"{byte_count(bare.proportional_bytes)}",
         )
     ]
 

@@ -46,6 +46,7 @@ from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from benchmarks.pairs import paired_ratio
 from benchmarks.trainers import Trainers, config_of, ready_templates
+from farm.core.display import duration
 from farm.core.lifecycle import AttemptState
 from farm.core.trainer_lines import StepKind
 from farm.embedded.signals import StopSignals
@@ -84,8 +85,8 @@ class Pairs:
         self.ours_s.append(ours_s)
         self.by_hand_s.append(by_hand_s)
         say(
-            f"{self.ranks}, pair {len(self.ours_s)}/{self.wanted_count}: {ours_s * 1e3:.3f} ms, "
-            f"by hand {by_hand_s * 1e3:.3f} ms, ratio {ours_s / by_hand_s:.4f}"
+            f"{self.ranks}, pair {len(self.ours_s)}/{self.wanted_count}: {duration(ours_s)}, "
+            f"by hand {duration(by_hand_s)}, ratio {ours_s / by_hand_s:.4f}"
         )
 
 

@@ -48,6 +48,7 @@ from benchmarks.figures import Figure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.viewers import Viewer, Viewers, delays_s
 from benchmarks.web_server import Answered, Client, running_web
+from farm.core.display import duration, exact_milliseconds
 from farm.core.measurement import quantile
 from farm.errors import FarmError
 from farm.store.engine import make_engine, writing
@@ -156,8 +157,8 @@ def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[Fi
     for address in sorted(asked, key=lambda a: -_p95(times_s[a.path])):
         taken_s = times_s[address.path]
         say(
-            f"{_p95(taken_s) * 1000:7.1f} ms p95 {statistics.median(taken_s) * 1000:7.1f} ms p50  "
-            f"{max(taken_s) * 1000:7.1f} ms longest; {_p95(elapsed_s[address.path]) * 1000:7.1f} ms"
+            f"{duration(_p95(taken_s)):>8} p95 {duration(statistics.median(taken_s)):>8} p50  "
+            f"{duration(max(taken_s)):>8} longest; {duration(_p95(elapsed_s[address.path])):>8}"
             f" p95 at the client  {address.path}"
         )
     figures = []
@@ -172,12 +173,12 @@ def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[Fi
                 ours=_p95(taken_s),
                 baseline=_p95(times_s[_LIVE]),
                 against=_LIVE,
-                limit=f"at most {limit_s * 1000:g} ms",
+                limit=f"at most {exact_milliseconds(limit_s)} ms",
                 reached=_p95(taken_s) <= limit_s,
                 note=f"{slowest.route} of {len(of_group)}, {len(taken_s)} times each; its median "
-                f"{statistics.median(taken_s) * 1000:.0f} ms, median of all "
-                f"{_median_of_all(of_group, times_s) * 1000:.0f} ms; slowest p95 to the client's "
-                f"last byte {max(_p95(elapsed_s[a.path]) for a in of_group) * 1000:.0f} ms",
+                f"{duration(statistics.median(taken_s))}, median of all "
+                f"{duration(_median_of_all(of_group, times_s))}; slowest p95 to the client's "
+                f"last byte {duration(max(_p95(elapsed_s[a.path]) for a in of_group))}",
             )
         )
     return figures
@@ -238,7 +239,7 @@ def viewer_figures(watching: Viewers, changed_at_s: Sequence[float]) -> list[Fig
             limit=f"at most {TOLD_LIMIT_S:g} s",
             reached=_p95(delays) <= TOLD_LIMIT_S,
             note=f"median {statistics.median(delays):.2f} s; {len(looks_s)} pages read by viewers "
-            f"after it, at the median in {statistics.median(looks_s) * 1000:.0f} ms",
+            f"after it, at the median in {duration(statistics.median(looks_s))}",
         ),
         Figure(
             name="viewers with a stream",

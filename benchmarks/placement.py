@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Collection
 
 from benchmarks.figures import Figure, run_benchmark
+from farm.core.display import duration, exact_milliseconds
 from farm.core.scheduling import Placement, explain, place
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
 
@@ -146,7 +147,7 @@ def figure_of(
         ours=ours_s,
         baseline=median_s(place_plainly, jobs, agents),
         against="rescan for each job",
-        limit=f"at most {LIMIT_S * 1e3:.0f} ms" if is_limited else "",
+        limit=f"at most {exact_milliseconds(LIMIT_S)} ms" if is_limited else "",
         reached=ours_s <= LIMIT_S if is_limited else None,
         note=note,
     )
@@ -162,7 +163,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
         gangs = make_gangs(agents, seed=agent_count)
         explained_s = median_s(explain, jobs, agents, gangs=gangs)
         name = f"placing {len(jobs):,} jobs on {agent_count} agents"
-        note = f"saying why each job waits {explained_s * 1e3:.0f} ms"
+        note = f"saying why each job waits {duration(explained_s)}"
         figures.append(figure_of(name, jobs, agents, gangs=gangs, note=note))
     most = max(agent_counts)
     asking = [dataclasses.replace(job, requires=frozenset({"netem"})) for job in jobs]

@@ -33,6 +33,7 @@ import sqlalchemy as sa
 
 from benchmarks.figures import Figure, root, run_benchmark, say
 from benchmarks.web_server import Client, farm_environ, running_web
+from farm.core.display import duration, exact_milliseconds
 from farm.errors import FarmError
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.kept.fits import Fits
@@ -173,10 +174,10 @@ def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Figure
         ours=p95_s,
         baseline=_p95(measured_s),
         against="only what was measured, read anew",
-        limit=f"at most {WARM_LIMIT_S * 1000:g} ms",
+        limit=f"at most {exact_milliseconds(WARM_LIMIT_S)} ms",
         reached=p95_s <= WARM_LIMIT_S,
         note=f"{question_count} questions with {predicted_count:g} options each, median "
-        f"{statistics.median(ours_s) * 1000:.1f} ms, longest {max(ours_s) * 1000:.0f} ms",
+        f"{duration(statistics.median(ours_s))}, longest {duration(max(ours_s))}",
     )
 
 
@@ -200,9 +201,9 @@ def http_figure(home: Path, *, question_count: int) -> Figure:
         ours=p95_s,
         baseline=_p95(bare_s),
         against="/health/live",
-        limit=f"at most {HTTP_LIMIT_S * 1000:g} ms",
+        limit=f"at most {exact_milliseconds(HTTP_LIMIT_S)} ms",
         reached=p95_s <= HTTP_LIMIT_S,
-        note=f"median {statistics.median(ours_s) * 1000:.1f} ms",
+        note=f"median {duration(statistics.median(ours_s))}",
     )
 
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from benchmarks.figures import Figure, at_least, run_benchmark, say
+from farm.core.display import duration
 from farm.core.reports import Sample
 from farm.errors import FarmError
 from worker_agent.metrics import METRICS
@@ -102,7 +103,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
             against="naive psutil loop",
             limit=f"at most {CORE_SHARE_LIMIT * 100:g} %",
             reached=cost_s <= CORE_SHARE_LIMIT,
-            note=f"{cost_s * 1e3:.2f} ms of CPU time a sample, naively {naive_s * 1e3:.2f} ms",
+            note=f"{duration(cost_s)} of CPU time a sample, naively {duration(naive_s)}",
         ),
         Figure(
             name=f"lost ticks in {seconds} s under full load",

@@ -18,6 +18,7 @@ from benchmarks.figures import Figure, run_benchmark
 from farm.core.agent_keys import derive_key
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.codec import to_json
+from farm.core.display import duration
 from farm.core.messages import seal, unseal
 from farm.core.reports import Report, ReportBatch, Sample, Samples
 from farm.core.signing import Direction, sign, verified
@@ -85,7 +86,7 @@ def _figure(name: str, ours_s: float, baseline_s: float, *, note: str) -> Figure
         ours=ours_s,
         baseline=baseline_s,
         against="unsigned",
-        note=f"{added_s * 1e6:.0f} us more; {note}",
+        note=f"{duration(added_s)} more; {note}",
     )
 
 

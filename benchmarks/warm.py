@@ -25,6 +25,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, run_benchmark, say
 from benchmarks.pairs import PairedRatio, alternating, paired_ratio
 from benchmarks.trainers import Run, Trainers, config_of, ready_templates
+from farm.core.display import duration
 from farm.core.spec import JobSpec
 from farm.errors import FarmError
 from worker_agent.child import become_reaper
@@ -69,7 +70,7 @@ def compare(
         say(
             f"{job.strategy} {number}/{pair_count}: warm and cold, first step after "
             f"{warm[-1].first_step_s:.2f} and {cold[-1].first_step_s:.2f} s, a step "
-            f"{warm[-1].step_s * 1e3:.3f} and {cold[-1].step_s * 1e3:.3f} ms"
+            f"{duration(warm[-1].step_s)} and {duration(cold[-1].step_s)}"
         )
     return warm, cold
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
+from farm.core.display import byte_count
 from farm.core.trainer_lines import Failure, FailureKind, UserCode
 from worker_agent.memory_evidence import MemoryEvidence
 
@@ -95,21 +96,17 @@ def _explain_kill(memory: MemoryEvidence) -> Failure:
 
 def _out_of_memory(memory: MemoryEvidence, *, source: str) -> Failure:
     if memory.limit_bytes is not None:
-        ceiling = f"the control group's limit is {_mebibytes(memory.limit_bytes)}"
+        ceiling = f"the control group's limit is {byte_count(memory.limit_bytes)}"
         if memory.peak_bytes is not None:
-            ceiling += f", its peak was {_mebibytes(memory.peak_bytes)}"
+            ceiling += f", its peak was {byte_count(memory.peak_bytes)}"
     elif memory.machine_bytes is not None:
-        ceiling = f"the machine has {_mebibytes(memory.machine_bytes)}"
+        ceiling = f"the machine has {byte_count(memory.machine_bytes)}"
     else:
         ceiling = "its limit is not known"
     return Failure(
         kind=FailureKind.OUT_OF_MEMORY,
         message=f"killed by the kernel for want of memory (by {source}): {ceiling}; {_ADVICE}",
     )
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:.0f} MiB"
 
 
 def _signal_name(number: int) -> str:

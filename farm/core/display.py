@@ -45,7 +45,7 @@ def duration(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     if seconds < 0.9995e-3:
-        return f"{_three_digits(seconds * 1e6)} µs"
+        return f"{microseconds(seconds)} µs"
     if seconds < 0.9995:
         return f"{milliseconds(seconds)} ms"
     if seconds < 59.95:
@@ -59,9 +59,19 @@ def duration(seconds: float | None) -> str:
     return f"{count(seconds / 86400)} days"
 
 
+def microseconds(seconds: float | None) -> str:
+    """Write a duration for a column whose title has the unit."""
+    return decimal(None if seconds is None else seconds * 1e6)
+
+
 def milliseconds(seconds: float | None) -> str:
     """Write a duration for a column whose title has the unit."""
     return decimal(None if seconds is None else seconds * 1e3)
+
+
+def exact_milliseconds(seconds: float) -> str:
+    """Write a delay with all digits it was asked for with, for a place that has the unit."""
+    return f"{seconds * 1e3:.9g}"
 
 
 def roughly(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from farm.core.agent_index import suits
 from farm.core.catalogue import DatasetFacts
+from farm.core.display import byte_count
 from farm.core.model_size import FLOAT_BYTES, ModelSize
 from farm.core.spec import PYTORCH_NAMES, JobSpec, TrainingPass
 from farm.core.views import LiveAgent
@@ -13,7 +14,6 @@ from farm.errors import InvalidSpec
 
 # Resident in a trainer before it has built anything: 0.40 to 0.43 GB with TensorFlow 2.21 on CPU.
 FRAMEWORK_BYTES = 400_000_000
-_BYTES_IN_ONE_GB = 1e9
 
 
 def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> int:
@@ -46,9 +46,9 @@ def memory_problem(
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
     expected = (
-        f"a model and a batch that fit into {max(known) / _BYTES_IN_ONE_GB:.1f} GB, the most that"
+        f"a model and a batch that fit into {byte_count(max(known))}, the most that"
         f" an agent has; with {share_of(job)} examples a rank needs at least"
-        f" {needed / _BYTES_IN_ONE_GB:.1f} GB"
+        f" {byte_count(needed)}"
     )
     return InvalidSpec("model", job.model, expected)
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import bit_rate, duration
 from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import NetworkProfile
 from farm.core.transfers import transfers_s, waiting_share
@@ -161,7 +162,7 @@ def find_leftovers(ranks: Sequence[RankNetwork]) -> tuple[str, ...]:
         base_s = _rtts_s(own.untouched)
         found += [
             f"the round trip from rank {own.rank} on {own.agent_id} to rank {peer.rank} still takes"
-            f" {_ms(peer.rtt_s)} after the end, and took {_ms(base_s[peer.rank])} before"
+            f" {duration(peer.rtt_s)} after the end, and took {duration(base_s[peer.rank])} before"
             for peer in own.shaped
             if peer.rank in base_s and not is_back(untouched_s=base_s[peer.rank], back_s=peer.rtt_s)
         ]
@@ -205,9 +206,9 @@ def _wrong_round_trips(
         found.append(
             (
                 abs(measured_s - expected_s),
-                f"the round trip {way} takes {_ms(measured_s)}, expected {_ms(expected_s)}:"
-                f" {_ms(untouched_s)} and twice the one-way delay of"
-                f" {_ms(profile.one_way_delay_s)}",
+                f"the round trip {way} takes {duration(measured_s)}, expected"
+                f" {duration(expected_s)}: {duration(untouched_s)} and twice the one-way delay of"
+                f" {duration(profile.one_way_delay_s)}",
             )
         )
     return found
@@ -229,8 +230,8 @@ def _wrong_bandwidths(
             found.append(
                 (
                     abs(measured[peer] - asked),
-                    f"the bandwidth {way} is {_mbit_per_s(measured[peer])},"
-                    f" expected {_mbit_per_s(asked)}",
+                    f"the bandwidth {way} is {bit_rate(measured[peer])},"
+                    f" expected {bit_rate(asked)}",
                 )
             )
     return found
@@ -242,15 +243,3 @@ def _peers(own: RankNetwork, ranks: Sequence[RankNetwork]) -> list[int]:
 
 def _rtts_s(peers: Iterable[PeerRtt]) -> Mapping[int, float]:
     return {peer.rank: peer.rtt_s for peer in peers}
-
-
-def _ms(time_s: float) -> str:
-    return f"{_three_digits(time_s * 1000)} ms"
-
-
-def _mbit_per_s(bytes_per_s: float) -> str:
-    return f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from farm.core.control_run import PAST_COUNT, ControlRun
+from farm.core.display import byte_rate
 from farm.core.intervals import median_interval
 from farm.core.means import mean
 from farm.core.measurement import RankOutcome, window_samples
@@ -355,7 +356,7 @@ def _of_samples(samples: Sequence[Sample], limits: NoiseLimits) -> list[_Measure
             value=mean(s.swap_bytes_per_s for s in samples),
             limit=limits.swap_bytes_per_s,
             phrase="{} went to and from swap",
-            write=lambda value: f"{value / 1e6:.3g} MB/s",
+            write=byte_rate,
         ),
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from farm.core.axes import AXES, BY_FIELD, AxisKind, Value, job_fields, values_of
 from farm.core.catalogue import Catalogue, StrategyFacts
+from farm.core.display import exact_milliseconds
 from farm.core.fields import did_you_mean
 from farm.core.model_files import file_of
 from farm.core.spec import (
@@ -157,7 +158,7 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
         return None
     if network.jitter_s > network.one_way_delay_s:
         # A packet cannot arrive before it was sent, so the mean would not be what was asked for.
-        expected = f"at most one_way_delay_ms, {network.one_way_delay_s * 1000:g}"
+        expected = f"at most one_way_delay_ms, {exact_milliseconds(network.one_way_delay_s)}"
         return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
     bandwidth = network.bandwidth_bytes_per_s
     if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.core.display import byte_count
+from farm.core.display import byte_count, duration
 from farm.diagnosis.finding import Finding, doubt, well, wrong
 
 OLDEST_VERSION = (6, 0)
@@ -53,7 +53,7 @@ class BrokerState:
 
 def judge_broker(state: BrokerState) -> list[Finding]:
     """Judge a broker that answers."""
-    latency = f"{state.latency_s * 1e3:.1f} ms"
+    latency = duration(state.latency_s)
     shown = "Redis" if state.version is None else f"Redis {state.version}"
     found = [well(f"{shown} at {state.shown_url} answers within {latency}")]
     if state.version is not None and _version(state.version) < OLDEST_VERSION:

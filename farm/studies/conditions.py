@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from farm.core import display
 from farm.core.measurement import OK
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
@@ -146,7 +147,7 @@ def machine(runs: Sequence[StudyRun]) -> str:
     parts = [
         first.cpu_model or "a CPU without a name",
         f"{max(run.core_count for run in runs)} cores used",
-        *([f"{first.memory_bytes / 2**30:.1f} GiB"] if first.memory_bytes else []),
+        *([display.plain(display.byte_count(first.memory_bytes))] if first.memory_bytes else []),
         *(
             f"{name} {version}"
             for name, version in (

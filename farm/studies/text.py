@@ -4,32 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-MISSING = "-"
+from farm.core import display
+
+MISSING = display.plain(display.MISSING)
 
 
 def significant(value: float | None) -> str:
     """Write a number with three digits: 1 234, 123, 12.3, 1.23, 0.12."""
-    if value is None:
-        return MISSING
-    magnitude = abs(value)
-    if magnitude >= 99.95:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+    return display.plain(display.decimal(value))
 
 
 def whole(count: int | None) -> str:
     """Write a count, thousands apart: 9 610."""
-    return MISSING if count is None else f"{count:,}".replace(",", " ")
+    return display.plain(display.count(count))
+
+
+def us(seconds: float | None) -> str:
+    """Write seconds as microseconds, without the unit."""
+    return display.plain(display.microseconds(seconds))
 
 
 def ms(seconds: float | None) -> str:
     """Write seconds as milliseconds, without the unit."""
-    return MISSING if seconds is None else significant(seconds * 1000)
+    return display.plain(display.milliseconds(seconds))
+
+
+def kb(count_bytes: float | None) -> str:
+    """Write bytes in kB, without the unit."""
+    return display.plain(display.kilobytes(count_bytes))
+
+
+def mb(count_bytes: float | None) -> str:
+    """Write bytes in MB, without the unit."""
+    return display.plain(display.megabytes(count_bytes))
 
 
 def delay_ms(seconds: float) -> str:
     """Write a delay as it was asked for, in milliseconds without the unit."""
-    return f"{seconds * 1000:g}"
+    return display.exact_milliseconds(seconds)
 
 
 def percent(ratio: float | None, *, is_signed: bool = False) -> str:

@@ -85,7 +85,7 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
     source = "the kernel's log" if is_log_readable else "the counter of its control group"
     assert failure.message.startswith(
         f"killed by the kernel for want of memory (by {source}): the control group's limit is"
-        " 64 MiB, its peak was 64 MiB"
+        " 67.1 MB, its peak was 67.1 MB"
     )
 
 

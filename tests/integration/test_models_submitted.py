@@ -35,7 +35,7 @@ strategy = "single"
 world_size = 1
 global_batch_size = [64, 50000]
 """
-FIELD_SAYS = "fit into 8.6 GB, the most that an agent has; with 50000 examples"
+FIELD_SAYS = "fit into 8.59 GB, the most that an agent has; with 50000 examples"
 CASE = {
     **{"model": "vgg16", "dataset": "synthetic_cifar10", "strategy": "single"},
     **{"world_size": 1, "global_batch_size": [64, 50000]},

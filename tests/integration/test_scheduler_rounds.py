@@ -303,7 +303,7 @@ def carried_to(rank: int, bytes_per_s: float) -> tuple[PeerBandwidth, ...]:
     [
         (0.0404, 1.2e6, 0.0004, AttemptState.SUCCEEDED, None),
         (0.0204, 1.2e6, None, AttemptState.VOID, "takes 20.4 ms, expected 40.4 ms"),
-        (0.0404, 0.6e6, None, AttemptState.VOID, "is 4.8 Mbit/s, expected 10 Mbit/s"),
+        (0.0404, 0.6e6, None, AttemptState.VOID, "is 4.80 Mbit/s, expected 10.0 Mbit/s"),
         (0.0404, 1.2e6, 0.0204, AttemptState.VOID, "still takes 20.4 ms after the end"),
     ],
 )

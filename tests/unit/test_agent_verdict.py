@@ -55,13 +55,13 @@ def test_the_machines_counter_alone_proves_nothing_and_is_told() -> None:
     [
         (
             MemoryEvidence(is_named=True, limit_bytes=512 * KIB**2, peak_bytes=511 * KIB**2),
-            "(by the kernel's log): the control group's limit is 512 MiB, its peak was 511 MiB;",
+            "(by the kernel's log): the control group's limit is 537 MB, its peak was 536 MB;",
         ),
         (
             MemoryEvidence(group_kill_count=2, limit_bytes=512 * KIB**2),
-            "(by the counter of its control group): the control group's limit is 512 MiB;",
+            "(by the counter of its control group): the control group's limit is 537 MB;",
         ),
-        (MemoryEvidence(is_named=True, machine_bytes=KIB**3), "the machine has 1024 MiB;"),
+        (MemoryEvidence(is_named=True, machine_bytes=KIB**3), "the machine has 1.07 GB;"),
     ],
 )
 def test_the_reason_names_its_evidence_the_limit_and_what_to_do(

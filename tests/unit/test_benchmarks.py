@@ -139,9 +139,9 @@ def test_a_table_that_lacks_a_benchmark_does_not_replace_a_whole_one(
     ("value", "unit", "text"),
     [
         (None, "s", "-"),
-        (2.5, "s", "2.5 s"),
+        (2.5, "s", "2.50 s"),
         (0.0123, "s", "12.3 ms"),
-        (4e-05, "s", "40 µs"),
+        (4e-05, "s", "40.0 µs"),
         (76_759_040, "bytes", "76.8 MB"),
         (0.00139, "ratio", "0.139 %"),
         (26_559.6, "rows/s", "26,560 rows/s"),

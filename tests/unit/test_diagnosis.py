@@ -200,7 +200,7 @@ def test_machines_cloned_from_one_image_are_named() -> None:
     ("changes", "level", "word"),
     [
         ({"version": "5.0.7"}, Level.WRONG, "too old"),
-        ({"latency_s": 0.2}, Level.DOUBT, "200.0 ms"),
+        ({"latency_s": 0.2}, Level.DOUBT, "200 ms"),
         ({"refuses_strangers": False}, Level.WRONG, "no password"),
         ({"keeps_log": False}, Level.DOUBT, "keeps nothing at all"),
         ({"keeps_log": False, "keeps_snapshots": True}, Level.DOUBT, "loses what is under way"),

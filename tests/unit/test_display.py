@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
+import itertools
 import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +31,7 @@ from farm.core.display import (
 )
 from farm.core.lifecycle import JobState
 
+ROOT = Path(__file__).parents[2]
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
 
@@ -153,3 +159,89 @@ def test_the_shares_of_a_progress_bar_leave_room_for_what_waits() -> None:
 )
 def test_money_is_written_without_powers_of_ten(usd: float, written: str) -> None:
     assert dollars(usd) == written
+
+
+# Modules that may convert or name a unit themselves, and what for.
+EXCEPTIONS = {
+    "farm/core/display.py": "it is the one that writes values",
+    "farm/lab/hosts.py": "an argument of tc",
+    "farm/store/engine.py": "a setting of PostgreSQL",
+    "farm/store/partitions.py": "a setting of PostgreSQL",
+    "web/errors.py": "the limit of a body, which is a whole number of MiB",
+    "web/timing.py": "the header Server-Timing",
+    "benchmarks/recommend.py": "a parameter of an address",
+}
+# Of farm.core.display and farm.studies.text: a value whose unit stands beside it.
+WITHOUT_UNIT = {
+    *("exact_milliseconds", "milliseconds", "microseconds", "kilobytes", "megabytes"),
+    *("delay_ms", "ms", "us", "kb", "mb", "significant", "span"),
+}
+UNIT = r" ?(?:µs|us|ms|[kMGT]i?B|[kM]bit)\b"
+PATTERN = re.compile(r"\{[^{}]*\}" + UNIT + r"|%\.?\d*[dfg]" + UNIT)
+SCALES = {
+    *("1000", "1000.0", "1000000", "1000000.0", "1000000000", "1000000000.0", "8e-06"),
+    *("1024", "2 ** 10", "2 ** 20", "2 ** 30"),
+}
+
+
+def conversions(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of a module that write a time or bytes in a unit of their own choice."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            for value, behind in itertools.pairwise([*node.values, ast.Constant("")]):
+                if not isinstance(value, ast.FormattedValue):
+                    continue
+                called = value.value.func if isinstance(value.value, ast.Call) else None
+                named = getattr(called, "attr", getattr(called, "id", ""))
+                text = behind.value if isinstance(behind, ast.Constant) else ""
+                if _is_scaled(value.value) or (
+                    named not in WITHOUT_UNIT and re.match(UNIT, str(text))
+                ):
+                    yield node.lineno
+        elif isinstance(node, ast.Constant) and PATTERN.search(str(node.value)):
+            yield node.lineno
+
+
+def _is_scaled(value: ast.expr) -> bool:
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Mult | ast.Div)
+        and any(ast.unparse(side) in SCALES for side in (part.left, part.right))
+        for part in ast.walk(value)
+    )
+
+
+def test_no_other_module_writes_milliseconds_or_kilobytes() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{line}"
+        for package in ("farm", "web", "worker_agent", "benchmarks")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in EXCEPTIONS
+        for line in conversions(ast.parse(path.read_text()))
+    }
+    assert found == set(), "farm.core.display writes values"
+    scripts = "".join(path.read_text() for path in (ROOT / "web" / "static").glob("*.js"))
+    assert re.search(rf"[\"'`}}]{UNIT}|toFixed|toPrecision", scripts) is None
+    templates = "".join(path.read_text() for path in (ROOT / "web" / "templates").glob("*.html"))
+    assert re.search(r"\}\}" + UNIT, templates) is None
+    assert set(re.findall(r"\* ?(?:1000|1e3)\)?\|?\w*", templates)) <= {"* 1000)|round"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'f"{time_s * 1e3:.1f} ms"',
+        'f"{time_ms:.1f} ms"',
+        'f"{size / 2**20:.0f} MiB"',
+        'f"{size / 1000:.1f}"',
+        '"{:g} ms of delay"',
+        '"%.1f kB" % size',
+    ],
+)
+def test_another_module_that_writes_units_would_be_found(line: str) -> None:
+    assert list(conversions(ast.parse(line)))
+
+
+def test_every_exception_is_one() -> None:
+    for name in EXCEPTIONS:
+        assert list(conversions(ast.parse((ROOT / name).read_text()))), name

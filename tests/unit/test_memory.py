@@ -74,8 +74,8 @@ def test_what_no_agent_has_the_memory_for_is_named_with_what_it_needs() -> None:
     problem = memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(400_000_000)])
     assert problem is not None
     assert problem.field == "model"
-    assert "fit into 0.4 GB" in problem.expected
-    assert "with 51 examples a rank needs at least 0.4 GB" in problem.expected
+    assert "fit into 400 MB" in problem.expected
+    assert "with 51 examples a rank needs at least 412 MB" in problem.expected
     assert memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(500_000_000)]) is None
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_refused_where_memory_is_not_known() -> None:
 
 
 def test_a_sweep_with_a_model_too_large_for_the_farm_is_refused() -> None:
-    with pytest.raises(InvalidSpec, match=r"at least 3\.6 GB") as refused:
+    with pytest.raises(InvalidSpec, match=r"at least 3\.60 GB") as refused:
         within_memory(plan(SWEEP), [agent(2_000_000_000)])
     assert refused.value.value == "vgg16"
     assert len(within_memory(plan(SWEEP), [agent(4_000_000_000)]).expansion.jobs) == 4
@@ -106,7 +106,7 @@ def test_or_left_out_where_the_sweep_says_so() -> None:
     assert planned.expansion.max_job_count == 2
     (left_out,) = planned.expansion.impossible
     assert "model=vgg16" in left_out.cell
-    assert "at least 3.6 GB" in left_out.reason
+    assert "at least 3.60 GB" in left_out.reason
     with pytest.raises(InvalidSpec):
         within_memory(plan({**SWEEP, "skip_impossible": True}), [agent(1)])
 

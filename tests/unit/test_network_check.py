@@ -111,10 +111,10 @@ def test_the_worst_deviation_comes_first_and_a_missing_one_before_it() -> None:
     ]
     assert find_deviations(DELAYED, ranks) == (
         "the round trip from rank 2 on vm-2 to rank 0 was not measured",
-        "the round trip from rank 1 on vm-1 to rank 0 takes 2 ms, expected 41 ms: 1 ms and twice"
-        " the one-way delay of 20 ms",
-        "the round trip from rank 0 on vm-0 to rank 2 takes 30 ms, expected 41 ms: 1 ms and twice"
-        " the one-way delay of 20 ms",
+        "the round trip from rank 1 on vm-1 to rank 0 takes 2.00 ms, expected 41.0 ms: 1.00 ms and"
+        " twice the one-way delay of 20.0 ms",
+        "the round trip from rank 0 on vm-0 to rank 2 takes 30.0 ms, expected 41.0 ms: 1.00 ms and"
+        " twice the one-way delay of 20.0 ms",
     )
 
 
@@ -156,15 +156,15 @@ def test_the_worst_bandwidth_comes_first_and_a_missing_one_before_it() -> None:
     ]
     assert find_deviations(LIMITED, ranks) == (
         "the bandwidth from rank 2 on vm-2 to rank 0 was not measured",
-        "the bandwidth from rank 1 on vm-1 to rank 0 is 800 Mbit/s, expected 10 Mbit/s",
-        "the bandwidth from rank 0 on vm-0 to rank 2 is 8 Mbit/s, expected 10 Mbit/s",
+        "the bandwidth from rank 1 on vm-1 to rank 0 is 800 Mbit/s, expected 10.0 Mbit/s",
+        "the bandwidth from rank 0 on vm-0 to rank 2 is 8.00 Mbit/s, expected 10.0 Mbit/s",
     )
 
 
 def test_bandwidths_are_not_missed_where_a_round_trip_is_wrong() -> None:
     ranks = [measured(0, {1: 0.041}, peers=(1,)), measured(1, {0: 0.021}, peers=(0,))]
     [deviation] = find_deviations(LIMITED, ranks)
-    assert deviation.startswith("the round trip from rank 1 on vm-1 to rank 0 takes 21 ms")
+    assert deviation.startswith("the round trip from rank 1 on vm-1 to rank 0 takes 21.0 ms")
 
 
 def test_a_way_that_has_become_quicker_is_back() -> None:
@@ -174,8 +174,8 @@ def test_a_way_that_has_become_quicker_is_back() -> None:
     assert find_leftovers([own]) == ()
     slower = dataclasses.replace(own, untouched=[quick], shaped=[busy])
     assert find_leftovers([slower]) == (
-        "the round trip from rank 0 on vm-0 to rank 1 still takes 20 ms after the end, and took"
-        " 0.2 ms before",
+        "the round trip from rank 0 on vm-0 to rank 1 still takes 20.0 ms after the end, and took"
+        " 200 µs before",
     )
 
 

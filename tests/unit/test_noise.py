@@ -78,7 +78,11 @@ def test_a_quiet_measurement_has_neither_flags_nor_a_reason_to_be_void() -> None
         ({"machine_steal_ratio": 0.05}, NoiseKind.STEAL, "5 % of its cores was stolen by the hyp"),
         ({"cpu_ratio": 0.7}, NoiseKind.FOREIGN_LOAD, "20 % of its cores was used by other prog"),
         ({"throttled_ratio": 0.05}, NoiseKind.THROTTLED, "5 % of its cores was held back by a C"),
-        ({"swap_bytes_per_s": 2e6}, NoiseKind.SWAP, "2 MB/s went to and from swap (limit 1 MB/s)"),
+        (
+            {"swap_bytes_per_s": 2e6},
+            NoiseKind.SWAP,
+            "2.00 MB/s went to and from swap (limit 1.00 MB/s)",
+        ),
         (
             {"extra": {"thermal_throttles_per_s": 0.5}},
             NoiseKind.THERMAL,

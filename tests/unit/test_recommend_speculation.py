@@ -51,7 +51,7 @@ def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
         (configuration(64, 64), "world size 64: beyond the largest"),
         (configuration(4, 16384), "batch size 16384: beyond the largest"),
         (configuration(4, 8), "batch size 8: beyond the smallest"),
-        (configuration(4, 64, 1.0), "delay 1000 ms: beyond the largest"),
+        (configuration(4, 64, 1.0), "delay 1.00 s: beyond the largest"),
         # Others were measured there, which says nothing of this one.
         (configuration(16, 64, placement="packed"), "measured like this, 2"),
     ],

@@ -41,7 +41,7 @@ def test_more_delay_in_less_time_is_found_and_the_odd_one_doubted() -> None:
     observations = times(0.2, odd)
     broken = [s for s in suspicions(observations) if s.kind is SuspicionKind.LESS_TIME_FOR_MORE]
     assert {s.measurement_id for s in broken} == {id_of(observations, odd)}
-    assert any("with 20 ms of delay, but" in s.message for s in broken)
+    assert any("with 20.0 ms of delay, but" in s.message for s in broken)
 
 
 def test_equal_times_of_two_strategies_are_found() -> None:

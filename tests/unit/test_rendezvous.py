@@ -349,7 +349,7 @@ def rtts(**to_ranks_s: float) -> tuple[PeerRtt, ...]:
         (
             0.0204,
             "the round trip from rank 1 on vm-1 to rank 0 takes 20.4 ms, expected 40.4 ms:"
-            " 0.4 ms and twice the one-way delay of 20 ms",
+            " 400 µs and twice the one-way delay of 20.0 ms",
         ),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
     if not is_void:
         assert decision == Advance(state=AttemptState.STARTING)
         return
-    message = "the bandwidth from rank 1 on vm-1 to rank 0 is 4.8 Mbit/s, expected 10 Mbit/s"
+    message = "the bandwidth from rank 1 on vm-1 to rank 0 is 4.80 Mbit/s, expected 10.0 Mbit/s"
     failure = Failure(kind=FailureKind.NETWORK, message=message)
     assert decision == End(state=AttemptState.VOID, failure=failure)
 
@@ -424,7 +424,7 @@ def test_a_profile_that_takes_long_to_verify_has_the_time_for_it(
         (
             rtts(r1=0.0204),
             "the round trip from rank 0 on vm-0 to rank 1 still takes 20.4 ms after the end, and"
-            " took 0.4 ms before",
+            " took 400 µs before",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_network_as_asked_is_told_from_one_that_is_not() -> None:
     assert wrong is not None
     assert (right.verdict, right.remarks) == (Verdict.AS_ASKED, ())
     assert wrong.verdict is Verdict.NOT_AS_ASKED
-    assert "from rank 1 on a1 to rank 0 takes 21 ms, expected 41 ms" in wrong.remarks[0]
+    assert "from rank 1 on a1 to rank 0 takes 21.0 ms, expected 41.0 ms" in wrong.remarks[0]
     # The wrong way comes first.
     first = wrong.ways[0]
     assert (first.rank, first.peer, first.is_right) == (1, 0, False)
@@ -125,7 +125,7 @@ def test_what_is_left_over_after_the_end_is_said() -> None:
     found = network_of(ranks, DELAYED)
     assert found is not None
     assert found.verdict is Verdict.AS_ASKED
-    assert "still takes 41 ms after the end" in found.remarks[0]
+    assert "still takes 41.0 ms after the end" in found.remarks[0]
     assert [way.is_undone for way in found.ways] == [False, True]
 
 

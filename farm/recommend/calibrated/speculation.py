@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
+from farm.core.display import bit_rate, duration, percent
 from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
 
 # Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
@@ -60,9 +61,9 @@ def _checked(axis: GapAxis) -> str:
 def _shown(axis: GapAxis, value: float) -> str:
     match axis:
         case GapAxis.DELAY | GapAxis.JITTER:
-            return f"{value * 1000:.4g} ms"
+            return duration(value)
         case GapAxis.BANDWIDTH:
-            return "no limit" if math.isinf(value) else f"{value * 8 / 1e6:.4g} Mbit/s"
+            return "no limit" if math.isinf(value) else bit_rate(value)
         case GapAxis.PACKET_LOSS:
-            return f"{value * 100:.4g} %"
+            return percent(value, 2)
     return f"{value:.6g}"

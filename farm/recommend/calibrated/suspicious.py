@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.core.display import duration
 from farm.recommend.calibrated.held_out import HeldOut
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
 from farm.recommend.calibrated.novelty import Space
@@ -39,19 +40,25 @@ _REACH = 1.0  # in steps from one measured value to the next
 
 
 _LEAST_WEIGHT = 0.1
-# Field, how to say an amount of it, a configuration without it, and the amount itself.
+# Field, how an amount of it is written, a configuration without it, and the amount itself.
 _LAWS: tuple[
-    tuple[str, str, Callable[[Configuration], Configuration], Callable[[Configuration], float]], ...
+    tuple[
+        str,
+        Callable[[float], str],
+        Callable[[Configuration], Configuration],
+        Callable[[Configuration], float],
+    ],
+    ...,
 ] = (
     (
         "one_way_delay_s",
-        "{:g} ms of delay",
+        lambda delay_s: f"{duration(delay_s)} of delay",
         lambda c: dataclasses.replace(c, one_way_delay_s=0.0),
-        lambda c: c.one_way_delay_s * 1000,
+        lambda c: c.one_way_delay_s,
     ),
     (
         "global_batch_size",
-        "a batch of {:g}",
+        lambda size: f"a batch of {size:g}",
         lambda c: dataclasses.replace(c, global_batch_size=1),
         lambda c: float(c.global_batch_size),
     ),
@@ -176,7 +183,7 @@ def _broken_laws(
     Where they are about equally odd, both are doubted, each only half as much (the root).
     """
     found: dict[tuple[int, str], Suspicion] = {}
-    for field, words, without, amount in _LAWS:
+    for field, write, without, amount in _LAWS:
         curves: dict[Configuration, list[int]] = {}
         for position, observation in enumerate(observations):
             alike = without(plain(observation.configuration))
@@ -188,8 +195,8 @@ def _broken_laws(
                 if broken <= _BROKEN_LOG:
                     continue
                 message = (
-                    f"{less.time_s:.4g} s with {words.format(less.amount)}, but "
-                    f"{more.time_s:.4g} s with {words.format(more.amount)}"
+                    f"{duration(less.time_s)} with {write(less.amount)}, but "
+                    f"{duration(more.time_s)} with {write(more.amount)}"
                 )
                 oddities = [_oddity(errors, point.positions) for point in (less, more)]
                 points = zip((less, more), oddities, strict=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farm.core.display import duration
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.choices import Choice, choices
 from farm.recommend.features import plain
@@ -234,7 +235,7 @@ class _Search:
         else:
             rivals = f"world size {first.world_size} or {second.world_size}"
         helped = int((savings > savings[best] / 10).sum())
-        network = f" at {c.one_way_delay_s * 1000:g} ms" if c.one_way_delay_s else ""
+        network = f" at {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
         return (
             f"{rivals} for a batch of {c.global_batch_size}{network}"
             f" ({helped} of {len(self._choices)} questions gain)"

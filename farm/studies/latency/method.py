@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from farm.core.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.latency.cells import Curve, Panel
-from farm.studies.text import percent, significant, span
+from farm.studies.text import kb, percent, span
 
 
 def method_texts(runs: Sequence[StudyRun], shown: Sequence[Panel]) -> dict[str, str]:
@@ -26,7 +26,7 @@ def method_texts(runs: Sequence[StudyRun], shown: Sequence[Panel]) -> dict[str, 
         "round_trips": conditions.round_trips(kept),
         "noise": conditions.noise(kept),
         "left_out": conditions.left_out(runs, kept),
-        "largest_gradients": significant(max(gradients, default=0) / 1000),
+        "largest_gradients": kb(max(gradients, default=0)),
     }
 
 

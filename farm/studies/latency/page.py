@@ -7,6 +7,7 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
+from farm.core import display
 from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
@@ -46,7 +47,7 @@ def latency_page(runs: Sequence[StudyRun]) -> Page:
         comparison=_comparison(shown),
         traffic=traffic_table(shown),
         shares=shares_table(shown),
-        link=significant(MAX_BANDWIDTH_BYTES_PER_S * 8 / 1e6),
+        link=display.plain(display.bit_rate(MAX_BANDWIDTH_BYTES_PER_S)),
         profile=profile_table(shown),
         configurations=configurations_table(shown),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
 from farm.studies.latency.cells import Curve, Panel, worth_it_up_to_s
-from farm.studies.text import MISSING, delay_ms, ms, percent, significant, span, table
+from farm.studies.text import MISSING, delay_ms, kb, ms, percent, significant, span, table
 
 _PROFILED = (("0", "rank_0_compute_s"), ("others", "other_ranks_compute_s"))
 
@@ -47,11 +47,11 @@ def traffic_table(shown: Sequence[Panel]) -> str:
         rows.append(
             [
                 *_names(curve),
-                significant(max(run.gradient_bytes or 0 for run in curve.runs) / 1000),
-                significant(expected / 1000),
-                MISSING if sent is None else significant(sent / 1000),
+                kb(max(run.gradient_bytes or 0 for run in curve.runs)),
+                kb(expected),
+                kb(sent),
                 MISSING if sent is None else percent(sent / expected - 1, is_signed=True),
-                MISSING if wire is None else significant(wire / 1000),
+                kb(wire),
                 MISSING if wire is None else percent(wire / expected - 1, is_signed=True),
             ]
         )
@@ -99,10 +99,10 @@ def profile_table(shown: Sequence[Panel]) -> str:
     text = table(["model", "batch", "hosts", "rank", *titles], rows)
     grown = {who: _growths(curves, column) for who, column in _PROFILED}
     if all(grown.values()):
-        trips = {who: span(f"{ratio:.2f}" for ratio in grown[who]) for who in grown}
+        trips = {who: [f"{ratio:.2f}" for ratio in grown[who]] for who in grown}
         text += (
-            f"\n\nFor each millisecond of round trip rank 0 spends {trips['0']} ms more there, "
-            f"and the others {trips['others']} ms."
+            f"\n\nFor each millisecond of round trip rank 0 spends {span(trips['0'])} ms more "
+            f"there, and the others {span(trips['others'])} ms."
         )
     return text
 

@@ -15,6 +15,7 @@ from farm.studies.text import (
     significant,
     span,
     table,
+    us,
     whole,
 )
 
@@ -75,7 +76,7 @@ def configurations_table(groups: Sequence[RunGroup], own: StepTimes) -> str:
                 ms(group.median_of("rtt_s")) if has_network else MISSING,
                 f"{ms(cell.step_time_s)} ± {percent(half)}",
                 significant(cell.epoch_s),
-                significant(cell.step_time_s / first.global_batch_size * 1e6),
+                us(cell.step_time_s / first.global_batch_size),
                 str(len(group.runs)),
                 str(sum(bool(run.flags) for run in group.runs)),
             ]

@@ -19,7 +19,7 @@ from farm.studies.processes.figures import learning_bars, time_figures
 from farm.studies.processes.findings import findings
 from farm.studies.processes.set_ups import SetUps, set_ups
 from farm.studies.processes.tables import learning_table, times_table
-from farm.studies.text import MISSING, listing, significant, span, whole
+from farm.studies.text import MISSING, kb, listing, span, whole
 
 
 def processes_page(runs: Sequence[StudyRun]) -> Page:
@@ -63,7 +63,7 @@ def _set_up(found: SetUps) -> dict[str, str]:
         "model": f"`{first.model}`",
         "dataset": f"`{first.dataset}`",
         "parameters": whole(first.parameter_count),
-        "gradients": significant(gradients / 1000),
+        "gradients": kb(gradients),
         "epochs": "1 epoch" if first.epochs == 1 else f"{first.epochs or MISSING} epochs",
         "batches": listing([str(batch) for batch in found.batches]),
         "set_ups": listing([one.name for one in found.all]),

@@ -18,7 +18,7 @@ from farm.studies.servers.figures import accuracy_figure, time_figures, waiting_
 from farm.studies.servers.findings import findings
 from farm.studies.servers.lines import ServerLines, server_lines
 from farm.studies.servers.tables import accuracy_table, idleness_table, times_table
-from farm.studies.text import MISSING, delay_ms, listing, significant, span, whole
+from farm.studies.text import MISSING, delay_ms, kb, listing, span, whole
 
 
 def servers_page(runs: Sequence[StudyRun]) -> Page:
@@ -60,7 +60,7 @@ def _set_up(lines: ServerLines) -> dict[str, str]:
         "model": f"`{first.model}`",
         "dataset": f"`{first.dataset}`",
         "parameters": whole(first.parameter_count),
-        "gradients": significant((first.gradient_bytes or 0) / 1000),
+        "gradients": kb(first.gradient_bytes or 0),
         "ranks": str(first.world_size),
         "servers": "1 server" if first.server_count == 1 else f"{first.server_count} servers",
         "place": "on a host of its own" if first.server_placement == "apart" else "beside a rank",

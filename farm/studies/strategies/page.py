@@ -14,7 +14,7 @@ from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.strategies.figure import draw_strategies
 from farm.studies.strategies.rows import StrategyRow, strategy_rows
-from farm.studies.text import MISSING, listing, ms, percent, significant, span, table
+from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table
 
 
 def strategies_page(runs: Sequence[StudyRun]) -> Page:
@@ -62,7 +62,7 @@ def _conditions(runs: Sequence[StudyRun]) -> dict[str, str]:
         "dataset": first.dataset or MISSING,
         "batch": str(first.global_batch_size),
         "parameters": significant(max((r.parameter_count or 0 for r in runs), default=0)),
-        "gradients": significant(max((r.gradient_bytes or 0 for r in runs), default=0) / 1000),
+        "gradients": kb(max((r.gradient_bytes or 0 for r in runs), default=0)),
         "steps": span(
             str(count) for count in sorted({r.timed_step_count for r in runs if r.timed_step_count})
         ),
@@ -127,12 +127,12 @@ def _traffic_table(rows: Sequence[StrategyRow]) -> str:
         if expected is None:
             continue
         over = row.sent_over_expected
-        messages = _kb(row.mean_of("received_bytes_per_step"))
+        messages = kb(row.mean_of("received_bytes_per_step"))
         shown.append(
             [
                 *_names(row),
-                _kb(expected),
-                _kb(row.mean_of("sent_bytes_per_step")),
+                kb(expected),
+                kb(row.mean_of("sent_bytes_per_step")),
                 MISSING if over is None else percent(over, is_signed=True),
                 messages,
                 ms(row.mean_of("push_s")),
@@ -145,10 +145,6 @@ def _traffic_table(rows: Sequence[StrategyRow]) -> str:
 
 def _names(row: StrategyRow) -> list[str]:
     return [f"`{row.strategy}`", row.setting]
-
-
-def _kb(count: float | None) -> str:
-    return MISSING if count is None else significant(count / 1000)
 
 
 def _failures(runs: Sequence[StudyRun]) -> str:

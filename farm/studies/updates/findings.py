@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from farm.studies.orderings import Placed, judge
-from farm.studies.text import listing, percent, significant
+from farm.studies.text import kb, listing, percent, significant
 from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
 from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.kinds import APART, CENTRAL, ONE_SERVER, RING, SERVERS
@@ -81,14 +81,14 @@ def byte_findings(rows: Sequence[Row]) -> list[str]:
         (few, first, expected_first), (many, last, expected_last) = known[0], known[-1]
         found.append(
             f"From {few} to {many} nodes what {who} sends for a step goes from"
-            f" {significant(first / 1000)} kB to {significant(last / 1000)} kB, by a factor of"
+            f" {kb(first)} kB to {kb(last)} kB, by a factor of"
             f" {last / first:.2f}; theory says {expected_last[1] / expected_first[1]:.2f}."
         )
     for row in rows:
         most, mine = busiest_bytes_per_step(row), row.median_of("wire_bytes_per_step")
         if row.kind == APART and most and mine and row.median_of("server_tx_bytes_per_s"):
             found.append(
-                f"A server on a node of its own sends {significant(most / 1000)} kB for a step of"
+                f"A server on a node of its own sends {kb(most)} kB for a step of"
                 f" {row.first.world_size} nodes that train, {most / mine:.1f} times as much as"
                 " each of them."
             )

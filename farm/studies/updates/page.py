@@ -18,7 +18,7 @@ from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
 from farm.studies.orderings import Placed, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
-from farm.studies.text import MISSING, listing, significant, span
+from farm.studies.text import MISSING, kb, listing, significant, span
 from farm.studies.updates import charts
 from farm.studies.updates.claims import EFFICIENCY, ORDERINGS, THROUGHPUT
 from farm.studies.updates.findings import (
@@ -150,7 +150,7 @@ def _conditions(
         "model": first.model or MISSING,
         "dataset": first.dataset or MISSING,
         "parameters": significant(max((r.parameter_count or 0 for r in kept), default=0)),
-        "gradients": significant(gradients / 1000),
+        "gradients": kb(gradients),
         "nodes": span(map(str, sorted({row.nodes for row in rows}))),
         "batches": listing([str(batch) for batch in sorted({row.batch for row in rows})]),
         "runs": str(len(kept)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from farm.studies.text import MISSING, ms, percent, significant, span, table
+from farm.studies.text import MISSING, kb, mb, ms, percent, significant, span, table
 from farm.studies.updates.charts import busiest_bytes_per_step
 from farm.studies.updates.kinds import (
     APART,
@@ -21,7 +21,6 @@ from farm.studies.updates.kinds import (
 )
 from farm.studies.updates.points import Point, Row
 
-_MEGABYTE = 1e6
 _SHARED_OUT = (RING, GLOO, SERVERS, COPIES, ASYNCHRONOUS)
 _OVER_ONE_NODE = (CENTRAL, ONE_SERVER)
 
@@ -65,7 +64,7 @@ def traffic_table(rows: Sequence[Row]) -> str:
         cells = [row.kind, str(row.nodes)]
         for expected, found in zip(theory, measured, strict=True):
             over = None if found is None else found / expected - 1
-            cells += [_kb(expected), _kb(found), percent(over, is_signed=True)]
+            cells += [kb(expected), kb(found), percent(over, is_signed=True)]
         shown.append(cells)
     titles = ["a node: theory (kB)", "measured (kB)", "", "the most: theory (kB)", "measured (kB)"]
     return table(["strategy", "nodes", *titles, ""], shown)
@@ -78,7 +77,7 @@ def memory_table(rows: Sequence[Row]) -> str:
         cells = [row.kind, str(row.nodes)]
         for column in ("worker_resident_bytes", "server_resident_bytes"):
             ends = row.span_of(column)
-            cells += [_mb(row.median_of(column)), span(map(_mb, ends)) if ends else MISSING]
+            cells += [mb(row.median_of(column)), span(map(mb, ends)) if ends else MISSING]
         shown.append(cells)
     spread = "least to most"
     return table(
@@ -132,11 +131,3 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
             r.nodes,
         ),
     )
-
-
-def _kb(count: float | None) -> str:
-    return MISSING if count is None else significant(count / 1000)
-
-
-def _mb(count: float | None) -> str:
-    return MISSING if count is None else significant(count / _MEGABYTE)
