@@ -10,7 +10,6 @@ import datetime as dt
 import gc
 import os
 import socket
-import sys
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,9 +33,6 @@ from web.slow_clients import worker_class
 # answer, 32 at most, or to send a long body, 16.
 _THREADS = 96
 _STOP_TIMEOUT_S = 5
-# A request gives the interpreter up with every query, and may have to wait so long for it again
-# while a fit or a chart is worked out beside it. Python's own 5 ms are 80 ms of a page.
-_SWITCH_INTERVAL_S = 0.0005
 # Tables of cells and measurements that are kept are some hundred thousand objects, and to look
 # through them all for cycles stops every request for 0.2 s. With Python's own 700 that came
 # with every third page. Nearly all cycles die young, within one request.
@@ -123,9 +119,8 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         _Watched(self, self._manager).run()
 
     def load(self) -> Flask:
-        """Build the application in the worker, whose interpreter is told to answer quickly."""
+        """Build the application in the worker, and collect garbage there less often."""
         app = create_app(self._settings)
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # what is imported stays for good
         gc.set_threshold(*_GARBAGE_THRESHOLDS)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import logging
-import sys
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
@@ -31,9 +29,6 @@ from farm.store.waiting_queue import WaitingQueue
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 1.0
-# For so long a decision keeps the interpreter from other threads. By default it is 5 ms, and one
-# that takes 40 gave it up eight times to whoever leads, and waited to have it back.
-_DECISION_KEEPS_S = 0.05
 
 
 @dataclass(slots=True)
@@ -96,15 +91,14 @@ def place_jobs(
             return []
         gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
     since_start_s = _since_start_s(known, {job.sweep_id for job in jobs}, now=now)
-    with _undisturbed():
-        placements = place(
-            jobs,
-            agents,
-            reserve_after_s=rules.reserve_after_s,
-            gangs=gangs,
-            since_start_s=since_start_s,
-            waited_more_s=waited_more_s,
-        )
+    placements = place(
+        jobs,
+        agents,
+        reserve_after_s=rules.reserve_after_s,
+        gangs=gangs,
+        since_start_s=since_start_s,
+        waited_more_s=waited_more_s,
+    )
     if not placements:
         known.last_look.note(idle, version, now=now)
     chosen = _at_their_pace(placements, known.pace, now_s=now_s)
@@ -125,17 +119,6 @@ def place_jobs(
             # What is wrong with one of them must not stop all the others for ever.
             logger.exception("gang could not be leased", extra={"job_id": placement.job_id})
     return outgoing
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Compute without giving up the interpreter; what waits for a database would wait longer."""
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(_DECISION_KEEPS_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual_s)
 
 
 def _at_their_pace(placements: Sequence[Placement], pace: Pace, *, now_s: float) -> list[Placement]:
