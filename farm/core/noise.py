@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from farm.core.control_run import PAST_COUNT, ControlRun
-from farm.core.display import byte_rate
+from farm.core.display import byte_rate, duration
 from farm.core.intervals import median_interval
 from farm.core.means import mean
 from farm.core.measurement import RankOutcome, window_samples
@@ -407,7 +407,9 @@ def _of_outliers(outliers: Outliers, *, step_count: int, limits: NoiseLimits) ->
 
     Far steps all over a run are how the training itself behaves, such as one of two durations.
     """
-    longest = "" if outliers.largest_s is None else f", the longest of {outliers.largest_s:.3g} s"
+    longest = (
+        "" if outliers.largest_s is None else f", the longest of {duration(outliers.largest_s)}"
+    )
     return _Measure(
         kind=NoiseKind.OUTLIERS,
         value=outliers.count / step_count if step_count and outliers.is_in_stretches else None,

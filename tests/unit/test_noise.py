@@ -211,7 +211,7 @@ def test_outliers_are_counted_and_flagged_where_they_are_many() -> None:
     assert (found.outlier_step_count, found.largest_outlier_s) == (15, 0.7)
     [flag] = found.flags
     assert (flag.kind, flag.rank, found.voids) == (NoiseKind.OUTLIERS, None, ())
-    assert "15 % of its timed steps are far from the median, the longest of 0.7 s" in flag.message
+    assert "15 % of its timed steps are far from the median, the longest of 700 ms" in flag.message
 
 
 def test_the_interval_of_the_median_comes_with_the_verdict() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from farm.core.display import decimal
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Objective, Question, Recommendation
@@ -116,7 +117,7 @@ def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
     [said] = [w for w in answer.warnings if "gang" in w]
     assert said == (
         "only one machine is compared, since no gang is measured as asked; gangs were measured at "
-        "one-way delays of 0.01 s"
+        "one-way delays of 10.0 ms"
     )
 
 
@@ -233,8 +234,8 @@ def test_what_is_within_the_doubt_of_the_best_is_said(session: Session) -> None:
     measured(session, "job 2", world_size=2, one_way_delay_s=0.01, step_time_s=0.241)
     near = remembering(session)
     assert near.warnings == (
-        "the 90 % interval of the recommended single with world_size 1 (10.78 to 17.96 s an epoch) "
-        "overlaps that of the runner-up, mwms_ring with world_size 2 (10.81 to 18.02 s an epoch): "
+        "the 90 % interval of the recommended single with world_size 1 (10.8 s to 18.0 s an epoch) "
+        "overlaps that of the runner-up, mwms_ring with world_size 2 (10.8 s to 18.0 s an epoch): "
         "which is better is not sure",
     )
     assert not any("overlaps" in w for w in remembering(session, one_way_delay_s=0.2).warnings)
@@ -254,8 +255,8 @@ def test_where_cost_counts_the_sums_that_were_compared_are_shown(session: Sessio
     best, other = answer.options[:2]
     assert best.score is not None
     assert other.score is not None
-    assert f"({0.75 * best.score:.4g} to {1.25 * best.score:.4g} as alpha x" in said
-    assert f"({0.75 * other.score:.4g} to {1.25 * other.score:.4g} as alpha x" in said
+    assert f"({decimal(0.75 * best.score)} to {decimal(1.25 * best.score)} as alpha x" in said
+    assert f"({decimal(0.75 * other.score)} to {decimal(1.25 * other.score)} as alpha x" in said
 
 
 def test_a_prediction_that_is_recommended_is_no_measurement_and_that_is_said(

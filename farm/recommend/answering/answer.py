@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from farm.core.display import decimal, duration
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbed_by
 from farm.core.nouns import counted
@@ -243,13 +244,14 @@ def _overlap(
 
 def _shown(option: Option, ends: tuple[float, float], objective: Objective, by: ToldApart) -> str:
     """Show what was compared: times, or sums where cost counts, which times need not go with."""
-    value, what = option.time_per_epoch_s, "s an epoch"
+    value, what = option.time_per_epoch_s, "an epoch"
     if objective.beta > 0:
         value, what = option.score, "as alpha x time + beta x cost"
     elif value is None:
-        value, what = option.step_time_s, "s a step"
-    low, high = ((value or 0.0) * end for end in ends)
-    return f"{name_of(option, by)} ({low:.4g} to {high:.4g} {what})"
+        value, what = option.step_time_s, "a step"
+    write = decimal if objective.beta > 0 else duration
+    low, high = (write((value or 0.0) * end) for end in ends)
+    return f"{name_of(option, by)} ({low} to {high} {what})"
 
 
 def _workload(question: Question) -> str:
@@ -291,5 +293,5 @@ def _elsewhere(question: Question, evidence: Sequence[Evidence]) -> str:
     )
     if not delays_s:
         return "; no gang was measured with this global batch size"
-    listed = ", ".join(f"{delay_s:g} s" for delay_s in delays_s)
+    listed = ", ".join(duration(delay_s) for delay_s in delays_s)
     return f"; gangs were measured at one-way delays of {listed}"
