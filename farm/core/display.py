@@ -19,7 +19,7 @@ MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
 _LEAST_WITH_DECIMALS_S = 1e-8  # 0.01 µs; shorter times have a power of ten
 # Only what this module writes: a name that somebody gave keeps its characters.
-_TYPESET = re.compile(rf"(?<=\d){_THIN_SPACE}(?=\d)|(?<=\d )µ(?=s\b)|^{MISSING}$")
+_TYPESET = re.compile(rf"(?<=\d){_THIN_SPACE}(?=\d)|(?<=\d )µ(?=s\b)|(?<!\S){MISSING}(?=[),;\n]|$)")
 _PLAIN = {_THIN_SPACE: " ", "µ": "u", MISSING: "-"}
 
 

@@ -97,10 +97,10 @@ def test_values_in_a_line_and_in_an_error_are_plain_and_names_stay_as_they_were_
     name = "µ-Netz – Größe 5\u202fk"  # noqa: RUF001 # as a user may call a sweep
     with standard_output():
         click.echo(f"{name}: {duration(0.000_812)}, {count(1234)}")
-        click.echo(f"{name} took {duration(0.000_812)}", err=True)
+        click.echo(f"{name} took {duration(0.000_812)} (90 %: {duration(None)})", err=True)
     printed = capsys.readouterr()
     assert printed.out == f"{name}: 812 us, 1 234\n"
-    assert printed.err == f"{name} took 812 us\n"
+    assert printed.err == f"{name} took 812 us (90 %: -)\n"
 
 
 def test_text_of_a_program_is_printed_as_it_was_written(capsys: pytest.CaptureFixture[str]) -> None:
