@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from farm.core.axes import AXES
-from farm.core.precision import Outcome, Repetition
-from farm.figures.cell_configuration import CellConfiguration
-from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_table
+from farm.core.axes import AXES, spec_values
+from farm.core.codec import to_json
+from farm.core.lifecycle import JobState
+from farm.core.measurement import OK
+from farm.core.precision import Outcome, Precision, Repetition
+from farm.core.quantities import BY_NAME, QUANTITIES
+from farm.core.scaling import baselines
+from farm.core.spec import JobSpec
+from farm.figures.cell_configuration import CellConfiguration, configuration_of
+from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_line, make_table
+from farm.recommend.prices import Prices
+from farm.store.repetitions import timeline_of_rows
 
 
 def configuration(**changes: Any) -> CellConfiguration:
@@ -19,9 +28,7 @@ def configuration(**changes: Any) -> CellConfiguration:
         "strategy": "mwms_ring" if changes.get("world_size", 1) > 1 else "single",
         "world_size": 1,
         "global_batch_size": 64,
-        "emulator": None,
-        "length": "10 steps",
-        "labels": "",
+        "steps": 10,
         **changes,
     }
     place = tuple(fields.pop(axis.field, axis.value_in({})) for axis in AXES)
@@ -30,6 +37,8 @@ def configuration(**changes: Any) -> CellConfiguration:
 
 def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
     """A cell with these step times; without any it waits, unless `state` says otherwise."""
+    measured = BY_NAME.keys() - {"epochs"}  # what was trained, which was asked for, too
+    medians = {name: changes.pop(name) for name in list(changes) if name in measured}
     columns = {name: changes.pop(name) for name in list(changes) if name in _OF_LINE}
     what = configuration(**changes)
     middle = sorted(times_s)[len(times_s) // 2] if times_s else None
@@ -45,10 +54,54 @@ def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
             for i, time_s in enumerate(times_s or (None,))
         ),
         "precision": None,
-        "median_s": middle,
+        "medians": tuple(
+            {"step_time_s": middle, **medians}.get(quantity.name) for quantity in QUANTITIES
+        ),
         "fingerprint": "x" if times_s else None,
     }
     return CellLine(**{**fields, **columns})
+
+
+def measured_job(spec: JobSpec, *, job_id: int, **columns: Any) -> SimpleNamespace:
+    """A job that has succeeded, with its measurement, as `farm.store.cell_rows` reads it."""
+    known: dict[str, Any] = {
+        "id": job_id,
+        "measurement_id": job_id,
+        "cell_hash": spec.cell_hash,
+        "spec": to_json(spec),
+        "state": JobState.SUCCEEDED,
+        "status": OK,
+        "failure_kind": None,
+        "cancel_requested": False,
+        "fingerprint": "x",
+        "framework": "f",
+        "flags": [],
+        "instance_type": None,
+        "gradient_bytes": None,
+        **{axis.stored: spec_values(spec)[axis.field] for axis in AXES},
+        **{quantity.name: None for quantity in QUANTITIES},
+    }
+    return SimpleNamespace(**{**known, **columns})
+
+
+def lines_of(
+    jobs: Sequence[Any], *, prices: Prices | None = None, precision: Precision | None = None
+) -> list[CellLine]:
+    """Sum up the jobs of a sweep, a line for each cell."""
+    by_cell: dict[str, list[Any]] = {}
+    for job in jobs:
+        by_cell.setdefault(job.cell_hash, []).append(job)
+    return [
+        make_line(
+            configuration_of(of_cell[0].spec),
+            of_cell,
+            precision=precision,
+            single=baselines(jobs),
+            prices=prices or Prices(),
+            timeline=timeline_of_rows(jobs),
+        )
+        for of_cell in by_cell.values()
+    ]
 
 
 def table(*lines: CellLine, skipped: Sequence[str] = ()) -> SweepTable:
@@ -57,7 +110,6 @@ def table(*lines: CellLine, skipped: Sequence[str] = ()) -> SweepTable:
 
 
 _OF_LINE: Sequence[str] = (
-    *("cell_hash", "state", "repetitions", "precision", "throughput_examples_per_s"),
-    *("time_per_epoch_s", "efficiency_ratio", "cost_usd", "fingerprint", "failure_kind"),
-    *("failed_job_ids", "disturbed_count"),
+    *("cell_hash", "state", "repetitions", "precision", "efficiency_ratio", "cost_usd"),
+    *("fingerprint", "failure_kind", "failed_job_ids", "disturbed"),
 )

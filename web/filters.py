@@ -16,6 +16,7 @@ from farm.core.display import (
     decimal,
     dollars,
     duration,
+    in_text,
     likely,
     percent,
     plus_minus,
@@ -33,6 +34,7 @@ def install(app: Flask) -> None:
     """Make these functions filters of the templates."""
     for function in (
         duration,
+        in_text,
         roughly,
         between,
         plus_minus,

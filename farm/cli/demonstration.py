@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farm.cli.measured import measured_cells
 from farm.cli.output import command_hint
 from farm.cli.own_farm import engine_of, finish
-from farm.cli.results import print_cells
+from farm.cli.results import measured_lines, print_cells
+from farm.cli.session import settings
 from farm.cli.sweep_answers import print_answers
 from farm.cli.up import stay_up
 from farm.core.lifecycle import JobState, SweepState
-from farm.core.measurement import OK
-from farm.core.noise import UNDISTURBED, disturbance_of_row, disturbed_by
+from farm.core.noise import disturbed_by
 from farm.core.nouns import counted
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
+from farm.figures.sweep_reading import read_sweep
+from farm.figures.sweep_table import CellLine
+from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
-from farm.store.cell_rows import jobs_of
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs, request_cancel_sweep
-from farm.store.measurements import Filter, list_measurements
-from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import list_sweeps
 from farm.store.tables import Job
 from farm.submission import plan, submit
@@ -107,42 +106,31 @@ def _cancel(engine: sa.Engine, sweep_id: int) -> None:
 
 
 def _print_results(engine: sa.Engine, sweep_id: int) -> None:
-    """Print this sweep's cells with what earlier runs measured of them on this hardware."""
+    """Print this sweep's cells and what follows from them."""
+    prices = load_prices(settings().prices)
     with reading(engine) as session:
         jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
-        own = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_ROWS)
-        rows = [
-            row for kind in _kinds(own) for row in list_measurements(session, kind, limit=_MAX_ROWS)
-        ]
-        of_rows = jobs_of(session, [row.job_id for row in rows if row.job_id is not None])
+        lines = measured_lines(read_sweep(session, sweep_id, prices=prices).table)
         answers = answers_for(session, sweep_id)
     _print_failures(jobs)
-    if rows:
-        print_cells(measured_cells(rows, of_rows))
-    if warning := disturbance_warning(own):
+    if lines:
+        print_cells(lines)
+    if warning := disturbance_warning(lines):
         click.echo(warning)
     print_answers(answers)
 
 
-def disturbance_warning(own: Sequence[MeasurementRow]) -> str | None:
+def disturbance_warning(lines: Sequence[CellLine]) -> str | None:
     """Say in one line that measurements were disturbed, and what to do about it."""
-    found = [disturbance_of_row(row) for row in own if row.status == OK]
-    disturbed = [one for one in found if one != UNDISTURBED]
+    disturbed = [one for line in lines for one in line.disturbed]
     if not disturbed:
         return None
+    found = sum(line.succeeded_count for line in lines)
     return (
-        f"This machine was busy: {len(disturbed)} of {counted(len(found), 'measurement')} "
+        f"This machine was busy: {len(disturbed)} of {counted(found, 'measurement')} "
         f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by "
         f"{disturbed_by(disturbed)}. Close other programs, or use fewer agents, and run it again."
     )
-
-
-def _kinds(own: Sequence[MeasurementRow]) -> list[Filter]:
-    found = {(row.model, row.dataset, row.fingerprint) for row in own if row.status == OK}
-    return [
-        Filter(origin="farm", model=model, dataset=dataset, fingerprint=fingerprint, status=OK)
-        for model, dataset, fingerprint in sorted(found, key=str)
-    ]
 
 
 def _print_failures(jobs: Sequence[Job]) -> None:

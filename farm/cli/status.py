@@ -10,13 +10,12 @@ from pathlib import Path
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli.accuracy import accurate_cells, print_accurate_cells
+from farm.cli.accuracy import accurate_json, print_accurate_cells
 from farm.cli.agents import is_alive, troubles
-from farm.cli.measured import measured_cells
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.price_options import prices_option, region_option
 from farm.cli.ranges import Real
-from farm.cli.results import print_cells
+from farm.cli.results import line_json, measured_lines, print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
@@ -28,16 +27,14 @@ from farm.core.cells import SweepCells
 from farm.core.lifecycle import JobState
 from farm.core.log_text import one_line
 from farm.core.nouns import counted
-from farm.core.precision import Target
+from farm.figures.accurate_cells import accurate_cells
+from farm.figures.sweep_reading import first_cells, read_sweep
 from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
-from farm.store.accuracy_curves import learning_curves
 from farm.store.agents import list_agents
-from farm.store.cell_rows import jobs_of
 from farm.store.engine import reading
-from farm.store.measurements import Filter, list_measurements
-from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import find_sweep, list_sweeps
+from farm.store.trained_cells import trained_cells
 from farm.store.waiting_reasons import (
     ABOUT_TO_START,
     WAITS_FOR_AGENTS,
@@ -48,7 +45,7 @@ from farm.store.waiting_reasons import (
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
-_MAX_MEASUREMENTS = 100_000
+_MAX_JOBS = 100_000
 _MAX_AGENTS = 100_000
 
 
@@ -83,6 +80,7 @@ def status(
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
     loaded = settings()
+    prices = load_prices(prices_file or loaded.prices, region=region)
     with store(loaded) as engine:
         if sweep is None:
             with reading(engine) as session:
@@ -91,29 +89,31 @@ def status(
         with reading(engine) as session:
             sweep_id = find_sweep(session, sweep).id
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
-            rows = list_measurements(session, Filter(sweep_id=sweep_id), limit=_MAX_MEASUREMENTS)
-            jobs = jobs_of(session, [row.job_id for row in rows if row.job_id is not None])
-            found = sweep_cells(session, sweep_id)
-            ids = {row.attempt_id for row in rows if row.attempt_id is not None and row.epochs}
-            curves = learning_curves(session, ids if target_accuracy is not None else ())
+            read = read_sweep(session, sweep_id, prices=prices)
+            found = first_cells(session, read, max_jobs=_MAX_JOBS)
+            trained = (
+                ()
+                if target_accuracy is None
+                else trained_cells(session, sweep_id, max_jobs=_MAX_JOBS).cells
+            )
             answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
-    measured = measured_cells(rows, jobs, _targets(found))
-    accurate = None
-    if target_accuracy is not None:
-        prices = load_prices(prices_file or loaded.prices, region=region).usd_per_hour
-        accurate = accurate_cells(
-            rows, curves, jobs, target_accuracy_ratio=target_accuracy, prices_usd_per_hour=prices
-        )
+    lines = measured_lines(read.table)
+    by_job = {one.job_id: line for line in lines for one in line.repetitions}
+    accurate = accurate_cells(
+        trained, target_ratio=target_accuracy, prices_usd_per_hour=prices.usd_per_hour
+    )
     if as_json:
         print_json(
             {
                 "sweep": sweep_json(snapshot.summary),
                 "remaining_s": snapshot.remaining_s,
                 **_reasons_json(reasons),
-                "measured": measured,
+                "measured": [line_json(line) for line in lines],
                 "recommended": [found.to_json() for found in answers],
-                **({} if accurate is None else {"accurate": accurate}),
+                **(
+                    {} if target_accuracy is None else {"accurate": accurate_json(accurate, by_job)}
+                ),
                 **found.to_json(),
             }
         )
@@ -121,22 +121,13 @@ def status(
     click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {one_line(summary_line(snapshot))}")
     if snapshot.summary.counts[JobState.WAITING]:
         _print_reasons(reasons)
-    if measured:
-        print_cells(measured)
+    if lines:
+        print_cells(lines)
     print_answers(answers)
-    if accurate is not None and target_accuracy is not None:
-        print_accurate_cells(accurate, target_accuracy)
+    if target_accuracy is not None:
+        print_accurate_cells(accurate, by_job, target_accuracy)
     if found.machine_s:
         click.echo(_machine_time(found))
-
-
-def _targets(found: SweepCells) -> dict[int, Target]:
-    return {
-        repetition.job_id: cell.statistics.target
-        for cell in found.cells
-        for repetition in cell.repetitions
-        if cell.statistics.target is not None
-    }
 
 
 def _machine_time(found: SweepCells) -> str:

@@ -133,6 +133,11 @@ def percent(ratio: float | None, digits: int = 0) -> str:
     return f"{ratio * 100:z.{digits}f} %" if _is_known(ratio) else MISSING
 
 
+def deviation(ratio: float | None) -> str:
+    """Write by how much something is more, or less, than it should be."""
+    return f"{ratio * 100:+.1f} %" if _is_known(ratio) else MISSING
+
+
 def likely(probability: float) -> str:
     """Write a probability in whole percents; neither end is ever certain."""
     if probability > 0.99:
@@ -158,6 +163,11 @@ def dollars(usd: float | None) -> str:
         return f"{count(usd)} USD"
     # Three digits, which a format alone would write as 5e-05.
     return f"{Decimal(f'{usd:.3g}'):f} USD"
+
+
+def in_text(title: str) -> str:
+    """Write a title as it stands within a text: without a capital, but CPU stays as it is."""
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def clock(instant: dt.datetime | None) -> str:

@@ -1,4 +1,4 @@
-"""From what the ranks of one attempt reported to the one row that is compared and recommended.
+"""Figures of one attempt from what its ranks reported; `farm.core.quantities` is made of them.
 
 Pure arithmetic on values already checked. What was not measured is None, never 0.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import enum
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 from farm.core.catalogue import Traffic
-from farm.core.exchange_figures import exchange_figures
+from farm.core.exchange_figures import ExchangeFigures, exchange_figures
 from farm.core.means import mean
 from farm.core.reports import Sample
-from farm.core.spec import JobSpec, ServerPlacement, TrainingPass
-from farm.core.trainer_lines import TimedPart, TrainerResult, WindowUse
+from farm.core.spec import JobSpec, ServerPlacement
+from farm.core.trainer_lines import StepProfile, TimedPart, TrainerResult, WindowUse
 
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2
@@ -57,48 +57,11 @@ class StepStatistics:
     total_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The measured columns of a measurement, named as they are stored, and why some are None.
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Why a quantity that was looked for cannot be told."""
 
-    Means over ranks and ticks are of the timed steps and of the ranks that train only;
-    `resident_bytes` is the largest of theirs. `sent_bytes_per_step` and `received_bytes_per_step`
-    are those of one rank for one step, on average over the ranks. `unknown_because`: the reason, by
-    column, for what was looked at and cannot be told.
-    """
-
-    step_time_s: float | None
-    step_time_p25_s: float | None
-    step_time_p75_s: float | None
-    step_time_spread_s: float | None
-    timed_step_count: int | None
-    steps_per_epoch: int
-    time_per_epoch_s: float | None
-    epochs: int | None
-    accuracy: float | None
-    throughput_examples_per_s: float | None
-    compute_s: float | None
-    communication_s: float | None
-    profiled_step_time_s: float | None
-    cpu_ratio: float | None
-    resident_bytes: int | None
-    net_rx_bytes_per_s: float | None
-    net_tx_bytes_per_s: float | None
-    sent_bytes_per_step: float | None
-    received_bytes_per_step: float | None
-    idle_ratio: float | None
-    push_s: float | None
-    pull_s: float | None
-    update_count: int | None
-    staleness_mean: float | None
-    staleness_max: int | None
-    unknown_because: Mapping[str, str]
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Return what a measurement has columns for, by their names."""
-        names = (field.name for field in dataclasses.fields(self))
-        return {name: getattr(self, name) for name in names if name != "unknown_because"}
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,81 +113,137 @@ def averaged(times_s: Sequence[float], step_count: int) -> tuple[float, ...]:
     return tuple(math.fsum(times_s[end - width : end]) / width for end in ends)
 
 
-def measure(
-    spec: JobSpec,
-    ranks: Sequence[RankOutcome],
-    *,
-    timed_steps_s: Mapping[int, Sequence[float]],
-    train_examples_count: int,
-    is_synchronous: bool = True,
-    traffic: Traffic | None = None,
-) -> Measured:
-    """Reduce a successful attempt to its measurement.
+@dataclass(frozen=True, kw_only=True)  # figures are kept once they are worked out: no slots
+class AttemptFigures:
+    """What the ranks of a successful attempt reported, and what several quantities are made of.
 
-    `timed_steps_s` is by rank. The ranks of a synchronous gang step together, so one clock tells
-    the gang's time, and a mean of clocks would only blur it: only rank 0's are looked at.
-    Otherwise each rank goes at its own pace, and those of all ranks that train are: their steps are
-    pooled, and an epoch, and what was trained in all, is over with the slowest. Partial and
-    profiled steps are not among them. Throughput counts whole steps over the time they took.
-
-    `traffic`: what the strategy says that a rank sends for a step, which no count may undercut.
+    `timed_steps_s` is by rank; partial and profiled steps are not among them. `traffic`: what the
+    strategy says that a rank sends for a step, which no count may undercut.
     """
-    pace = {r: times_s for r, times_s in timed_steps_s.items() if times_s}
-    if is_synchronous:
-        pace = {r: times_s for r, times_s in pace.items() if r == 0}
-    by_rank = [averaged(times_s, spec.steps_between_averages) for times_s in pace.values()]
-    steps = step_statistics(itertools.chain.from_iterable(by_rank))
-    slowest_s = max(
-        (found.median_s for t in by_rank if (found := step_statistics(t))), default=None
-    )
-    length = steps_in_epoch(train_examples_count, spec.global_batch_size)
-    training = [r for r in ranks if r.rank < spec.world_size]
-    has_server = spec.server_count and spec.server_placement is ServerPlacement.COLLOCATED
-    # A server beside the trainer is another process, which the trainer's counters leave out.
-    use = mean_use(training, counted=[] if has_server else [r.result.window_use for r in training])
-    profiles = [r.result.profile for r in training]
-    exchange = exchange_figures(
-        profiles, [r.result.exchange for r in training], is_synchronous=is_synchronous
-    )
-    sent, received = (
-        bytes_per_step(training, direction, traffic=traffic, is_synchronous=is_synchronous)
-        for direction in (Direction.SENT, Direction.RECEIVED)
-    )
-    known = [profile for profile in profiles if profile is not None]
-    chief = next(r.result for r in ranks if r.rank == 0)
-    reasons = {
-        **use.unknown_because,
-        "sent_bytes_per_step": sent.unknown_because,
-        "received_bytes_per_step": received.unknown_because,
-        "idle_ratio": (
-            "a forward pass exchanges nothing and is not profiled"
-            if spec.training_pass is TrainingPass.FORWARD
-            else exchange.idle_unknown_because
-        ),
-    }
-    return Measured(
-        step_time_s=steps.median_s if steps else None,
-        step_time_p25_s=steps.p25_s if steps else None,
-        step_time_p75_s=steps.p75_s if steps else None,
-        step_time_spread_s=steps.spread_s if steps else None,
-        timed_step_count=sum(map(len, pace.values())) if steps else None,
-        steps_per_epoch=math.ceil(train_examples_count / spec.global_batch_size),
-        time_per_epoch_s=None if slowest_s is None else slowest_s * length,
-        epochs=spec.epochs,
-        accuracy=chief.val_accuracy_ratio,
-        throughput_examples_per_s=_throughput(spec, pace, is_synchronous=is_synchronous),
-        compute_s=mean(p.compute_s for p in known),
-        communication_s=mean(p.communication_s for p in known),
-        profiled_step_time_s=mean(p.step_time_s for p in known),
-        cpu_ratio=use.cpu_ratio,
-        resident_bytes=_largest(s.resident_bytes for r in training for s in window_samples(r)),
-        net_rx_bytes_per_s=use.net_rx_bytes_per_s,
-        net_tx_bytes_per_s=use.net_tx_bytes_per_s,
-        sent_bytes_per_step=sent.value,
-        received_bytes_per_step=received.value,
-        **exchange.columns,
-        unknown_because={name: why for name, why in reasons.items() if why is not None},
-    )
+
+    spec: JobSpec
+    ranks: Sequence[RankOutcome]
+    timed_steps_s: Mapping[int, Sequence[float]]
+    train_examples_count: int
+    is_synchronous: bool = True
+    traffic: Traffic | None = None
+
+    @property
+    def chief(self) -> TrainerResult:
+        """Return what rank 0 reported."""
+        return next(rank.result for rank in self.ranks if rank.rank == 0)
+
+    @functools.cached_property
+    def training(self) -> Sequence[RankOutcome]:
+        """Return the ranks that train, without those that only serve."""
+        return [rank for rank in self.ranks if rank.rank < self.spec.world_size]
+
+    @functools.cached_property
+    def pace(self) -> Mapping[int, Sequence[float]]:
+        """Return the timed steps of the ranks whose clocks count, by rank.
+
+        The ranks of a synchronous gang step together, so one clock tells the gang's time, and a
+        mean of clocks would only blur it: only rank 0's are looked at. Otherwise each rank goes at
+        its own pace, and those of all ranks that train are.
+        """
+        known = {rank: times_s for rank, times_s in self.timed_steps_s.items() if times_s}
+        if self.is_synchronous:
+            return {rank: times_s for rank, times_s in known.items() if rank == 0}
+        return known
+
+    @functools.cached_property
+    def _averaged(self) -> Sequence[Sequence[float]]:
+        return [averaged(one, self.spec.steps_between_averages) for one in self.pace.values()]
+
+    @functools.cached_property
+    def steps(self) -> StepStatistics | None:
+        """Return the statistics of the timed steps, those of all clocks that count together."""
+        return step_statistics(itertools.chain.from_iterable(self._averaged))
+
+    @property
+    def timed_step_count(self) -> int | None:
+        """Return on how many steps the statistics rest."""
+        return None if self.steps is None else sum(map(len, self.pace.values()))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return how many steps an epoch takes, a partial one among them."""
+        return math.ceil(self.train_examples_count / self.spec.global_batch_size)
+
+    @property
+    def time_per_epoch_s(self) -> float | None:
+        """Return the time of an epoch, which is over with the slowest rank."""
+        medians_s = [found.median_s for one in self._averaged if (found := step_statistics(one))]
+        if not medians_s:
+            return None
+        length = steps_in_epoch(self.train_examples_count, self.spec.global_batch_size)
+        return max(medians_s) * length
+
+    @property
+    def throughput_examples_per_s(self) -> float | None:
+        """Return examples per second of whole steps over the time that the slowest rank took."""
+        slowest_s = max(map(math.fsum, self.pace.values()), default=0.0)
+        if slowest_s <= 0:
+            return None
+        spec, examples_count = self.spec, 0
+        for rank, times_s in self.pace.items():
+            synchronous = self.is_synchronous
+            own = spec.global_batch_size if synchronous else spec.per_replica_batch_size(rank)
+            examples_count += own * len(times_s)
+        return examples_count / slowest_s
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """Return the largest memory of a rank that trains."""
+        return _largest(s.resident_bytes for rank in self.training for s in window_samples(rank))
+
+    @functools.cached_property
+    def _use(self) -> MeanUse:
+        spec = self.spec
+        # A server beside the trainer is another process, which the trainer's counters leave out.
+        has_server = spec.server_count and spec.server_placement is ServerPlacement.COLLOCATED
+        counted = [] if has_server else [rank.result.window_use for rank in self.training]
+        return mean_use(self.training, counted=counted)
+
+    def used(self, name: str) -> float | Unknown | None:
+        """Return a mean of `MeanUse` over the ranks that train."""
+        why = self._use.unknown_because.get(name)
+        value: float | None = getattr(self._use, name)
+        return value if why is None else Unknown(why)
+
+    def mean_of(self, read: Callable[[Sample], float | None]) -> float | None:
+        """Return the mean of something sampled, over the ranks that train and the timed seconds."""
+        return timed_mean([timed_values(rank, read) for rank in self.training])
+
+    @functools.cached_property
+    def exchange(self) -> ExchangeFigures:
+        """Return what the ranks that train exchanged, and how long they stood idle."""
+        results = [rank.result for rank in self.training]
+        return exchange_figures(
+            [result.profile for result in results],
+            [result.exchange for result in results],
+            is_synchronous=self.is_synchronous,
+        )
+
+    def mean_of_profiles(self, read: Callable[[StepProfile], float]) -> float | None:
+        """Return the mean over the ranks that train and have profiled steps."""
+        profiles = [rank.result.profile for rank in self.training]
+        return mean(read(profile) for profile in profiles if profile is not None)
+
+    @property
+    def sent_bytes_per_step(self) -> float | Unknown:
+        """Return what one rank sent for a step, on average over the ranks."""
+        return self._bytes_per_step(Direction.SENT)
+
+    @property
+    def received_bytes_per_step(self) -> float | Unknown:
+        """Return what one rank received for a step, on average over the ranks."""
+        return self._bytes_per_step(Direction.RECEIVED)
+
+    def _bytes_per_step(self, direction: Direction) -> float | Unknown:
+        return bytes_per_step(
+            self.training, direction, traffic=self.traffic, is_synchronous=self.is_synchronous
+        )
 
 
 def steps_in_epoch(examples_count: int, global_batch_size: int) -> float:
@@ -260,20 +279,6 @@ def servers(spec: JobSpec, ranks: Sequence[RankOutcome]) -> tuple[ServerFigures,
             )
         )
     return tuple(found)
-
-
-def _throughput(
-    spec: JobSpec, pace: Mapping[int, Sequence[float]], *, is_synchronous: bool
-) -> float | None:
-    """Return examples per second over the time of the slowest rank, who is waited for at last."""
-    slowest_s = max(map(math.fsum, pace.values()), default=0.0)
-    if slowest_s <= 0:
-        return None
-    examples_count = 0
-    for rank, times_s in pace.items():
-        own = spec.global_batch_size if is_synchronous else spec.per_replica_batch_size(rank)
-        examples_count += own * len(times_s)
-    return examples_count / slowest_s
 
 
 def window_samples(rank: RankOutcome) -> tuple[Sample, ...]:
@@ -367,21 +372,13 @@ class Direction(enum.Enum):
         return result.payload_tx_bytes if is_sent else result.payload_rx_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BytesPerStep:
-    """`value` None goes with the reason."""
-
-    value: float | None
-    unknown_because: str | None = None
-
-
 def bytes_per_step(
     ranks: Sequence[RankOutcome],
     direction: Direction,
     *,
     traffic: Traffic | None = None,
     is_synchronous: bool = True,
-) -> BytesPerStep:
+) -> float | Unknown:
     """Return what one rank sends, or receives, per step over its own TCP connections.
 
     The average over the ranks, and None where one of them has no count. Payload alone: headers
@@ -395,9 +392,7 @@ def bytes_per_step(
     counts = {rank.rank: direction.of(rank.result) for rank in ranks}
     uncounted = [rank for rank, count in counts.items() if count is None]
     if uncounted:
-        return BytesPerStep(
-            value=None, unknown_because=f"the kernel told no byte counts on rank {uncounted[0]}"
-        )
+        return Unknown(f"the kernel told no byte counts on rank {uncounted[0]}")
     per_step = [
         (
             count / r.result.window_step_count,
@@ -408,16 +403,13 @@ def bytes_per_step(
     ]
     value, least = mean(v for v, _ in per_step), mean(least for _, least in per_step)
     if value is None or least is None:
-        return BytesPerStep(value=None, unknown_because="no step was counted")
+        return Unknown("no step was counted")
     if value < least * (1 - _ROUNDING):
-        return BytesPerStep(
-            value=None,
-            unknown_because=(
-                f"{value:,.0f} bytes a step were counted on TCP connections, and the strategy"
-                f" needs at least {least:,.0f}: the count has missed some"
-            ),
+        return Unknown(
+            f"{value:,.0f} bytes a step were counted on TCP connections, and the strategy"
+            f" needs at least {least:,.0f}: the count has missed some"
         )
-    return BytesPerStep(value=value)
+    return value
 
 
 def _least_bytes(rank: RankOutcome, traffic: Traffic | None, *, is_synchronous: bool) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from farm.core.axes import AXES, Axis, AxisKind
 from farm.core.fields import Amount, Name, OneOf, Whole
+from farm.core.quantities import QUANTITIES, Quantity
 
 
 class CellKind(enum.Enum):
@@ -30,6 +31,7 @@ class Source(enum.Enum):
     """Where an export has a column from."""
 
     MEASUREMENT = "measurement"  # the stored column of the name `field`
+    QUANTITY = "quantity"  # what was measured, under that name
     SPEC = "spec"  # what the job was asked to do, under that name
 
 
@@ -66,30 +68,14 @@ def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColu
     return TableColumn(name=name, kind=CellKind.WHOLE, meaning=meaning, if_empty=if_empty)
 
 
-def _number(name: str, meaning: str, *, unit: str = "", if_empty: str = "not known") -> TableColumn:
-    return TableColumn(
-        name=name, kind=CellKind.NUMBER, meaning=meaning, unit=unit, if_empty=if_empty
-    )
-
-
-def _told(
-    name: str,
-    meaning: str,
-    *,
-    unit: str = "",
-    kind: CellKind = CellKind.NUMBER,
-    source: Source = Source.MEASUREMENT,
-    most: float | None = None,
-) -> TableColumn:
-    """Declare what an export tells and an import only checks."""
+def _told(name: str, meaning: str, *, source: Source = Source.MEASUREMENT) -> TableColumn:
+    """Declare a whole number that an export has and an import only checks."""
     return TableColumn(
         name=name,
-        kind=kind,
+        kind=CellKind.WHOLE,
         meaning=meaning,
-        unit=unit,
         source=source,
         is_imported=False,
-        most=most,
         if_empty="",
     )
 
@@ -114,6 +100,19 @@ def _of_axis(axis: Axis) -> TableColumn:
     )
 
 
+def _of_quantity(quantity: Quantity) -> TableColumn:
+    return TableColumn(
+        name=quantity.name,
+        kind=CellKind.WHOLE if quantity.is_whole else CellKind.NUMBER,
+        meaning=quantity.meaning,
+        unit=quantity.unit,
+        source=Source.QUANTITY,
+        is_imported=quantity.if_empty is not None,
+        most=quantity.most,
+        if_empty=quantity.if_empty or "",
+    )
+
+
 def _if_empty(axis: Axis) -> str:
     if axis.is_required and not isinstance(axis.type, Name):
         return "refused"
@@ -128,24 +127,7 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
     *map(_of_axis, AXES),
     _text("framework", "TensorFlow or PyTorch, with its version"),
     _text("instance_type", "label of the agents, if they have one"),
-    _number(
-        "step_time_s",
-        "median of the timed steps",
-        unit="s",
-        if_empty="`time_per_epoch_s` over `steps_per_epoch`",
-    ),
-    _number("step_time_spread_s", "interquartile range of the timed steps", unit="s"),
-    _whole("steps_per_epoch", "steps of one epoch"),
-    _number("time_per_epoch_s", "time of one epoch", unit="s"),
-    _whole("epochs", "epochs that were trained; empty where steps were counted"),
-    _number("accuracy", "on the test data at the end, from 0 to 1"),
-    _told("idle_ratio", "share of a step in which a rank computes nothing, mean", most=1),
-    _told("push_s", "of a step, for sending; mean over the ranks", unit="s"),
-    _told("pull_s", "of a step, for waiting and receiving; mean over the ranks", unit="s"),
-    _told("update_count", "updates of the weights in the timed steps", kind=CellKind.WHOLE),
-    _told("staleness_mean", "updates by others between a rank's reading and its update, mean"),
-    _told("staleness_max", "the most of these", kind=CellKind.WHOLE),
-    _told("received_bytes_per_step", "one rank's, mean over the ranks", unit="bytes"),
+    *map(_of_quantity, QUANTITIES),
     _text("status", "`ok`, or why there is no time, such as `out_of_memory`", if_empty="`ok`"),
     _whole("repetition", "of this configuration, from 0", if_empty="counted in order"),
     _text(
@@ -153,26 +135,13 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
         "names the kind of hardware and software; kinds are never pooled",
         if_empty="one kind",
     ),
-    _told("job_id", "the job that measured it", kind=CellKind.WHOLE),
-    _told("seed", "of the job", kind=CellKind.WHOLE, source=Source.SPEC),
+    _told("job_id", "the job that measured it"),
+    _told("seed", "of the job", source=Source.SPEC),
     _told(
         "steps",
         "steps that the job was asked to time; empty where epochs were counted",
-        kind=CellKind.WHOLE,
         source=Source.SPEC,
     ),
-    _told("timed_step_count", "steps that the step time rests on", kind=CellKind.WHOLE),
-    _told("throughput_examples_per_s", "of the whole gang", unit="examples/s"),
-    _told("cpu_ratio", "busy share of the agents' cores, mean over ranks and seconds"),
-    _told(
-        "resident_bytes",
-        "memory of the trainers, of the rank with most",
-        unit="bytes",
-        kind=CellKind.WHOLE,
-    ),
-    _told("net_rx_bytes_per_s", "received, mean over ranks and seconds", unit="bytes/s"),
-    _told("net_tx_bytes_per_s", "sent, mean over ranks and seconds", unit="bytes/s"),
-    _told("sent_bytes_per_step", "one rank's, mean over the ranks", unit="bytes"),
     TableColumn(
         name="flags",
         kind=CellKind.FLAGS,

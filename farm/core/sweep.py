@@ -32,7 +32,7 @@ MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 AUTO = "auto"  # repetitions: until the cell is precise
 MAX_AUTO_REPETITIONS = 1000
-_TIME_LIMIT = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ CASE_OPTIONS = (
     SweepOption(
         name="time_limit_s",
         meaning="seconds after which a training fails with `time_limit`; up to a week",
-        type=_TIME_LIMIT,
+        type=TIME_LIMIT_S,
         default=3600.0,
     ),
 )

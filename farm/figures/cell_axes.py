@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-from farm.core.axes import AXES, Axis, AxisKind, Value
-from farm.core.fields import Name
+from farm.core.axes import AXES, BY_NAME, Axis, AxisKind, Value
+from farm.core.display import duration
+from farm.core.fields import Name, Whole
+from farm.core.spec import MAX_STEPS
+from farm.core.sweep import TIME_LIMIT_S
 from farm.figures.cell_configuration import CellConfiguration
 
 EMULATOR = Axis(
@@ -22,6 +26,30 @@ LENGTH = Axis(
     title="Length",
     meaning="how long a job measures",
 )
+WARMUP = Axis(
+    name="warmup_steps",
+    field="warmup_step_count",
+    kind=AxisKind.CASE,
+    type=Whole(0, MAX_STEPS),
+    title="Warm-up steps",
+    meaning="steps that run first and are not timed",
+)
+REPEAT = Axis(
+    name="repeat",
+    kind=AxisKind.CASE,
+    type=Name(),
+    title="Repeats data",
+    meaning="whether a batch may be larger than the data set",
+    write=lambda value: "yes" if value else "no",
+)
+TIME_LIMIT = Axis(
+    name="time_limit_s",
+    kind=AxisKind.CASE,
+    type=TIME_LIMIT_S,
+    title="Time limit",
+    meaning="after which a training fails",
+    write=lambda value: duration(cast(float | None, value)),
+)
 LABELS = Axis(
     name="labels",
     kind=AxisKind.CASE,
@@ -32,7 +60,7 @@ LABELS = Axis(
 # Those that people compare most come first: pages begin with the first that a sweep varies.
 CELL_AXES: tuple[Axis, ...] = (
     *(axis for kind in AxisKind for axis in AXES if axis.kind is kind),
-    *(EMULATOR, LENGTH, LABELS),
+    *(EMULATOR, LENGTH, WARMUP, REPEAT, TIME_LIMIT, LABELS),
 )
 
 
@@ -74,3 +102,17 @@ def order(value: Value) -> tuple[int, float, str]:
     if value is None:
         return 0, 0.0, ""
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
+
+
+# As people compare cells: what is trained, with which batch, on how many machines, and then how.
+_FIRST = ("model", "dataset", "global_batch_size", "world_size", "strategy")
+_IN_ORDER = (
+    *(BY_NAME[name] for name in _FIRST),
+    *(axis for axis in CELL_AXES if axis.name not in _FIRST and axis is not LENGTH),
+)
+
+
+def like_next_to_like(what: CellConfiguration) -> list[tuple[int, float, str]]:
+    """Return a key that sorts cells as tables list them."""
+    values = (axis.value_of(what) for axis in _IN_ORDER)
+    return [order(value) for value in (*values, what.epochs, what.steps)]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from farm.core.axes import Axis, Value
-from farm.core.display import count, dollars, duration, percent, plus_minus
+from farm.core.display import deviation, dollars, percent, plus_minus
+from farm.core.quantities import BY_NAME, SHOWN, Quantity
 from farm.errors import InvalidSpec
 from farm.figures.cell_axes import CELL_AXES, order
 from farm.figures.sweep_table import CellLine, SweepTable
@@ -34,51 +35,84 @@ class Metric:
     time_power: int = 1
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric(name="step_time", title="Step time", read=lambda c: c.median_s, write=duration),
-    Metric(
-        name="throughput",
-        title="Examples/s",
-        read=lambda c: c.throughput_examples_per_s,
-        write=count,
-        time_power=-1,
-    ),
-    Metric(
-        name="time_per_epoch",
-        title="Time per epoch",
-        read=lambda c: c.time_per_epoch_s,
-        write=duration,
-    ),
-    Metric(
+def _of_quantity(quantity: Quantity) -> Metric:
+    def read(line: CellLine) -> float | None:
+        is_shown = not quantity.is_of_servers or line.configuration["server_count"]
+        return line.median(quantity.name) if is_shown else None
+
+    return Metric(
+        name=quantity.metric or quantity.name,
+        title=quantity.title,
+        read=read,
+        write=quantity.write,
+        time_power=quantity.time_power,
+    )
+
+
+def _against_theory(metric: Metric) -> Metric:
+    def read(line: CellLine) -> float | None:
+        value, expected = metric.read(line), line.expected_bytes_per_step
+        return value / expected - 1 if value is not None and expected else None
+
+    return Metric(
+        name=f"{metric.name}_against_theory",
+        title=f"{metric.title.split()[0]} vs theory",
+        read=read,
+        write=deviation,
+        time_power=0,
+    )
+
+
+STEP_TIME = _of_quantity(BY_NAME["step_time_s"])
+_INTERVAL = Metric(
+    name="interval",
+    title="95 % interval",
+    read=lambda c: c.statistics.half_width_ratio,
+    write=plus_minus,
+    time_power=0,
+)
+# What follows from a quantity of a cell, by the quantity that it stands beside.
+_BESIDE: Mapping[str, Metric] = {
+    "throughput_examples_per_s": Metric(
         name="efficiency",
         title="Scaling efficiency",
         read=lambda c: c.efficiency_ratio,
         write=percent,
         time_power=-1,
     ),
-    Metric(name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars),
-    Metric(
-        name="interval",
-        title="95 % interval",
-        read=lambda c: c.statistics.half_width_ratio,
-        write=plus_minus,
-        time_power=0,
+    "time_per_epoch_s": Metric(
+        name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars
     ),
+    **{
+        name: _against_theory(_of_quantity(BY_NAME[name]))
+        for name in ("sent_bytes_per_step", "received_bytes_per_step")
+    },
+}
+# Those with a column where some cell has a value.
+COLUMNS: tuple[Metric, ...] = tuple(
+    metric
+    for quantity in SHOWN
+    if quantity.name != "step_time_s"
+    for metric in (_of_quantity(quantity), _BESIDE.get(quantity.name))
+    if metric is not None
 )
+METRICS: tuple[Metric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
 
 # Columns of the table of cells by which it is put in order.
 SORTS: Mapping[str, Callable[[CellLine], Value]] = {
     "batch": lambda c: c.configuration["global_batch_size"],
     "strategy": lambda c: c.configuration["strategy"],
     "agents": lambda c: c.configuration["world_size"],
-    "step_time": lambda c: c.median_s,
     "repetitions": lambda c: len(c.repetitions),
-    "throughput": lambda c: c.throughput_examples_per_s,
     "epoch": lambda c: c.time_per_epoch_s,
-    "efficiency": lambda c: c.efficiency_ratio,
-    "cost": lambda c: c.cost_usd,
     "state": lambda c: c.state.value,
+    **{metric.name: metric.read for metric in METRICS},
 }
+
+
+def columns_of(lines: Sequence[CellLine]) -> list[Metric]:
+    """Return what a table of these cells has columns for, beside the step time."""
+    return [one for one in COLUMNS if any(one.read(line) is not None for line in lines)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from farm.core.cells import SweepCell, SweepCells
 from farm.core.measurement import OK
 from farm.core.precision import Precision
 from farm.core.scaling import Baselines, baselines
+from farm.figures.cell_axes import like_next_to_like
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
 from farm.figures.sweep_table import SweepTable, make_line, make_table, saving_of
 from farm.recommend.prices import Prices
@@ -78,6 +79,7 @@ def read_sweep(
         )
         for one, of_cell in jobs.by_cell.items()
     ]
+    lines.sort(key=lambda line: like_next_to_like(line.configuration))
     spent_s = machine_s_by_cell(session, sweep_id)
     table = make_table(
         lines,

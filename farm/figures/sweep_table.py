@@ -6,7 +6,6 @@ cells that are shown.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farm.core.axes import Axis, Value
+from farm.core.catalogue import GangShape
 from farm.core.lifecycle import JobState
 from farm.core.machine_time import cost_usd
-from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
-from farm.core.noise import UNDISTURBED, disturbance_of_row
+from farm.core.noise import UNDISTURBED, Disturbance
 from farm.core.precision import (
     CellStatistics,
     Outcome,
@@ -29,13 +28,19 @@ from farm.core.precision import (
     cell_statistics,
     judged,
 )
+from farm.core.quantities import QUANTITIES, medians
 from farm.core.saving import CellCost, Saving, saving
 from farm.core.scaling import Baselines, workload
+from farm.core.spec import TrainingPass
+from farm.errors import InvalidSpec
 from farm.figures.cell_axes import places_of
 from farm.figures.cell_configuration import CellConfiguration
 from farm.recommend.prices import Prices
+from farm.registry import strategy
 from farm.store.cell_rows import CellTotals
 from farm.store.repetitions import repetition_of
+
+_PLACES = {quantity.name: place for place, quantity in enumerate(QUANTITIES)}
 
 
 class CellState(enum.Enum):
@@ -52,9 +57,12 @@ class CellState(enum.Enum):
 class CellLine:
     """One configuration of a sweep over its repetitions. What is not known is None.
 
-    Values are medians over the repetitions on the kind of hardware with most of them, one machine
-    being the baseline of `efficiency_ratio`; `cost_usd` is that of an epoch. `failure_kind` is that
-    of the first repetition that failed. `disturbed_count`: of the `succeeded_count` repetitions.
+    `medians` are those of QUANTITIES, in their order, over the repetitions on the kind of hardware
+    with most of them, one machine being the baseline of `efficiency_ratio`; `cost_usd` is that of
+    an epoch. `failure_kind` is that of the first repetition that failed. `disturbed`: what
+    disturbed those of the `succeeded_count` repetitions that were. `other_kinds`: the same cell on
+    other kinds of hardware, which are never pooled. `expected_bytes_per_step`: what the strategy's
+    theory says that one rank sends, and receives.
     """
 
     cell_hash: str
@@ -62,18 +70,48 @@ class CellLine:
     state: CellState
     repetitions: tuple[Repetition, ...]
     precision: Precision | None
-    median_s: float | None = None
-    throughput_examples_per_s: float | None = None
-    time_per_epoch_s: float | None = None
+    medians: tuple[float | None, ...] = ()
     efficiency_ratio: float | None = None
     cost_usd: float | None = None
     fingerprint: str | None = None
+    framework: str | None = None
+    expected_bytes_per_step: float | None = None
     failure_kind: str | None = None
     failed_job_ids: tuple[int, ...] = ()
-    disturbed_count: int = 0
+    disturbed: tuple[Disturbance, ...] = ()
     succeeded_count: int = 0
+    other_kinds: tuple[CellLine, ...] = ()
     # Of the sweep. Runs after the last of this cell change nothing, so equal cells stay equal.
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
+
+    def median(self, name: str) -> float | None:
+        """Return the median of a quantity."""
+        return self.medians[_PLACES[name]] if self.medians else None
+
+    @property
+    def medians_by_name(self) -> dict[str, float | None]:
+        """Return the median of every quantity."""
+        return {name: self.median(name) for name in _PLACES}
+
+    @property
+    def median_s(self) -> float | None:
+        """The median step time."""
+        return self.median("step_time_s")
+
+    @property
+    def disturbed_count(self) -> int:
+        """Of the repetitions that succeeded, how many were disturbed."""
+        return len(self.disturbed)
+
+    @property
+    def set_aside_count(self) -> int:
+        """Of the repetitions that succeeded, how many do not count, since undisturbed ones do."""
+        return self.succeeded_count - self.statistics.count if self.statistics.count else 0
+
+    @property
+    def time_per_epoch_s(self) -> float | None:
+        """The median time of an epoch."""
+        return self.median("time_per_epoch_s")
 
     @functools.cached_property  # kept with the cell, hence no slots
     def statistics(self) -> CellStatistics:
@@ -89,11 +127,6 @@ class CellLine:
     def times_s(self) -> list[float]:
         """The step time of each repetition behind the median."""
         return [time_s for _, time_s in judged(self.repetitions)]
-
-    @functools.cached_property
-    def compared(self) -> CellConfiguration:
-        """What two cells share that may be compared: not how long, and not on which machines."""
-        return dataclasses.replace(self.configuration, length="", labels="")
 
     @property
     def first_job_id(self) -> int:
@@ -186,31 +219,46 @@ def make_line(
     timeline: Timeline,
 ) -> CellLine:
     repetitions = tuple(repetition_of(job) for job in jobs)
-    times = judged(repetitions)
-    of_median = {job_id for job_id, _ in times}
-    # A job by epochs whose every step was partial has a time per epoch and no step time.
+    of_median = {job_id for job_id, _ in judged(repetitions)}
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
-    measured = [job for job in jobs if job.id in of_median] or succeeded
+    kinds: dict[str | None, list[Any]] = {}
+    # The kind of hardware whose repetitions count comes first.
+    for job in sorted(succeeded, key=lambda job: job.id not in of_median):
+        kinds.setdefault(job.fingerprint, []).append(job)
+    own, *others = kinds.values() if kinds else [[]]
+    # A job by epochs whose every step was partial has a time per epoch and no step time.
+    measured = [job for job in own if job.id in of_median] or own
+    first = measured[0] if measured else None
     failed = [job for job in jobs if job.state is JobState.FAILED]
-    weights = {r.job_id: r.disturbance.weight for r in repetitions}
-    throughput = _median([(j.throughput_examples_per_s, weights[j.id]) for j in measured])
-    epoch_s = _median([(j.time_per_epoch_s, weights[j.id]) for j in measured])
+    disturbances = {r.job_id: r.disturbance for r in repetitions}
+    found = medians(measured, [disturbances[job.id].weight for job in measured])
     return CellLine(
         cell_hash=jobs[0].cell_hash,
         configuration=configuration,
         state=_state(jobs, is_measured=bool(measured)),
         repetitions=repetitions,
         precision=precision,
-        median_s=_median([(time_s, weights[job_id]) for job_id, time_s in times]),
-        throughput_examples_per_s=throughput,
-        time_per_epoch_s=epoch_s,
-        efficiency_ratio=_efficiency(measured, throughput, single),
-        cost_usd=_cost(configuration, measured, epoch_s, prices),
-        fingerprint=measured[0].fingerprint if measured else None,
+        medians=tuple(found.values()),
+        efficiency_ratio=_efficiency(first, found["throughput_examples_per_s"], single),
+        cost_usd=_cost(configuration, first, found["time_per_epoch_s"], prices),
+        fingerprint=first and first.fingerprint,
+        framework=first and first.framework,
+        expected_bytes_per_step=_expected_bytes_per_step(configuration, first),
         failure_kind=failed[0].failure_kind if failed else None,
         failed_job_ids=tuple(job.id for job in failed),
-        disturbed_count=sum(disturbance_of_row(job) != UNDISTURBED for job in succeeded),
-        succeeded_count=len(succeeded),
+        disturbed=tuple(one for job in own if (one := disturbances[job.id]) != UNDISTURBED),
+        succeeded_count=len(own),
+        other_kinds=tuple(
+            make_line(
+                configuration,
+                of_kind,
+                precision=None,
+                single=single,
+                prices=prices,
+                timeline=timeline,
+            )
+            for of_kind in others
+        ),
         timeline=timeline,
     )
 
@@ -226,30 +274,39 @@ def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
     return CellState.FAILED if JobState.FAILED in states else CellState.CANCELLED
 
 
-def _efficiency(
-    measured: Sequence[Any], throughput: float | None, single: Baselines
-) -> float | None:
-    if not measured or throughput is None:
-        return None
-    row = measured[0]
-    alone = single.get(workload(row))
-    if not alone:
+def _efficiency(first: Any, throughput: float | None, single: Baselines) -> float | None:
+    alone = None if first is None else single.get(workload(first))
+    if throughput is None or not alone:
         return None
     return scaling_efficiency_ratio(
         throughput_examples_per_s=throughput,
-        world_size=row.world_size,
+        world_size=first.world_size,
         single_examples_per_s=alone,
     )
 
 
 def _cost(
-    configuration: CellConfiguration,
-    measured: Sequence[Any],
-    epoch_s: float | None,
-    prices: Prices,
+    configuration: CellConfiguration, first: Any, epoch_s: float | None, prices: Prices
 ) -> float | None:
-    price = prices.by_type.get(measured[0].instance_type or "") if measured else None
+    price = None if first is None else prices.by_type.get(first.instance_type or "")
     return cost_usd(configuration.machine_count, epoch_s, price.usd_per_hour if price else None)
+
+
+def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> float | None:
+    """Ask the strategy; None where nothing is exchanged or this program does not know it."""
+    is_training = configuration["training_pass"] == TrainingPass.FORWARD_BACKWARD.value
+    if first is None or first.gradient_bytes is None or not is_training:
+        return None
+    try:
+        described = strategy(configuration["strategy"])
+    except InvalidSpec:
+        return None
+    shape = GangShape(
+        world_size=configuration["world_size"],
+        server_count=configuration["server_count"],
+        steps_between_averages=configuration["steps_between_averages"],
+    )
+    return described.traffic(shape, first.gradient_bytes).bytes
 
 
 def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:
@@ -266,9 +323,3 @@ def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving
                 )
             )
     return saving(costs)
-
-
-def _median(weighted: Sequence[tuple[float | None, float]]) -> float | None:
-    """Return the median of what is known of the (value, weight); disturbed runs weigh less."""
-    known = [(value, weight) for value, weight in weighted if value is not None]
-    return weighted_median(known) if known else None

@@ -17,9 +17,10 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.core.measurement import OK
+from farm.core.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
 from farm.store.repetitions import BY_CELL
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MeasurementRow, quantity_column
 from farm.store.tables import Attempt, Job
 
 _UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
@@ -178,7 +179,6 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             Job.attempt_count,  # an attempt that is lost leaves nothing else behind
             MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
-            MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,
             MeasurementRow.model,
             MeasurementRow.dataset,
@@ -191,8 +191,8 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.replicas_per_rank,
             MeasurementRow.global_batch_size,
             MeasurementRow.instance_type,
-            MeasurementRow.throughput_examples_per_s,
-            MeasurementRow.time_per_epoch_s,
+            MeasurementRow.gradient_bytes,
+            *(quantity_column(one).label(one.name) for one in QUANTITIES),
         )
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
         .where(Job.sweep_id == sweep_id)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, defer
 from farm.core.lifecycle import JobState
 from farm.store.late_reports import late_count
 from farm.store.repetitions import BY_CELL
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank
 
 _AN_HOUR_S = 3600
@@ -125,8 +125,9 @@ def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> l
 
     The order rests on what never changes, so pages of it neither repeat nor hide a job.
     """
-    # Which jobs is found out by their ids: to sort thousands of whole rows takes longer. Nobody
-    # looks at the details of many measurements, and most of what would be read are these.
+    # Which jobs is found out by their ids: to sort thousands of whole rows takes longer. Most of
+    # what would be read are details, which a list needs only for quantities without a column.
+    unread = () if FURTHER_QUANTITIES else (defer(MeasurementRow.details, raiseload=True),)
     page = select(Job.id).where(Job.sweep_id == sweep_id).order_by(*BY_CELL)
     chosen = page.offset(offset).limit(limit).subquery()
     rows = session.execute(
@@ -134,6 +135,6 @@ def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> l
         .join(chosen, chosen.c.id == Job.id)
         .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
         .order_by(*BY_CELL)
-        .options(defer(MeasurementRow.details, raiseload=True))
+        .options(*unread)
     )
     return [SweepJob(job, measurement) for job, measurement in rows]

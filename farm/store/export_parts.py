@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from farm.core import quantities
 from farm.core.axes import BY_NAME
 from farm.core.fields import canonical
 from farm.core.measurement_table import (
@@ -17,11 +18,11 @@ from farm.core.measurement_table import (
     Source,
     TableColumn,
 )
-from farm.store.result_tables import MeasurementRow, axis_column
+from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
 from farm.store.tables import Job
 
 _ROWS_A_PART = 1000
-_STORED = [column for column in MEASUREMENT_TABLE if column.source is Source.MEASUREMENT]
+_STORED = [column for column in MEASUREMENT_TABLE if column.source is not Source.SPEC]
 
 
 def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
@@ -48,6 +49,8 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
 
 
 def _column(column: TableColumn) -> Any:
+    if column.source is Source.QUANTITY:
+        return quantity_column(quantities.BY_NAME[column.name])
     axis = BY_NAME.get(column.name)
     if axis is None or not axis.is_further:
         return getattr(MeasurementRow, column.stored)
@@ -59,7 +62,7 @@ def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
     return {
         column.name: _written(
             column,
-            stored[column.name] if column.source is Source.MEASUREMENT else spec.get(column.name),
+            spec.get(column.name) if column.source is Source.SPEC else stored[column.name],
         )
         for column in MEASUREMENT_TABLE
     }

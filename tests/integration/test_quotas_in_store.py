@@ -39,7 +39,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.integration.test_scheduler_rounds import RESULT
+from tests.two_agents import RESULT
 
 FARM_KEY = bytes(32)
 TEN_MINUTES_S = 600

@@ -34,8 +34,8 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.integration.test_scheduler_rounds import RESULT, RULES, SOURCE, STARTED
 from tests.store_statements import statements
+from tests.two_agents import RESULT, RULES, SOURCE, STARTED
 
 LATER = NOW + seconds(5)
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")

@@ -17,21 +17,23 @@ from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_sweep
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_sweep, job_spec
-from tests.integration.test_scheduler_rounds import FACTS, RESULT, RULES, Gang
+from tests.two_agents import FACTS, RESULT, RULES, TwoAgents
 
 SUCCESS = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
 
 
 @pytest.fixture
-def gang(engine: sa.Engine) -> Gang:
+def gang(engine: sa.Engine) -> TwoAgents:
     with writing(engine) as session:
         add_sweep(session, job_spec(world_size=2))
         for agent_id, facts in FACTS.items():
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    return Gang(engine)
+    return TwoAgents(engine)
 
 
-def test_a_result_of_a_rank_that_never_started_is_no_measurement(gang: Gang) -> None:
+def test_a_result_of_a_rank_that_never_started_is_no_measurement(
+    gang: TwoAgents,
+) -> None:
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
     gang.both_report(token, SUCCESS)
     for _ in range(6):
@@ -40,7 +42,9 @@ def test_a_result_of_a_rank_that_never_started_is_no_measurement(gang: Gang) -> 
     assert gang.job().state is JobState.WAITING
 
 
-def test_a_failure_with_half_a_character_ends_its_attempt(gang: Gang) -> None:
+def test_a_failure_with_half_a_character_ends_its_attempt(
+    gang: TwoAgents,
+) -> None:
     token = gang.start()
     failure = Failure(kind=FailureKind.TRAINER_RAISED, message="no file caf\udce9")
     gang.report(
@@ -52,7 +56,7 @@ def test_a_failure_with_half_a_character_ends_its_attempt(gang: Gang) -> None:
 
 @pytest.mark.parametrize("time_s", [0.0, -1.0, 5e-324, 1e308])
 def test_steps_that_took_what_no_clock_measures_are_no_measurement(
-    gang: Gang, time_s: float
+    gang: TwoAgents, time_s: float
 ) -> None:
     """Their throughput or their sum would be infinite, which no JSON can tell anybody."""
     token = gang.start()
@@ -64,7 +68,9 @@ def test_steps_that_took_what_no_clock_measures_are_no_measurement(
     assert gang.attempts()[0].failure_kind == "senseless"
 
 
-def test_an_attempt_that_cannot_be_decided_on_does_not_stop_the_others(gang: Gang) -> None:
+def test_an_attempt_that_cannot_be_decided_on_does_not_stop_the_others(
+    gang: TwoAgents,
+) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
         session.scalars(select(Job)).one().spec = {"nonsense": True}
@@ -75,7 +81,9 @@ def test_an_attempt_that_cannot_be_decided_on_does_not_stop_the_others(gang: Gan
         assert session.get_one(Attempt, token).state is AttemptState.LOST
 
 
-def test_a_waiting_job_that_cannot_be_started_ends_and_keeps_no_other_waiting(gang: Gang) -> None:
+def test_a_waiting_job_that_cannot_be_started_ends_and_keeps_no_other_waiting(
+    gang: TwoAgents,
+) -> None:
     with writing(gang.engine) as session:
         bad = session.scalars(select(Job)).one()
         bad.spec = {**bad.spec, "strategy": "gone_since_the_upgrade"}
@@ -97,7 +105,9 @@ def test_a_waiting_job_that_cannot_be_started_ends_and_keeps_no_other_waiting(ga
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_an_attempt_whose_job_is_locked_is_left_to_the_next_round(gang: Gang) -> None:
+def test_an_attempt_whose_job_is_locked_is_left_to_the_next_round(
+    gang: TwoAgents,
+) -> None:
     token = gang.start()
     with writing(gang.engine) as canceller, writing(gang.engine) as scheduler:
         request_cancel_sweep(canceller, 1, now=gang.now)
@@ -107,14 +117,18 @@ def test_an_attempt_whose_job_is_locked_is_left_to_the_next_round(gang: Gang) ->
     assert (view.token, view.cancel_requested) == (token, True)
 
 
-def test_a_store_created_anew_leases_beyond_every_token_its_agents_have_seen(gang: Gang) -> None:
+def test_a_store_created_anew_leases_beyond_every_token_its_agents_have_seen(
+    gang: TwoAgents,
+) -> None:
     gang.beat("a", serving=None, highest=500)
     gang.beat("b", serving=None, highest=300)
     starts = [due.command for due in gang.round()]
     assert [c.token for c in starts if isinstance(c, StartRank)] == [501, 501]
 
 
-def test_a_damaged_token_of_one_agent_does_not_use_up_all_tokens(gang: Gang) -> None:
+def test_a_damaged_token_of_one_agent_does_not_use_up_all_tokens(
+    gang: TwoAgents,
+) -> None:
     gang.beat("a", serving=None, highest=2**63 - 1)
     starts = [due.command for due in gang.round()]
     assert [c.token for c in starts if isinstance(c, StartRank)] == [1, 1]

@@ -19,8 +19,8 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Rank
 from tests.factories import add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
-from tests.integration.test_scheduler_rounds import FACTS, RESULT, RULES, STARTED, Gang
 from tests.scheduler_round import run_round
+from tests.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents
 
 FLAGGING = dataclasses.replace(
     RULES,
@@ -36,7 +36,7 @@ ENDED = RankEnded(
 STEPS = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2) * 49 + (9, 9))
 
 
-class NoisyGang(Gang):
+class NoisyGang(TwoAgents):
     """A gang whose rules, control runs and samples a test chooses."""
 
     rules: Rules = RULES

@@ -13,8 +13,8 @@ from farm.store.engine import reading, writing
 from farm.store.tables import Job
 from farm.wire import agent_queue, make_app, open_client
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
-from tests.integration.test_scheduler_rounds import RULES
 from tests.redis_server import RedisServer
+from tests.two_agents import RULES
 
 
 def turn_once(engine: sa.Engine, post: Post, *, after_s: float) -> None:

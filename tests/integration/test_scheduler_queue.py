@@ -30,7 +30,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.integration.test_scheduler_rounds import RULES
+from tests.two_agents import RULES
 
 MOST = 6
 OLD = NOW - seconds(500)

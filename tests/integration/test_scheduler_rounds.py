@@ -3,184 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.collector.intake import take_heartbeat, take_reports
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.barriers import Limits
-from farm.core.codec import to_json
-from farm.core.commands import Go, Peers, RankAddress, Shape, StartRank, StopAttempt
+from farm.core.commands import Go, Peers, Shape, StartRank, StopAttempt
 from farm.core.lifecycle import AttemptState, JobState
-from farm.core.messages import seal
 from farm.core.reports import (
-    REPORT_NAMES,
     PeerBandwidth,
     PeerRtt,
     PeersMeasured,
-    Prepared,
     RankEnded,
-    RankStarted,
-    Report,
-    ReportBatch,
-    ReportBody,
     Sample,
     Samples,
     Shaped,
     StepTimes,
 )
-from farm.core.retries import RetryPolicy
 from farm.core.spec import BatchSplit, NetworkProfile
 from farm.core.trainer_lines import (
-    DatasetSource,
     Failure,
     FailureKind,
     StepKind,
-    TrainerResult,
 )
-from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import Agent, Job
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
-from tests.scheduler_round import run_round
-
-RULES = Rules(
-    lease=dt.timedelta(seconds=20),
-    reserve_after_s=60.0,
-    limits=Limits(resend_s=3.0, prepare_s=30.0),
-    policy=RetryPolicy(max_attempts=2, wait_s=2.0),
-)
-SOURCE = DatasetSource(
-    name="digits",
-    origin="a test",
-    sha256="0" * 64,
-    is_synthetic=False,
-    train_examples_count=1437,
-    test_examples_count=360,
-)
-STARTED = RankStarted(parameter_count=100, gradient_bytes=400, connect_s=0.1, first_step_s=0.2)
-RESULT = TrainerResult(
-    timed_step_count=3,
-    window_step_count=3,
-    timed_window_s=2.5,
-    timed_begun_monotonic_s=10.0,
-    interface_rx_bytes=2400,
-    interface_tx_bytes=2400,
-    payload_rx_bytes=2400,
-    payload_tx_bytes=2400,
-    train_loss=0.5,
-    val_accuracy_ratio=0.75,
-    peak_resident_bytes=10,
-    seed=0,
-)
-
-
-class Gang:
-    """Two agents, a and b, as the server sees them: a clock, a spool number and a beat each."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self.engine = engine
-        self.now = NOW
-        self.numbers = {"a": 0, "b": 0}
-        self.beats = {"a": 1, "b": 1}
-
-    def round(self, *, after_s: float = 0.1) -> list[Outgoing]:
-        self.now += seconds(after_s)
-        return run_round(self.engine, now=self.now, rules=RULES)
-
-    def report(self, agent_id: str, token: int, rank: int, body: ReportBody) -> None:
-        self.numbers[agent_id] += 1
-        fields = to_json(body)
-        assert isinstance(fields, dict)
-        report = Report(
-            number=self.numbers[agent_id],
-            token=token,
-            rank=rank,
-            kind=REPORT_NAMES[type(body)],
-            body=fields,
-        )
-        batch = ReportBatch(agent_id=agent_id, generation="g", reports=(report,))
-        take_reports(self.engine, seal(batch), now=self.now)
-
-    def both_report(self, token: int, body: ReportBody) -> None:
-        self.report("a", token, 0, body)
-        self.report("b", token, 1, body)
-
-    def beat(self, agent_id: str, *, serving: int | None, highest: int) -> None:
-        self.beats[agent_id] += 1
-        beat = Heartbeat(
-            agent_id=agent_id,
-            boot_id=f"boot of {agent_id}",
-            counter=self.beats[agent_id],
-            state=AgentState.IDLE if serving is None else AgentState.BUSY,
-            serving_token=serving,
-            highest_token=highest,
-            agent_time_s=0.0,
-            echo=BeatEcho(server_time_s=self.now.timestamp(), elapsed_s=0.0),
-            facts=FACTS[agent_id],
-        )
-        take_heartbeat(self.engine, seal(beat), now=self.now, lease=RULES.lease)
-
-    def prepare(self, token: int, *, model_sha256: str | None = None) -> None:
-        for rank, agent_id in enumerate("ab"):
-            address = RankAddress(
-                rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
-            )
-            prepared = Prepared(
-                address=address,
-                framework="tf",
-                dataset=SOURCE,
-                model_sha256=model_sha256,
-                prepare_s=1.0,
-            )
-            self.report(agent_id, token, rank, prepared)
-
-    def start(self, *, model_sha256: str | None = None) -> int:
-        """Lead the gang to its first step; return the token."""
-        token = self.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
-        self.prepare(token, model_sha256=model_sha256)
-        self.round()
-        self.both_report(token, PeersMeasured(rtts=()))
-        self.round()
-        self.both_report(token, Shaped(emulator="none", rtts=()))
-        self.round()
-        self.both_report(token, STARTED)
-        self.round()
-        return token
-
-    def job(self) -> Job:
-        with reading(self.engine) as session:
-            return session.scalars(select(Job)).one()
-
-    def attempts(self) -> list[Attempt]:
-        with reading(self.engine) as session:
-            return list(session.scalars(select(Attempt).order_by(Attempt.id)))
-
-
-FACTS = {
-    "a": agent_facts(machine_id="m1"),
-    "b": agent_facts(machine_id="m2"),
-}
+from tests.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents, kinds
 
 
 @pytest.fixture
-def gang(engine: sa.Engine) -> Gang:
+def gang(engine: sa.Engine) -> TwoAgents:
     with writing(engine) as session:
         add_sweep(session, job_spec(world_size=2))
         for agent_id, facts in FACTS.items():
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    return Gang(engine)
+    return TwoAgents(engine)
 
 
-def kinds(outgoing: list[Outgoing]) -> list[tuple[str, type]]:
-    return [(due.agent_id, type(due.command)) for due in outgoing]
-
-
-def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) -> None:
+def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAgents) -> None:
     first = gang.round()
     assert kinds(first) == [("a", StartRank), ("b", StartRank)]
     assert isinstance(first[0].command, StartRank)
@@ -228,7 +90,7 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: Gang) 
     assert row.fingerprint is not None
 
 
-def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: Gang) -> None:
+def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: TwoAgents) -> None:
     token = gang.start()
     steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
     gang.both_report(token, steps)
@@ -246,7 +108,7 @@ def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: Gang)
     assert row.details["net_bytes_of"] == "the trainers' own TCP connections"
 
 
-def test_what_a_users_file_contained_tells_its_measurements_apart(gang: Gang) -> None:
+def test_what_a_users_file_contained_tells_its_measurements_apart(gang: TwoAgents) -> None:
     contents = [None, "1" * 64, "2" * 64, "1" * 64]
     for repetition, model_sha256 in enumerate(contents):
         if repetition > 0:
@@ -273,7 +135,7 @@ def test_a_batch_is_shared_by_the_speed_that_the_control_runs_tell(engine: sa.En
         add_sweep(session, job_spec(world_size=2, batch_split=BatchSplit.BY_SPEED))
         for agent_id, facts in FACTS.items():
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    gang = Gang(engine)
+    gang = TwoAgents(engine)
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
     gang.prepare(token)
     gang.round()
@@ -321,7 +183,7 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
         for agent_id, machine in (("a", "m1"), ("b", "m2")):
             facts = agent_facts(machine_id=machine, capabilities=("network",))
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    gang = Gang(engine)
+    gang = TwoAgents(engine)
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
     gang.prepare(token)
     gang.round()
@@ -364,14 +226,14 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
     assert found == ([(shaped_s, carried_bytes_per_s, 0.09)] if reason is None else [])
 
 
-def test_nothing_is_sent_twice_before_it_is_overdue(gang: Gang) -> None:
+def test_nothing_is_sent_twice_before_it_is_overdue(gang: TwoAgents) -> None:
     gang.round()
     assert gang.round() == []
     assert kinds(gang.round(after_s=3.0)) == [("a", StartRank), ("b", StartRank)]
 
 
 def test_agents_are_leased_again_only_when_clean_and_are_told_to_stop_until_then(
-    gang: Gang,
+    gang: TwoAgents,
 ) -> None:
     token = gang.start()
     failure = Failure(kind=FailureKind.KILLED, message="signal 9")
@@ -390,7 +252,7 @@ def test_agents_are_leased_again_only_when_clean_and_are_told_to_stop_until_then
     assert [a.state for a in gang.attempts()] == [AttemptState.LOST, AttemptState.PREPARING]
 
 
-def test_an_agent_without_heartbeats_loses_its_rank_and_frees_its_peer(gang: Gang) -> None:
+def test_an_agent_without_heartbeats_loses_its_rank_and_frees_its_peer(gang: TwoAgents) -> None:
     token = gang.start()
     gang.now += seconds(19)
     gang.beat("a", serving=token, highest=token)
@@ -401,7 +263,7 @@ def test_an_agent_without_heartbeats_loses_its_rank_and_frees_its_peer(gang: Gan
     assert gang.job().state is JobState.WAITING
 
 
-def test_a_job_whose_machines_keep_failing_fails_after_the_last_attempt(gang: Gang) -> None:
+def test_a_job_whose_machines_keep_failing_fails_after_the_last_attempt(gang: TwoAgents) -> None:
     failure = Failure(kind=FailureKind.KILLED, message="signal 9")
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
     for _ in range(RULES.policy.max_attempts):
@@ -418,7 +280,7 @@ def test_a_job_whose_machines_keep_failing_fails_after_the_last_attempt(gang: Ga
     assert job.reason == "rank 0 on a: signal 9"
 
 
-def test_a_failed_configuration_is_stored_as_a_result(gang: Gang) -> None:
+def test_a_failed_configuration_is_stored_as_a_result(gang: TwoAgents) -> None:
     token = gang.start()
     failure = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
@@ -430,7 +292,7 @@ def test_a_failed_configuration_is_stored_as_a_result(gang: Gang) -> None:
     assert (row.status, row.step_time_s) == ("out_of_memory", None)
 
 
-def test_a_cancelled_job_ends_and_lets_its_agents_go(gang: Gang) -> None:
+def test_a_cancelled_job_ends_and_lets_its_agents_go(gang: TwoAgents) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
         session.scalars(select(Job)).one().cancel_requested = True
@@ -440,7 +302,7 @@ def test_a_cancelled_job_ends_and_lets_its_agents_go(gang: Gang) -> None:
         assert {a.unclean_token for a in session.scalars(select(Agent))} == {token}
 
 
-def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: Gang) -> None:
+def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: TwoAgents) -> None:
     token = gang.start()
     gang.now += seconds(25)
     gang.round()
@@ -454,7 +316,7 @@ def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: Gang) ->
 
 
 def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by(
-    gang: Gang,
+    gang: TwoAgents,
 ) -> None:
     token = gang.start()
     gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
@@ -464,7 +326,7 @@ def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by
     assert gang.attempts()[0].ended_at == ended_at
 
 
-def test_a_job_in_its_retry_pause_is_not_placed(gang: Gang) -> None:
+def test_a_job_in_its_retry_pause_is_not_placed(gang: TwoAgents) -> None:
     with writing(gang.engine) as session:
         job = session.scalars(select(Job)).one()
         job.due_at, job.attempt_count = NOW + seconds(2), 1
@@ -475,7 +337,7 @@ def test_a_job_in_its_retry_pause_is_not_placed(gang: Gang) -> None:
     assert kinds(gang.round()) == [("a", StartRank), ("b", StartRank)]
 
 
-def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: Gang) -> None:
+def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: TwoAgents) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
         session.get_one(Agent, "a").is_drained = True
@@ -489,7 +351,7 @@ def test_a_job_goes_to_another_machine_after_one_has_failed_it(engine: sa.Engine
         add_sweep(session, job_spec())
         for agent_id, facts in FACTS.items():
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
-    gang = Gang(engine)
+    gang = TwoAgents(engine)
     [first] = gang.round()
     assert isinstance(first.command, StartRank)
     assert first.agent_id == "a"

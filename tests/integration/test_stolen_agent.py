@@ -35,9 +35,9 @@ from farm.store.step_rows import insert_steps
 from farm.store.tables import Attempt, Job, LateReport, Rank
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 from tests.integration.test_scheduler_ends import add_gangs
-from tests.integration.test_scheduler_rounds import RULES
 from tests.integration.test_store_reports import report
 from tests.scheduler_round import run_round
+from tests.two_agents import RULES
 
 STEPS = 20
 

@@ -51,8 +51,8 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.integration.test_scheduler_rounds import RESULT, RULES, SOURCE, STARTED
 from tests.scheduler_round import run_round
+from tests.two_agents import RESULT, RULES, SOURCE, STARTED
 
 LEASE = seconds(20)
 

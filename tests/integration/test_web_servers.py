@@ -122,7 +122,7 @@ def test_a_jobs_page_tells_what_ranks_exchanged_and_what_its_server_used(
     assert "1 server apart, hard placement" in told
     assert "rank 1 25 %" in told
     assert "idle in each profiled step: 20 %, 30 %" in page
-    assert "4.00 ms, 6.00 ms" in told
+    assert "push 4.00 ms pull 6.00 ms" in told
     assert "rank 2, serves CPU 55 %, memory 5.00 MB" in told
     assert "1 8 40.0 %" in told  # by how many updates they were late
     assert "1.5 reads, 2.5 writes a second" in told or "1.50 reads, 2.50 writes" in told

@@ -6,8 +6,9 @@ import pytest
 
 from farm.cli.demo import demo_sweep
 from farm.cli.demonstration import disturbance_warning
-from farm.store.result_tables import MeasurementRow
 from farm.submission import plan
+from tests.factories import job_spec
+from tests.sweep_cells import lines_of, measured_job
 
 
 @pytest.mark.parametrize(
@@ -30,10 +31,12 @@ def test_the_sweep_trains_by_epochs_on_real_images() -> None:
 
 def test_on_a_busy_machine_one_line_says_so_and_what_to_do() -> None:
     flag = {"kind": "foreign_load", "message": "", "value": 0.8}
-    busy = [MeasurementRow(status="ok", flags=[flag]) for _ in range(7)]
-    line = disturbance_warning([*busy, MeasurementRow(status="ok", flags=[])])
+    spec = job_spec()
+    calm = [measured_job(spec, job_id=1, step_time_s=0.1)]
+    busy = [measured_job(spec, job_id=n, step_time_s=0.1, flags=[flag]) for n in range(2, 9)]
+    line = disturbance_warning(lines_of([*calm, *busy]))
     assert line == (
         "This machine was busy: 7 of 8 measurements were disturbed, by other programs (7). "
         "Close other programs, or use fewer agents, and run it again."
     )
-    assert disturbance_warning([MeasurementRow(status="ok", flags=[])]) is None
+    assert disturbance_warning(lines_of(calm)) is None

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from werkzeug.datastructures import MultiDict
 
+from farm.core.noise import Disturbance
 from farm.core.precision import Outcome, Repetition
 from farm.errors import InvalidSpec
 from farm.figures.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
@@ -91,8 +92,8 @@ def test_what_the_two_axes_settle_is_not_held_and_every_cell_is_shown() -> None:
     """As in the demo, which trains each batch size for another number of epochs."""
     demo = table(
         *(
-            cell(0.01 * n, world_size=n, global_batch_size=batch, length=length)
-            for batch, length in ((32, "30 epochs"), (1024, "100 epochs"))
+            cell(0.01 * n, world_size=n, global_batch_size=batch, steps=None, epochs=epochs)
+            for batch, epochs in ((32, 30), (1024, 100))
             for n in (1, 2)
         )
     )
@@ -155,7 +156,7 @@ def test_what_was_left_out_as_impossible_is_not_said_to_be_missing(asked: str) -
 def test_an_open_cell_says_how_it_stands_and_a_disturbed_one_by_a_sign() -> None:
     shown = _map(
         table(
-            cell(0.1, 0.2, 0.3, strategy="mwms_ring", disturbed_count=2),
+            cell(0.1, 0.2, 0.3, strategy="mwms_ring", disturbed=(Disturbance(weight=0.5),) * 2),
             cell(world_size=2, state=CellState.RUNNING, failed_job_ids=(7,)),
             cell(world_size=4, state=CellState.CANCELLED),
             cell(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -8,12 +10,12 @@ from farm.core.catalogue import GangShape
 from farm.core.codec import to_json
 from farm.core.means import mean
 from farm.core.measurement import (
+    AttemptFigures,
     Direction,
-    Measured,
     RankOutcome,
+    Unknown,
     averaged,
     bytes_per_step,
-    measure,
     quantile,
     ring_bytes_per_step,
     scaling_efficiency_ratio,
@@ -22,6 +24,8 @@ from farm.core.measurement import (
     timed_samples,
     window_samples,
 )
+from farm.core.quantities import Measured
+from farm.core.quantities import measure as measure_all
 from farm.core.reports import Sample
 from farm.core.spec import JobSpec, ServerPlacement
 from farm.core.trainer_lines import (
@@ -67,6 +71,10 @@ def outcome(rank: int, **changes: object) -> RankOutcome:
     return dataclasses.replace(value, **changes)  # type: ignore[arg-type] # any field
 
 
+def measure(spec: JobSpec, ranks: Sequence[RankOutcome], **given: Any) -> Measured:
+    return measure_all(AttemptFigures(spec=spec, ranks=ranks, **given))
+
+
 def test_quantiles_interpolate() -> None:
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.5
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.25) == 1.75
@@ -106,8 +114,8 @@ def test_no_mean_is_made_of_fewer_than_two_seconds(timed_window_s: float) -> Non
         timed_steps_s={0: [0.5]},
         train_examples_count=1000,
     )
-    assert (measured.cpu_ratio, measured.net_tx_bytes_per_s) == (None, None)
-    assert measured.resident_bytes is not None
+    assert (measured.values["cpu_ratio"], measured.values["net_tx_bytes_per_s"]) == (None, None)
+    assert measured.values["resident_bytes"] is not None
     assert "timed steps" in measured.unknown_because["cpu_ratio"]
     assert measured.unknown_because.keys() >= {"net_rx_bytes_per_s", "net_tx_bytes_per_s"}
 
@@ -133,28 +141,32 @@ def test_a_short_window_has_the_means_that_the_trainers_counted(
 ) -> None:
     results = (counted(cpu_ratio=ratio, interface=interface) for ratio in (0.5, 1.0))
     measured = measure_two(*results)
-    assert measured.cpu_ratio == 0.75
-    assert measured.net_rx_bytes_per_s == measured.net_tx_bytes_per_s == bytes_per_s
+    assert measured.values["cpu_ratio"] == 0.75
+    assert (
+        measured.values["net_rx_bytes_per_s"]
+        == measured.values["net_tx_bytes_per_s"]
+        == bytes_per_s
+    )
     assert not measured.unknown_because.keys() & {"cpu_ratio", "net_rx_bytes_per_s"}
 
 
 def test_what_one_trainer_did_not_count_is_no_mean_of_the_others() -> None:
     measured = measure_two(counted(cpu_ratio=0.5), counted(cpu_ratio=None))
-    assert measured.cpu_ratio is None
+    assert measured.values["cpu_ratio"] is None
     assert "timed steps" in measured.unknown_because["cpu_ratio"]
 
 
 def test_a_trainer_counts_nothing_of_a_server_beside_it() -> None:
     beside = dataclasses.replace(SPEC, server_count=1)
     results = (counted(cpu_ratio=0.5), counted(cpu_ratio=0.5))
-    assert measure_two(*results, spec=beside).cpu_ratio is None
+    assert measure_two(*results, spec=beside).values["cpu_ratio"] is None
     apart = dataclasses.replace(beside, server_placement=APART)
-    assert measure_two(*results, spec=apart).cpu_ratio == 0.5
+    assert measure_two(*results, spec=apart).values["cpu_ratio"] == 0.5
 
 
 def test_sampled_seconds_are_means_before_counters_are() -> None:
     both = dataclasses.replace(RESULT, details=counted(cpu_ratio=0.9).details)
-    assert measure_two(both, both).cpu_ratio == pytest.approx(0.35)
+    assert measure_two(both, both).values["cpu_ratio"] == pytest.approx(0.35)
 
 
 def test_evaluation_and_waiting_between_epochs_are_in_no_mean() -> None:
@@ -172,7 +184,7 @@ def test_evaluation_and_waiting_between_epochs_are_in_no_mean() -> None:
     rank = outcome(0, result=by_epochs, samples=samples)
     assert [s.tick for s in timed_samples(rank)] == [3, 4, 5, 18, 19]
     measured = measure(SPEC, [rank], timed_steps_s={0: [0.5]}, train_examples_count=1000)
-    assert measured.cpu_ratio == 0.5
+    assert measured.values["cpu_ratio"] == 0.5
 
 
 class CountedSums(float):
@@ -198,15 +210,14 @@ def test_each_timed_part_is_placed_once_and_not_for_each_sample() -> None:
 
 def test_bytes_per_step_are_one_ranks_on_average() -> None:
     busy = dataclasses.replace(RESULT, payload_tx_bytes=12000)
-    assert bytes_per_step([outcome(0), outcome(1, result=busy)], Direction.SENT).value == 2000
+    assert bytes_per_step([outcome(0), outcome(1, result=busy)], Direction.SENT) == 2000
 
 
 def test_a_mean_over_ranks_lacks_none_of_them() -> None:
     uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
     found = bytes_per_step([outcome(0), outcome(1, result=uncounted)], Direction.SENT)
-    assert found.value is None
-    assert found.unknown_because is not None
-    assert "rank 1" in found.unknown_because
+    assert isinstance(found, Unknown)
+    assert "rank 1" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -251,10 +262,10 @@ def test_a_count_below_what_the_strategy_needs_is_no_figure(
     )
     for column in ("sent_bytes_per_step", "received_bytes_per_step"):
         if is_known:
-            assert getattr(measured, column) == counted
+            assert measured.values[column] == counted
             assert column not in measured.unknown_because
         else:
-            assert getattr(measured, column) is None
+            assert measured.values[column] is None
             assert "at least" in measured.unknown_because[column]
 
 
@@ -270,24 +281,24 @@ def test_a_rank_without_examples_in_a_partial_step_need_not_push() -> None:
     traffic = described.traffic(GangShape(world_size=2, server_count=1), 1000)
     ranks = [outcome(0, result=half)]
     found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=False)
-    assert found.value == 500
+    assert found == 500
     found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=True)
-    assert found.value is None
+    assert isinstance(found, Unknown)
 
 
 def test_what_else_passed_the_interface_is_not_the_gangs() -> None:
     noisy = dataclasses.replace(RESULT, interface_tx_bytes=10**9)
-    assert bytes_per_step([outcome(0, result=noisy)], Direction.SENT).value == 1000
+    assert bytes_per_step([outcome(0, result=noisy)], Direction.SENT) == 1000
 
 
 def test_partial_steps_send_as_many_bytes_as_full_ones() -> None:
     half_partial = dataclasses.replace(RESULT, timed_step_count=4, window_step_count=8)
-    assert bytes_per_step([outcome(0, result=half_partial)], Direction.SENT).value == 500
+    assert bytes_per_step([outcome(0, result=half_partial)], Direction.SENT) == 500
 
 
 def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:
     uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
-    assert bytes_per_step([outcome(0, result=uncounted)], Direction.SENT).value is None
+    assert isinstance(bytes_per_step([outcome(0, result=uncounted)], Direction.SENT), Unknown)
 
 
 @pytest.mark.parametrize(("world_size", "share"), [(1, 0.0), (2, 1.0), (4, 1.5)])
@@ -302,38 +313,38 @@ def test_the_measurement_of_a_gang() -> None:
         timed_steps_s={0: [0.4, 0.5, 0.5, 0.6]},
         train_examples_count=1000,
     )
-    assert measured.step_time_s == 0.5
-    assert measured.timed_step_count == 4
-    assert measured.throughput_examples_per_s == pytest.approx(64 * 4 / 2.0)
-    assert measured.steps_per_epoch == 16
-    assert measured.time_per_epoch_s == pytest.approx(0.5 * 1000 / 64)
-    assert measured.accuracy == 0.9
-    assert measured.communication_s == pytest.approx(0.2)
-    assert measured.cpu_ratio == pytest.approx(0.35)
-    assert measured.resident_bytes == 4
-    assert measured.net_rx_bytes_per_s is None
+    assert measured.values["step_time_s"] == 0.5
+    assert measured.values["timed_step_count"] == 4
+    assert measured.values["throughput_examples_per_s"] == pytest.approx(64 * 4 / 2.0)
+    assert measured.values["steps_per_epoch"] == 16
+    assert measured.values["time_per_epoch_s"] == pytest.approx(0.5 * 1000 / 64)
+    assert measured.values["accuracy"] == 0.9
+    assert measured.values["communication_s"] == pytest.approx(0.2)
+    assert measured.values["cpu_ratio"] == pytest.approx(0.35)
+    assert measured.values["resident_bytes"] == 4
+    assert measured.values["net_rx_bytes_per_s"] is None
 
 
 def test_a_partial_step_counts_in_an_epoch_as_what_it_is() -> None:
     measured = measure(SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=65)
-    assert measured.steps_per_epoch == 2
-    assert measured.time_per_epoch_s == pytest.approx(0.5 * 65 / 64)
+    assert measured.values["steps_per_epoch"] == 2
+    assert measured.values["time_per_epoch_s"] == pytest.approx(0.5 * 65 / 64)
     repeated = measure(SPEC, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=10)
-    assert repeated.time_per_epoch_s == 0.5  # an epoch is one full batch
+    assert repeated.values["time_per_epoch_s"] == 0.5  # an epoch is one full batch
 
 
 @pytest.mark.parametrize("epochs", [None, 3])
 def test_a_time_per_epoch_is_the_same_by_steps_and_by_epochs(epochs: int | None) -> None:
     spec = dataclasses.replace(SPEC, epochs=epochs, steps=None if epochs else 4)
     measured = measure(spec, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=1000)
-    assert measured.time_per_epoch_s == pytest.approx(0.5 * 1000 / 64)
+    assert measured.values["time_per_epoch_s"] == pytest.approx(0.5 * 1000 / 64)
 
 
 def test_an_attempt_without_timed_steps_has_no_step_time() -> None:
     measured = measure(SPEC, [outcome(0)], timed_steps_s={}, train_examples_count=10)
-    assert measured.step_time_s is None
-    assert measured.throughput_examples_per_s is None
-    assert measured.time_per_epoch_s is None
+    assert measured.values["step_time_s"] is None
+    assert measured.values["throughput_examples_per_s"] is None
+    assert measured.values["time_per_epoch_s"] is None
 
 
 def test_two_machines_at_twice_the_throughput_scale_perfectly() -> None:
@@ -367,9 +378,9 @@ def test_ranks_that_only_serve_are_in_no_mean() -> None:
         train_examples_count=100,
         is_synchronous=False,
     )
-    assert measured.cpu_ratio == pytest.approx(0.35)
-    assert measured.resident_bytes == 4
-    assert measured.sent_bytes_per_step == 1000
+    assert measured.values["cpu_ratio"] == pytest.approx(0.35)
+    assert measured.values["resident_bytes"] == 4
+    assert measured.values["sent_bytes_per_step"] == 1000
     [found] = servers(spec, [outcome(0), server])
     assert (found.rank, found.cpu_ratio, found.resident_bytes) == (1, 9.0, 10**9)
 
@@ -390,13 +401,13 @@ def test_ranks_that_go_at_their_own_pace_are_all_looked_at() -> None:
         train_examples_count=650,
         is_synchronous=False,
     )
-    assert measured.step_time_s == pytest.approx(0.25)
-    assert measured.timed_step_count == 4
-    assert measured.throughput_examples_per_s == pytest.approx(
+    assert measured.values["step_time_s"] == pytest.approx(0.25)
+    assert measured.values["timed_step_count"] == 4
+    assert measured.values["throughput_examples_per_s"] == pytest.approx(
         # Both have made two steps of their share when the slower one is done.
         2 * 65 / 0.8
     )
-    assert measured.time_per_epoch_s == pytest.approx(10 * 0.4)
+    assert measured.values["time_per_epoch_s"] == pytest.approx(10 * 0.4)
 
 
 def test_an_exchange_every_few_steps_is_not_hidden_by_the_median() -> None:
@@ -410,8 +421,8 @@ def test_an_exchange_every_few_steps_is_not_hidden_by_the_median() -> None:
         timed_steps_s={0: [1.0, 1.0, 4.0] * 4},
         train_examples_count=64,
     )
-    assert measured.step_time_s == 2.0
-    assert measured.timed_step_count == 12
+    assert measured.values["step_time_s"] == 2.0
+    assert measured.values["timed_step_count"] == 12
 
 
 def test_updates_staleness_and_waiting_are_those_of_the_ranks_that_train() -> None:
@@ -428,12 +439,12 @@ def test_updates_staleness_and_waiting_are_those_of_the_ranks_that_train() -> No
         train_examples_count=64,
         is_synchronous=False,
     )
-    assert measured.update_count == 4
-    assert measured.staleness_mean == pytest.approx(3 / 4)
-    assert measured.staleness_max == 2
-    assert measured.push_s == pytest.approx(0.6)
-    assert measured.pull_s is None
-    assert measured.idle_ratio == pytest.approx(1 / 3)
+    assert measured.values["update_count"] == 4
+    assert measured.values["staleness_mean"] == pytest.approx(3 / 4)
+    assert measured.values["staleness_max"] == 2
+    assert measured.values["push_s"] == pytest.approx(0.6)
+    assert measured.values["pull_s"] is None
+    assert measured.values["idle_ratio"] == pytest.approx(1 / 3)
 
 
 def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
@@ -444,10 +455,10 @@ def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
         timed_steps_s={0: [0.5]},
         train_examples_count=64,
     )
-    assert measured.update_count == 4
-    assert measured.staleness_mean is None
+    assert measured.values["update_count"] == 4
+    assert measured.values["staleness_mean"] is None
 
 
 def test_received_bytes_are_counted_as_sent_ones() -> None:
     greedy = dataclasses.replace(RESULT, payload_rx_bytes=12000)
-    assert bytes_per_step([outcome(0), outcome(1, result=greedy)], Direction.RECEIVED).value == 2000
+    assert bytes_per_step([outcome(0), outcome(1, result=greedy)], Direction.RECEIVED) == 2000

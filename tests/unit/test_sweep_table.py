@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from farm.cli.measured import measured_cells
-from farm.core.lifecycle import JobState
-from farm.core.measurement import OK
-from farm.core.precision import Timeline
-from farm.figures.sweep_table import CellLine, make_line
-from farm.recommend.prices import Prices
-from farm.store.result_tables import MeasurementRow
-from tests.sweep_cells import configuration
+from farm.core.spec import JobSpec
+from farm.figures.sweep_table import CellLine
+from tests.sweep_cells import lines_of, measured_job
 
 # Steal flags a measurement from 2 % on, and voids it from 10 % on.
 Run = tuple[float, float | None]  # the step time, and the share of steal that was flagged
@@ -28,63 +22,28 @@ def flags(steal_ratio: float | None) -> list[dict[str, Any]]:
 
 
 def line_of(runs: Sequence[Run]) -> CellLine:
-    jobs = [
-        SimpleNamespace(
-            id=number,
-            cell_hash="a",
-            state=JobState.SUCCEEDED,
-            status=OK,
-            failure_kind=None,
-            cancel_requested=False,
-            fingerprint="x",
-            flags=flags(steal_ratio),
-            step_time_s=time_s,
-            throughput_examples_per_s=1 / time_s,
-            time_per_epoch_s=10 * time_s,
-            instance_type=None,
-            model="mlp",
-            dataset="digits",
-            training_pass="forward_backward",
-            framework="f",
-            placement=None,
-            replicas_per_rank=1,
-            world_size=1,
-            global_batch_size=64,
-        )
-        for number, (time_s, steal_ratio) in enumerate(runs, start=1)
-    ]
-    return make_line(
-        configuration(),
-        jobs,
-        precision=None,
-        single={},
-        prices=Prices(),
-        timeline=Timeline(),
+    spec = JobSpec(
+        model="mlp",
+        dataset="digits",
+        strategy="single",
+        world_size=1,
+        global_batch_size=64,
+        steps=1,
     )
-
-
-def shown_by_status(runs: Sequence[Run]) -> float | None:
-    rows = [
-        MeasurementRow(
-            status=OK,
-            model="mlp",
-            dataset="digits",
-            training_pass="forward_backward",
-            strategy="single",
-            world_size=1,
-            server_count=0,
-            global_batch_size=64,
-            one_way_delay_s=0.0,
-            jitter_s=0.0,
-            packet_loss_ratio=0.0,
-            fingerprint="x",
-            flags=flags(steal_ratio),
-            step_time_s=time_s,
-        )
-        for time_s, steal_ratio in runs
-    ]
-    [cell] = measured_cells(rows)
-    return cell.step_time_s
+    [line] = lines_of(
+        [
+            measured_job(
+                spec,
+                job_id=number,
+                flags=flags(steal_ratio),
+                step_time_s=time_s,
+                throughput_examples_per_s=1 / time_s,
+                time_per_epoch_s=10 * time_s,
+            )
+            for number, (time_s, steal_ratio) in enumerate(runs, start=1)
+        ]
+    )
+    return line
 
 
 @pytest.mark.parametrize(
@@ -107,9 +66,8 @@ def test_medians_weigh_disturbed_runs_as_the_other_answers_do(
 ) -> None:
     line = line_of(runs)
     assert line.median_s == line.statistics.median_s == median_s
-    assert line.throughput_examples_per_s == pytest.approx(
+    assert line.median("throughput_examples_per_s") == pytest.approx(
         1 / median_s if len(runs) % 2 else (1 + 1 / 3) / 2
     )
     assert line.time_per_epoch_s == pytest.approx(10 * median_s)
     assert line.disturbed_count == sum(steal is not None for _, steal in runs)
-    assert shown_by_status(runs) == median_s

@@ -11,7 +11,10 @@ from web.sweep.comparison import by_difference, compare
 
 def test_equal_configurations_are_paired_whatever_their_length() -> None:
     a = table(cell(0.1, 0.1, 0.1), cell(0.2, world_size=2))
-    b = table(cell(0.2, 0.2, 0.2, length="2 epochs", labels="rack=b"), cell(0.3, world_size=4))
+    b = table(
+        cell(0.2, 0.2, 0.2, steps=None, epochs=2, label_pairs=(("rack", "b"),)),
+        cell(0.3, world_size=4),
+    )
     found = compare(a, b)
     [pair] = found.pairs
     assert pair.ratio is not None
@@ -36,8 +39,8 @@ def test_what_was_not_measured_in_both_has_no_ratio() -> None:
 
 
 def test_cells_that_differ_in_their_length_alone_stay_apart() -> None:
-    a = table(cell(0.1), cell(0.2, length="5 epochs"))
-    b = table(cell(0.1), cell(0.2, length="5 epochs"))
+    a = table(cell(0.1), cell(0.2, steps=None, epochs=5))
+    b = table(cell(0.1), cell(0.2, steps=None, epochs=5))
     found = compare(a, b)
     assert len(found.pairs) == 2
     assert [pair.ratio.ratio for pair in found.pairs if pair.ratio] == [1.0, 1.0]

@@ -6,6 +6,7 @@ from flask import Blueprint, request
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import MultiDict
 
+from farm.figures.accurate_cells import accurate_cells
 from farm.store.sweeps import find_sweep, sweep_summary
 from farm.store.trained_cells import trained_cells
 from web import parameters, params
@@ -13,7 +14,7 @@ from web.access.scopes import costly
 from web.backend import backend, read_session
 from web.drawing.figure_svg import drawn
 from web.drawing.plotly import page_with_charts
-from web.sweep.accuracy import accuracy_figure, accurate_cells
+from web.sweep.accuracy import accuracy_figure
 
 bp = Blueprint("accuracy", __name__)
 

@@ -13,6 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.api_tokens import Scope
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
+from farm.core.quantities import known_beside_step_time
 from farm.figures.job_figures import CHART_KEYS
 from farm.figures.role_figures import ROLE_CHART_KEYS
 from farm.store.jobs import AttemptDetail, request_cancel_job, retry_job
@@ -71,6 +72,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
         chapters=stories.told(story),
         spec=spec,
         measurement=story.measurement,
+        quantities=known_beside_step_time(story.measurement),
         waits_because=why,
         attempt=attempt,
         logs=shown_logs,

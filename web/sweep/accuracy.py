@@ -1,4 +1,4 @@
-"""How accurate a sweep's trainings got: by epoch and batch size, and how long to a target. Pure.
+"""How accurate a sweep's trainings got, by epoch and batch size. Pure.
 
 How much accuracy an epoch brings at which global batch size is statistical efficiency: with the
 time of an epoch it makes the time to an accuracy.
@@ -6,16 +6,14 @@ time of an epoch it makes the time to an accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from farm.core.axes import AXES, Value
 from farm.core.display import count, percent
-from farm.core.learning_curves import TimeToAccuracy, mean_curve, time_to_accuracy
-from farm.core.machine_time import cost_usd
+from farm.core.learning_curves import mean_curve
 from farm.core.nouns import counted
-from farm.figures.cell_configuration import CellConfiguration, configuration_of
+from farm.figures.cell_configuration import configuration_of
 from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
 from farm.registry import catalogue
 from farm.store.trained_cells import TrainedCell
@@ -33,30 +31,6 @@ class _Learning(NamedTuple):
     global_batch_size: int
     set_up: tuple[str, ...]
     rank_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccurateCell:
-    """`reached` and `cost_usd` are None without a target, the cost also without a price."""
-
-    configuration: CellConfiguration
-    first_job_id: int
-    repetition_count: int
-    final_accuracy: float
-    epoch_count: int
-    reached: TimeToAccuracy | None
-    cost_usd: float | None
-
-
-def accurate_cells(
-    cells: Sequence[TrainedCell],
-    *,
-    target_ratio: float | None,
-    prices_usd_per_hour: Mapping[str, float],
-) -> list[AccurateCell]:
-    """Return the cells, those that reach the target soonest first."""
-    found = [_accurate(cell, target_ratio, prices_usd_per_hour) for cell in cells]
-    return sorted(found, key=_order)
 
 
 def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
@@ -116,27 +90,3 @@ def _names(key: _Learning) -> tuple[str, str, str, str, str, str]:
     batch = f"batch {count(key.global_batch_size)}"
     set_up = ", ".join(key.set_up)
     return (key.model, key.dataset, key.strategy, batch, ranks if key.rank_count else "", set_up)
-
-
-def _accurate(
-    cell: TrainedCell, target_ratio: float | None, prices_usd_per_hour: Mapping[str, float]
-) -> AccurateCell:
-    configuration = configuration_of(cell.spec)
-    curve = mean_curve(cell.curves)
-    reached = None if target_ratio is None else time_to_accuracy(cell.curves, target_ratio)
-    price = prices_usd_per_hour.get(cell.instance_type or "")
-    time_s = None if reached is None else reached.time_s
-    return AccurateCell(
-        configuration=configuration,
-        first_job_id=cell.job_ids[0],
-        repetition_count=len(cell.job_ids),
-        final_accuracy=curve[-1],
-        epoch_count=len(curve),
-        reached=reached,
-        cost_usd=cost_usd(configuration.machine_count, time_s, price),
-    )
-
-
-def _order(cell: AccurateCell) -> tuple[bool, float]:
-    time_s = cell.reached.time_s if cell.reached is not None else None
-    return time_s is None, -cell.final_accuracy if time_s is None else time_s

@@ -73,9 +73,11 @@ def compare(a: SweepTable, b: SweepTable, *, before: Comparison | None = None) -
     }
     alike: dict[CellConfiguration, CellLine] = {}
     for line in left.values():
-        alike.setdefault(line.compared, line)
+        alike.setdefault(line.configuration.compared, line)
     for line in a.lines if alike else ():
-        if line.cell_hash not in partners and (other := alike.pop(line.compared, None)):
+        if line.cell_hash not in partners and (
+            other := alike.pop(line.configuration.compared, None)
+        ):
             partners[line.cell_hash] = left.pop(other.cell_hash)
     return Comparison(
         pairs=[

@@ -7,6 +7,7 @@ takes as long as all the rest of the page.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,15 @@ from markupsafe import Markup
 from farm.core.axes import PROFILE_AXES, spec_values
 from farm.core.codec import from_json
 from farm.core.lifecycle import JobState
+from farm.core.measurement import OK
+from farm.core.quantities import SHOWN, Quantity, known_beside_step_time
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec
+from farm.figures.sweep_choice import Metric
+from farm.figures.sweep_choice import columns_of as metrics_of
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.store.cell_rows import FailedJob
 from farm.store.dashboard import SweepJob
-from farm.store.result_tables import MeasurementRow
 from web.advice.kept_advice import Advice
 from web.setup_words import network_words
 
@@ -33,6 +37,7 @@ _WITH_COLUMN = frozenset(
     }
 )
 _MOST_KEPT = 10_000  # of a kilobyte each
+_FINGERPRINT_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,33 +47,41 @@ class Columns:
     has_workloads: bool
     has_networks: bool
     has_further: bool
-    has_prices: bool
     has_targets: bool
     has_repetitions: bool
+    metrics: tuple[Metric, ...]  # of cells
+    quantities: tuple[Quantity, ...]  # of jobs
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether a cost is shown."""
+        return any(metric.name == "cost" for metric in self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class CellShown:
-    """What a cell's line shows. `why` its first failed job did; `also`: axes without a column."""
+    """What a cell's line shows. `why` its first failed job did; `also`: axes without a column.
+
+    `values`: of the columns' metrics, written.
+    """
 
     line: CellLine
     why: str | None
     also: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a job has measured, in the units of its measurement. `flags`: what disturbed it."""
+    """What a job has measured. `values`: of the columns' quantities, written.
+
+    `flags`: what disturbed it.
+    """
 
     step_time_s: float | None
     step_time_p25_s: float | None
     step_time_p75_s: float | None
-    throughput_examples_per_s: float | None
-    cpu_ratio: float | None
-    resident_bytes: float | None
-    net_rx_bytes_per_s: float | None
-    net_tx_bytes_per_s: float | None
-    accuracy: float | None
+    values: tuple[str, ...]
     flags: tuple[str, ...]
 
 
@@ -105,11 +118,18 @@ def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> Columns:
             for line in table.lines
             for axis in PROFILE_AXES
         ),
-        has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes),
-        has_prices=any(line.cost_usd is not None for line in table.lines),
+        has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes)
+        or any(line.other_kinds for line in table.lines),
         has_targets=table.precision is not None,
         has_repetitions=any(item.job.repetition for item in jobs),
+        metrics=tuple(metrics_of(table.lines)),
+        quantities=_quantities(jobs),
     )
+
+
+def _quantities(jobs: Sequence[SweepJob]) -> tuple[Quantity, ...]:
+    known = [known_beside_step_time(item.measurement) for item in jobs]
+    return tuple(one for one in SHOWN if any(one in of_job for of_job in known))
 
 
 def cell_lines(
@@ -117,13 +137,18 @@ def cell_lines(
 ) -> list[Markup]:
     """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
     rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
+    of_several = [line for line in table.lines if line.other_kinds]
+    hardware = {one.fingerprint for line in of_several for one in (line, *line.other_kinds)}
     written = []
-    for line in lines:
+    for line in itertools.chain.from_iterable((line, *line.other_kinds) for line in lines):
         why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
         kind = (line.failure_kind or "failed").replace("_", " ")
-        also = ", ".join(axis.named(axis.value_of(line.configuration)) for axis in rest)
+        also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
+        if line.fingerprint is not None and line.fingerprint in hardware:
+            also.append(f"hardware {line.fingerprint[:_FINGERPRINT_SHOWN]}")
         reason = f"{kind}: {why.reason or 'no reason'}" if why else None
-        written.append(_cell_line(CellShown(line, reason, also), columns))
+        values = tuple(metric.write(metric.read(line)) for metric in columns.metrics)
+        written.append(_cell_line(CellShown(line, reason, ", ".join(also), values), columns))
     return written
 
 
@@ -137,10 +162,10 @@ def job_lines(
         if item.answer.recommended is not None and item.answer.is_firm
         for measurement_id in item.answer.recommended.measurement_ids
     }
-    return [_job_line(_job_shown(item, advised, single), columns) for item in jobs]
+    return [_job_line(_job_shown(item, advised, single, columns), columns) for item in jobs]
 
 
-def _job_shown(item: SweepJob, advised: set[int], single: Baselines) -> JobShown:
+def _job_shown(item: SweepJob, advised: set[int], single: Baselines, columns: Columns) -> JobShown:
     job, measurement = item.job, item.measurement
     spec = from_json(JobSpec, job.spec)
     return JobShown(
@@ -157,21 +182,20 @@ def _job_shown(item: SweepJob, advised: set[int], single: Baselines) -> JobShown
         why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
         efficiency_ratio=efficiency(measurement, single) if measurement else None,
         is_advised=measurement is not None and measurement.id in advised,
-        measured=_measured(measurement) if measurement and measurement.status == "ok" else None,
+        measured=_measured(item, columns),
     )
 
 
-def _measured(of: MeasurementRow) -> Measured:
+def _measured(item: SweepJob, columns: Columns) -> Measured | None:
+    of = item.measurement
+    if of is None or of.status != OK:
+        return None
+    known = known_beside_step_time(of)
     return Measured(
         step_time_s=of.step_time_s,
         step_time_p25_s=of.step_time_p25_s,
         step_time_p75_s=of.step_time_p75_s,
-        throughput_examples_per_s=of.throughput_examples_per_s,
-        cpu_ratio=of.cpu_ratio,
-        resident_bytes=of.resident_bytes,
-        net_rx_bytes_per_s=of.net_rx_bytes_per_s,
-        net_tx_bytes_per_s=of.net_tx_bytes_per_s,
-        accuracy=of.accuracy,
+        values=tuple(one.write(known.get(one)) for one in columns.quantities),
         flags=tuple(flag["message"] for flag in of.flags),
     )
 

@@ -1,0 +1,113 @@
+"""Find a quantity that was added to `farm.core.quantities` wherever it has to be.
+
+    python -m tests.added_quantity NAME
+
+Run in a changed copy. The quantity has no column; it is the mean of an extra of its own name, which
+two ranks report as 3 and 5. Prints where it was found; what is not found is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from farm.cli.results import line_json, measured_lines
+from farm.cli.results import table as command_table
+from farm.core.quantities import BY_NAME
+from farm.core.reports import RankEnded, Sample, Samples, StepTimes
+from farm.core.trainer_lines import StepKind
+from farm.figures.heat_map import heat_map
+from farm.figures.metric_lines import line_panels
+from farm.figures.sweep_choice import read_choice
+from farm.figures.sweep_reading import read_sweep
+from farm.importers.table import read_table
+from farm.recommend.prices import Prices
+from farm.scheduler.outgoing import Outgoing
+from farm.store.engine import make_engine, reading, writing
+from farm.store.export_parts import export_parts
+from farm.store.result_tables import MeasurementRow
+from farm.store.schema import upgrade
+from tests import document_tables, factories
+from tests.two_agents import FACTS, RESULT, TwoAgents
+from tests.web_client import client_of
+
+
+def main() -> int:
+    """Look everywhere."""
+    name = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        engine = make_engine(f"sqlite:///{Path(folder) / 'store.db'}")
+        upgrade(engine)
+        for place, is_found in places(name, engine):
+            if not is_found:
+                sys.stderr.write(f"not found: {place}\n")
+                return 1
+            sys.stdout.write(f"{place}\n")
+        engine.dispose()
+    return 0
+
+
+def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    """Yield where a quantity has to be, and whether it is."""
+    quantity = BY_NAME[name]
+    title, shown = quantity.title, quantity.write(4.0)
+    _measure(engine, name)
+    client = client_of(engine)
+    with reading(engine) as session:
+        rows = session.scalars(sa.select(MeasurementRow)).all()
+        yield "measurement", [quantity.value_measured(row) for row in rows] == [4.0, 4.0]
+        [exported] = list(export_parts(session, 1))
+        yield "export", [row[name] for row in exported] == [4.0, 4.0]
+        text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,4\n"
+        yield "import", len(read_table(text.encode()).measurements) == 1
+        table = read_sweep(session, 1, prices=Prices()).table
+        lines = measured_lines(table)
+        columns, texts = command_table(lines)
+        at = [column.title for column in columns].index(title.lower())
+        yield "command's table", [row[at] for row in texts] == [shown, shown]
+        yield "command's JSON", [line_json(line)[name] for line in lines] == [4.0, 4.0]
+        choice = read_choice({"metric": name, "x": "global_batch_size"}, table)
+        yield "heat map", shown in str(heat_map(table, choice))
+        yield "charts", title in str(line_panels(table, choice, choice.metric))
+    page = client.get("/sweeps/1").text
+    of_cells, _, of_jobs = page.partition('id="results"')
+    yield "page's table of cells", f'data-label="{title}" class="n">{shown}<' in of_cells
+    yield "page's table of jobs", f'data-label="{title}" class="n">{shown}<' in of_jobs
+    yield "choice of a metric", f'<option value="{name}"' in page
+    job = client.get("/jobs/1").text
+    yield "job's page", f"<dt>{title.lower()}</dt><dd>{shown}</dd>" in job
+    answer: Any = client.get("/api/v1/measurements").json
+    yield "API", [one["details"]["quantities"][name] for one in answer["items"]] == [4.0, 4.0]
+    yield "documents", any(name in line for line in document_tables.measurement_columns())
+
+
+def _measure(engine: sa.Engine, name: str) -> None:
+    """Let two agents do a sweep of two jobs; one rank reports 3 a second, the other 5."""
+    specs = [
+        factories.job_spec(world_size=2, global_batch_size=batch_size) for batch_size in (64, 128)
+    ]
+    with writing(engine) as session:
+        factories.add_sweep(session, *specs)
+        for agent_id, facts in FACTS.items():
+            factories.add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    agents = TwoAgents(engine)
+    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
+    ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
+    outgoing: list[Outgoing] = []
+    for _ in specs:
+        token = agents.start(outgoing=outgoing)
+        for rank, (agent_id, value) in enumerate((("a", 3.0), ("b", 5.0))):
+            samples = tuple(Sample(tick=tick, extra={name: value}) for tick in (1, 2))
+            agents.report(agent_id, token, rank, Samples(samples=samples))
+        agents.both_report(token, steps)
+        agents.both_report(token, ended)
+        outgoing = agents.round()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
