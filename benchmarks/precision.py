@@ -31,8 +31,9 @@ from benchmarks.live import BenchmarkFarm, running_farm
 from farm.core.cells import SweepCell, SweepCells
 from farm.core.precision import Precision, Target, Timeline, cell_statistics, next_repetitions
 from farm.errors import FarmError
+from farm.figures.sweep_reading import first_cells, read_sweep
+from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
-from farm.store.repetitions import sweep_cells
 from farm.submission import plan, submit
 from farm.wake import Ring
 
@@ -83,7 +84,7 @@ def run_sweep(farm: BenchmarkFarm, sweep: dict[str, Any]) -> SweepCells:
     farm.wake.ring(Ring.ASKED)
     farm.finish(sweep_id, within_s=_WITHIN_S)
     with reading(farm.engine) as session:
-        return sweep_cells(session, sweep_id)
+        return first_cells(session, read_sweep(session, sweep_id, prices=Prices()))
 
 
 def stopped(found: SweepCells, *, percent: float) -> SweepCells:

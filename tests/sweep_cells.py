@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from farm.core.axes import AXES, spec_values
+from farm.core.cells import SweepCells
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
 from farm.core.measurement import OK
@@ -15,6 +18,7 @@ from farm.core.quantities import BY_NAME, QUANTITIES
 from farm.core.scaling import baselines
 from farm.core.spec import JobSpec
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
+from farm.figures.sweep_reading import first_cells, read_sweep
 from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_line, make_table
 from farm.recommend.prices import Prices
 from farm.store.repetitions import timeline_of_rows
@@ -102,6 +106,11 @@ def lines_of(
         )
         for of_cell in by_cell.values()
     ]
+
+
+def cells_in(session: Session, sweep_id: int, *, max_jobs: int | None = None) -> SweepCells:
+    """Return the cells of a stored sweep."""
+    return first_cells(session, read_sweep(session, sweep_id, prices=Prices()), max_jobs=max_jobs)
 
 
 def table(*lines: CellLine, skipped: Sequence[str] = ()) -> SweepTable:

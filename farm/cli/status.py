@@ -80,17 +80,17 @@ def status(
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
     loaded = settings()
-    prices = load_prices(prices_file or loaded.prices, region=region)
     with store(loaded) as engine:
         if sweep is None:
             with reading(engine) as session:
                 _print_all(session, loaded, as_json=as_json)
             return
+        prices = load_prices(prices_file or loaded.prices, region=region)
         with reading(engine) as session:
             sweep_id = find_sweep(session, sweep).id
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
             read = read_sweep(session, sweep_id, prices=prices)
-            found = first_cells(session, read, max_jobs=_MAX_JOBS)
+            found = first_cells(session, read)
             trained = (
                 ()
                 if target_accuracy is None

@@ -92,12 +92,17 @@ def read_sweep(
     return SweepReading(jobs=jobs, table=table, spent_s=spent_s)
 
 
-def first_cells(session: Session, reading: SweepReading, *, max_jobs: int) -> SweepCells:
-    """Return the first whole cells that have at most so many jobs. Mutates `reading.specs`."""
+def first_cells(
+    session: Session, reading: SweepReading, *, max_jobs: int | None = None
+) -> SweepCells:
+    """Return the first whole cells that have at most so many jobs. Mutates `reading.specs`.
+
+    `max_jobs` None: all.
+    """
     lines, job_count = [], 0
     for line in reading.table.lines:
         job_count += len(line.repetitions)
-        if job_count > max_jobs:
+        if max_jobs is not None and job_count > max_jobs:
             break
         lines.append(line)
     firsts = {
@@ -110,6 +115,7 @@ def first_cells(session: Session, reading: SweepReading, *, max_jobs: int) -> Sw
     return SweepCells(
         precision=reading.table.precision,
         is_complete=reading.table.is_complete and len(lines) == len(reading.table.lines),
+        timeline=lines[0].timeline if lines else None,
         cells=tuple(
             SweepCell(
                 spec=reading.specs[line.cell_hash],

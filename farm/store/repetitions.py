@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from farm.core.cells import SweepCell, SweepCells
 from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
 from farm.core.measurement import OK
@@ -25,7 +24,6 @@ from farm.core.precision import (
     Repetition,
     Run,
     Timeline,
-    cell_statistics,
     next_repetitions,
     timeline_of,
 )
@@ -34,7 +32,7 @@ from farm.core.trainer_lines import CONFIGURATION_FAILURES
 from farm.errors import InvalidSpec
 from farm.store.base import is_known
 from farm.store.result_tables import MeasurementRow
-from farm.store.sweeps import add_jobs, find_sweep, stored_precision
+from farm.store.sweeps import add_jobs, stored_precision
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 
 # Like next to like: a sweep's jobs as people compare them, the repetitions of a cell together.
@@ -188,37 +186,6 @@ def _spread(specs: Sequence[JobSpec]) -> list[JobSpec]:
     ]
 
 
-def sweep_cells(session: Session, sweep_id: int, *, max_jobs: int | None = None) -> SweepCells:
-    """Return every cell of a sweep, like next to like, with what is known of it.
-
-    `max_jobs`: of more jobs than that only the first are read, and whole cells of them returned.
-    """
-    precision = stored_precision(find_sweep(session, str(sweep_id)))
-    query = _repetitions(Job.sweep_id == sweep_id).order_by(None).order_by(*BY_CELL)
-    query = query.limit(None if max_jobs is None else max_jobs + 1)
-    rows = session.execute(query).all()
-    timeline = timeline_of_rows(rows)
-    is_complete = max_jobs is None or len(rows) <= max_jobs
-    if not is_complete:
-        rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
-    machine_s = _machine_s(session, query)
-    cells = []
-    for cell_hash, group in itertools.groupby(rows, key=lambda row: row.cell_hash):
-        jobs = list(group)
-        repetitions = tuple(repetition_of(job) for job in jobs)
-        cells.append(
-            SweepCell(
-                spec=jobs[0].spec,
-                repetitions=repetitions,
-                statistics=cell_statistics(repetitions, precision, timeline),
-                machine_s=machine_s.get(cell_hash, 0.0),
-            )
-        )
-    return SweepCells(
-        precision=precision, cells=tuple(cells), is_complete=is_complete, timeline=timeline
-    )
-
-
 def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
     """Return by (sweep id, cell hash) who has measured these cells; nobody has the others."""
     if not cells:
@@ -308,20 +275,3 @@ def _outcome(row: Any) -> Outcome:
         is_its_own = row.failure_kind in _CONFIGURATION_FAILED
         return Outcome.STOPPED if is_its_own else Outcome.LOST
     return Outcome.MEASURED if row.state is JobState.SUCCEEDED else Outcome.PENDING
-
-
-def _machine_s(session: Session, jobs: Select[Any]) -> dict[str, float]:
-    """Return by cell how long the attempts of the jobs asked for kept their agents."""
-    read = jobs.with_only_columns(Job.id).subquery()
-    rows = session.execute(
-        select(Job.cell_hash, Job.rank_count, Attempt.leased_at, Attempt.ended_at)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .join(read, read.c.id == Job.id)
-        .where(Attempt.ended_at.is_not(None))
-    )
-    spent_s: dict[str, float] = {}
-    for cell_hash, rank_count, leased_at, ended_at in rows:
-        assert ended_at is not None, "the query leaves those out"
-        duration_s = (ended_at - leased_at).total_seconds()
-        spent_s[cell_hash] = spent_s.get(cell_hash, 0.0) + rank_count * duration_s
-    return spent_s

@@ -9,8 +9,8 @@ import pytest
 from farm.core.lifecycle import JobState
 from farm.core.precision import Target
 from farm.store.engine import reading
-from farm.store.repetitions import sweep_cells
 from tests.e2e.live_farm import DEADLINE_S, live_farm
+from tests.sweep_cells import cells_in
 
 pytestmark = pytest.mark.alone
 
@@ -31,7 +31,7 @@ def test_a_noisy_cell_is_repeated_up_to_the_cap_and_a_calm_one_until_it_is_preci
             jobs = farm.wait_for_end(sweep_id, within_s=DEADLINE_S)
             assert {job.state for job in jobs} == {JobState.SUCCEEDED}, farm.story(sweep_id)
         with reading(farm.engine) as session:
-            found = {s: sweep_cells(session, s).cells for s in (calm, noisy)}
+            found = {s: cells_in(session, s).cells for s in (calm, noisy)}
     # Where other programs disturb a repetition, it does not count, and another is added.
     for cell in found[calm]:
         assert (cell.statistics.target, len(cell.repetitions) < 10) == (Target.REACHED, True)

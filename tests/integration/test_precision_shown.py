@@ -12,11 +12,11 @@ from flask.testing import FlaskClient
 from farm.core.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs
-from farm.store.repetitions import sweep_cells
 from farm.store.tables import Attempt
 from farm.submission import plan, submit
 from tests import factories
 from tests.farm_command import FarmCommand
+from tests.sweep_cells import cells_in
 from tests.web_client import client_of
 
 SWEEP = {
@@ -102,7 +102,7 @@ def test_a_sweep_that_is_not_precise_says_how_many_jobs_it_may_have(
 
 def test_of_a_large_sweep_only_whole_cells_are_told(engine: sa.Engine, sweep_id: int) -> None:
     with reading(engine) as session:
-        found = sweep_cells(session, sweep_id, max_jobs=5)
+        found = cells_in(session, sweep_id, max_jobs=5)
     assert [cell.machine_s for cell in found.cells] == [180.0]
     assert not found.is_complete
     assert found.saving is None

@@ -21,13 +21,14 @@ from farm.core.precision import Target
 from farm.core.spec import JobSpec
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs, request_cancel_job, request_cancel_sweep, retry_job
-from farm.store.repetitions import extend_cells, sweep_cells
+from farm.store.repetitions import extend_cells
 from farm.store.sweeps import insert_sweep, sweep_summary
 from farm.store.tables import Attempt, Job, JobEvent
 from farm.store.waiting import waiting_jobs
 from farm.submission import plan, submit
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, job_spec, seconds
 from tests.postgres_server import wait_until_blocked
+from tests.sweep_cells import cells_in
 
 CASE = {
     "model": "mlp",
@@ -93,7 +94,7 @@ def run(engine: sa.Engine, sweep_id: int, draw: Callable[[Job], float]) -> None:
 
 def cells_of(engine: sa.Engine, sweep_id: int) -> SweepCells:
     with reading(engine) as session:
-        return sweep_cells(session, sweep_id)
+        return cells_in(session, sweep_id)
 
 
 def end_all(engine: sa.Engine, jobs: Sequence[Job], times_s: Sequence[float]) -> int:

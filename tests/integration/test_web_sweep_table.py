@@ -12,7 +12,6 @@ from farm.recommend.prices import load_prices
 from farm.store.cell_rows import CellTotals
 from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.repetitions import sweep_cells
 from farm.store.sweeps import add_jobs
 from farm.store.tables import Attempt, Job
 from tests import factories
@@ -166,12 +165,17 @@ def test_what_a_lost_attempt_has_cost_is_found(engine: sa.Engine) -> None:
     assert again.spent_s == _read(engine, sweep_id).spent_s
 
 
-def test_the_first_cells_are_those_that_the_store_would_sum_up(engine: sa.Engine) -> None:
+def test_the_first_cells_are_whole(engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
-    for max_jobs in (6, 7, 1000):
+    found = []
+    for max_jobs in (6, 7, None):
         with reading(engine) as session:
-            found = first_cells(session, _read(engine, sweep_id), max_jobs=max_jobs)
-            assert found == sweep_cells(session, sweep_id, max_jobs=max_jobs)
+            found.append(first_cells(session, _read(engine, sweep_id), max_jobs=max_jobs))
+    six, seven, everything = found
+    assert six == seven
+    assert six.cells == everything.cells[: len(six.cells)]
+    assert sum(len(cell.repetitions) for cell in six.cells) == 6
+    assert [one.is_complete for one in found] == [False, False, True]
 
 
 def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) -> None:
