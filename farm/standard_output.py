@@ -27,29 +27,60 @@ _UNREAD = 1  # the exit status
 def standard_output() -> Iterator[None]:
     """Run a program that prints. It ends without a word once nobody reads its output any more."""
     _open_closed()
+    stdout = _Stream(sys.stdout)
     try:
         try:
-            with _cleaned():
+            with _cleaned(stdout, _Stream(sys.stderr)):
                 yield
         finally:
             # Output still in the buffer may meet the broken pipe only now.
-            sys.stdout.flush()
+            stdout.flush()
+            if stdout.is_full:  # which whoever wrote has not told, such as argparse
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except BrokenPipeError:
         broken = [fd for fd in (1, 2) if _is_broken(fd)]
         if not broken:
             raise  # a connection of the program's own
         _leave(broken)
     except OSError as error:
-        if error.errno != errno.ENOSPC or not _is_full():
+        if not stdout.is_full:
             raise  # a file of the program's own
         print(f"standard output: {error.strerror}", file=sys.stderr)
         _leave([1])
 
 
+class _Stream:
+    """A text stream that remembers whether the disk behind it was full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_full = False
+
+    def write(self, text: str) -> int:
+        with self._noted():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._noted():
+            self._stream.flush()
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What did not fit into its buffer is lost, so that the next attempt may succeed.
+            self.is_full |= error.errno == errno.ENOSPC
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _Printer:
     """A text stream whose text does nothing to a terminal but be read, also in a log."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: _Stream) -> None:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
@@ -64,7 +95,7 @@ class _Printer:
 
 def unfiltered(stream: TextIO) -> TextIO:
     """Return the stream behind the printer, for colours and bars of the program's own."""
-    return stream.unfiltered if isinstance(stream, _Printer) else stream
+    return cast(TextIO, stream.unfiltered) if isinstance(stream, _Printer) else stream
 
 
 def print_data(text: str) -> None:
@@ -73,13 +104,13 @@ def print_data(text: str) -> None:
 
 
 @contextmanager
-def _cleaned() -> Iterator[None]:
+def _cleaned(stdout: _Stream, stderr: _Stream) -> Iterator[None]:
     before = sys.stdout, sys.stderr
     for stream in before:
         if isinstance(stream, io.TextIOWrapper):
             # Whatever the locale, no character that somebody sent ends the program.
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = (cast(TextIO, _Printer(stream)) for stream in before)
+    sys.stdout, sys.stderr = (cast(TextIO, _Printer(stream)) for stream in (stdout, stderr))
     try:
         yield
     finally:
@@ -116,12 +147,3 @@ def _is_broken(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, 0)  # errors are reported without being asked for
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-
-
-def _is_full() -> bool:
-    """Whether standard output still cannot be written; what was not stays in its buffer."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
