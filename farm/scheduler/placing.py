@@ -157,8 +157,6 @@ def _lease(
             continue
         known.pace.took(len(placement.agent_ids))
         known.last_starts[sweep_ids[job_id]] = now
-        if known.queue is not None:
-            known.queue.left(job_id)
         ids = {"job_id": job_id, "attempt_id": tokens[job_id]}
         logger.info("gang leased", extra={**ids, "agents": placement.agent_ids})
     return _start_commands(started, rules)
