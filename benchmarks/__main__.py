@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.committed import print_beside, read_committed
 from benchmarks.figures import (
     STOPPED_STATUS,
-    Figure,
+    BenchmarkFigure,
     cells_of,
     root,
     say,
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warn_if_loaded()
     # What is short is not comparable.
     committed = {} if given.quick else read_committed(PAGE)
-    results: dict[str, list[Figure]] = {}
+    results: dict[str, list[BenchmarkFigure]] = {}
     failed: list[str] = []
     try:
         with stopping_once():
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(bool(failed))
 
 
-def run_one(name: str, *, is_quick: bool) -> tuple[list[Figure], bool]:
+def run_one(name: str, *, is_quick: bool) -> tuple[list[BenchmarkFigure], bool]:
     """Run one benchmark; return its figures and whether it succeeded."""
     command = [sys.executable, "-P", "-m", f"benchmarks.{name}", "--json"]
     if is_quick:
@@ -106,7 +106,7 @@ def run_one(name: str, *, is_quick: bool) -> tuple[list[Figure], bool]:
     ) as run:
         try:
             output, _ = run.communicate(timeout=_LIMIT_S)
-            figures = [Figure(**fields) for fields in json.loads(output)]
+            figures = [BenchmarkFigure(**fields) for fields in json.loads(output)]
         except subprocess.TimeoutExpired:
             say(f"{name}: stopped, not done within {_LIMIT_S / 60:.0f} min")
             return [], False
@@ -127,7 +127,9 @@ def end(run: subprocess.Popen[str]) -> None:
         run.wait()
 
 
-def write_lines(page: Path, name: str, figures: Sequence[Figure], *, at: dt.datetime) -> None:
+def write_lines(
+    page: Path, name: str, figures: Sequence[BenchmarkFigure], *, at: dt.datetime
+) -> None:
     """Replace one benchmark's lines of the table; the others' stay if their machine is told.
 
     One machine is told for each date, so today's lines of another machine go.
@@ -173,7 +175,7 @@ def named(line: str) -> str:
     return line.split("`")[1]
 
 
-def escaped(figure: Figure) -> list[str]:
+def escaped(figure: BenchmarkFigure) -> list[str]:
     """Return the cells of a figure as a Markdown table takes them."""
     return [cell.replace("|", r"\|") for cell in cells_of(figure)]
 

@@ -30,7 +30,7 @@ QUESTION = {
 }
 
 
-class Group(enum.Enum):
+class AddressGroup(enum.Enum):
     """What an address is held to."""
 
     PAGE = "page"
@@ -42,7 +42,7 @@ class Group(enum.Enum):
 class Address:
     route: str
     path: str
-    group: Group
+    group: AddressGroup
 
 
 # What is held to no limit: files that never change, streams, and whole tables, pictures and logs to
@@ -90,7 +90,9 @@ def addresses(engine: sa.Engine, filled: Filled) -> list[Address]:
     for rule in app.url_map.iter_rules():
         if "GET" not in (rule.methods or ()) or rule.endpoint in _LEFT_OUT:
             continue
-        group = Group.API if rule.rule.startswith(("/api/", "/metrics")) else Group.PAGE
+        group = (
+            AddressGroup.API if rule.rule.startswith(("/api/", "/metrics")) else AddressGroup.PAGE
+        )
         for query in _queries(filled).get(rule.endpoint, [{}]):
             named = {**known, **query}
             if missing := rule.arguments - set(named):
@@ -101,7 +103,7 @@ def addresses(engine: sa.Engine, filled: Filled) -> list[Address]:
 
 
 def _address(
-    route: str, known: Mapping[str, object], query: Mapping[str, object], group: Group
+    route: str, known: Mapping[str, object], query: Mapping[str, object], group: AddressGroup
 ) -> Address:
     path = route
     for name, value in known.items():
@@ -113,7 +115,7 @@ def _address(
 def _of_long_job(filled: Filled) -> list[Address]:
     routes = ("/jobs/<job_id>", "/api/v1/jobs/<job_id>/series")
     known = {"job_id": filled.long_job_id}
-    return [_address(route, known, {}, Group.CHARTS) for route in routes]
+    return [_address(route, known, {}, AddressGroup.CHARTS) for route in routes]
 
 
 def _queries(filled: Filled) -> Mapping[str, Sequence[Mapping[str, object]]]:

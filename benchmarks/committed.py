@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import Figure, cells_of
+from benchmarks.figures import BenchmarkFigure, cells_of
 
 # Ratios of two quiet runs of the same code differ by less, but for a few of lags.
 _CHANGED_RATIO = 1.25
@@ -45,7 +45,7 @@ def read_committed(page: Path) -> dict[tuple[str, str], Committed]:
     return found
 
 
-def change_of(figure: Figure, committed: Committed | None) -> str:
+def change_of(figure: BenchmarkFigure, committed: Committed | None) -> str:
     """Say by what factor its ratio is another one than it was, if it is more than chance."""
     if committed is None or figure.ratio is None or not committed.ratio or not figure.ratio:
         return "-"
@@ -60,7 +60,7 @@ def change_of(figure: Figure, committed: Committed | None) -> str:
 
 
 def print_beside(
-    results: Mapping[str, Sequence[Figure]], committed: Mapping[tuple[str, str], Committed]
+    results: Mapping[str, Sequence[BenchmarkFigure]], committed: Mapping[tuple[str, str], Committed]
 ) -> None:
     """Print all figures to standard output, each beside what the page had of it."""
     table = Table(

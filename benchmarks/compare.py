@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 import sqlalchemy as sa
 
-from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from benchmarks.makespans import (
     Played,
@@ -142,7 +142,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Play the sweep with each kind of trainer."""
     figures = []
     names = given.trainer or (["fake"] if given.quick else list(WORKS))
@@ -151,7 +151,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def _figures(work: Work, given: argparse.Namespace) -> list[Figure]:
+def _figures(work: Work, given: argparse.Namespace) -> list[BenchmarkFigure]:
     settings = dict(work.environment)
     if work.trainer == FAKE_TRAINER:
         settings["AGENT_TRAINER"] = shlex.join(FAKE_TRAINER)
@@ -228,13 +228,13 @@ def _processor_s() -> float:
 
 def compared(
     work: Work, played: Mapping[str, Sequence[Played]], *, phases_s: Mapping[str, Sequence[float]]
-) -> list[Figure]:
+) -> list[BenchmarkFigure]:
     """Return a row for each of the others; one that was not there is a limit missed."""
     is_limited = work.trainer != FAKE_TRAINER
     ours = played[FARM]
     beside = [name for name in played if name != FARM]
     figures = [
-        Figure(
+        BenchmarkFigure(
             name=f"{work.name}: makespan of {job_count_of(ours)} jobs, beside {name}",
             unit="s",
             ours=makespan_s(ours),
@@ -250,7 +250,7 @@ def compared(
     ]
     if DASK not in played:
         figures.append(
-            Figure(
+            BenchmarkFigure(
                 name=f"{work.name}: makespan of {job_count_of(ours)} jobs, beside {DASK}",
                 unit="s",
                 ours=makespan_s(ours),

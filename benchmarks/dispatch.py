@@ -33,7 +33,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.celery_baseline import bare_worker, note_times_s
-from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from farm.core.codec import from_json
 from farm.core.display import duration, exact_milliseconds
@@ -56,7 +56,7 @@ _CASE: dict[str, Any] = {
 _STEP_S = 0.01
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Run one farm with the tests' trainer, and for the hand-over another with TensorFlow's."""
     with TemporaryDirectory(prefix="farm-dispatch-") as name:
         folder = Path(name)
@@ -86,9 +86,9 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def _dispatch(ours_s: Sequence[float], bare_s: Sequence[float]) -> Figure:
+def _dispatch(ours_s: Sequence[float], bare_s: Sequence[float]) -> BenchmarkFigure:
     median_s = statistics.median(ours_s)
-    return Figure(
+    return BenchmarkFigure(
         name="store write to trainer started, p50",
         unit="s",
         ours=median_s,
@@ -101,9 +101,9 @@ def _dispatch(ours_s: Sequence[float], bare_s: Sequence[float]) -> Figure:
     )
 
 
-def _hand_over(ours_s: Sequence[float], fake_s: Sequence[float]) -> Figure:
+def _hand_over(ours_s: Sequence[float], fake_s: Sequence[float]) -> BenchmarkFigure:
     longest_s = max(ours_s)
-    return Figure(
+    return BenchmarkFigure(
         name="last step to a free gang, longest",
         unit="s",
         ours=longest_s,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, root, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from farm.errors import FarmError
 from farm.recommend.evaluating.evaluate import POOLED
 from farm.recommend.predictors import DEFAULT_PREDICTOR
@@ -39,7 +39,7 @@ _Told = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class ScoreLimit:
     """`field`: where a split's score has what is limited."""
 
     origin: str
@@ -51,22 +51,22 @@ class Limit:
 
 _ERROR, _REGRET = ("errors", "median_ratio"), ("choices", "mean_ratio")
 LIMITS = (
-    Limit("anwar2021", RANDOM, "median error", _ERROR, 0.03),
-    Limit("anwar2021", RANDOM, "mean regret", _REGRET, 0.006),
-    Limit("anwar2021", RANDOM, "largest regret", ("choices", "max_ratio"), 0.25),
-    Limit("anwar2021", "batch", "median error", _ERROR, 0.035),
-    Limit("anwar2021", "batch", "mean regret", _REGRET, 0.02),
-    Limit("anwar2021", INNER_DELAYS, "median error", _ERROR, 0.03),
-    Limit("anwar2021", INNER_DELAYS, "mean regret", _REGRET, 0.025),
-    Limit("graur2019", RANDOM, "median error", _ERROR, 0.035),
-    Limit("graur2019", RANDOM, "mean regret", _REGRET, 0.015),
-    Limit("graur2019", "two largest world sizes", "median error", _ERROR, 0.08),
+    ScoreLimit("anwar2021", RANDOM, "median error", _ERROR, 0.03),
+    ScoreLimit("anwar2021", RANDOM, "mean regret", _REGRET, 0.006),
+    ScoreLimit("anwar2021", RANDOM, "largest regret", ("choices", "max_ratio"), 0.25),
+    ScoreLimit("anwar2021", "batch", "median error", _ERROR, 0.035),
+    ScoreLimit("anwar2021", "batch", "mean regret", _REGRET, 0.02),
+    ScoreLimit("anwar2021", INNER_DELAYS, "median error", _ERROR, 0.03),
+    ScoreLimit("anwar2021", INNER_DELAYS, "mean regret", _REGRET, 0.025),
+    ScoreLimit("graur2019", RANDOM, "median error", _ERROR, 0.035),
+    ScoreLimit("graur2019", RANDOM, "mean regret", _REGRET, 0.015),
+    ScoreLimit("graur2019", "two largest world sizes", "median error", _ERROR, 0.08),
 )
 
 
-def measure(given: argparse.Namespace) -> Sequence[Figure]:
+def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
     """Evaluate both in a store of their own; quickly, one split of one."""
-    figures: list[Figure] = []
+    figures: list[BenchmarkFigure] = []
     with tempfile.TemporaryDirectory(prefix="farm-evaluation-") as name:
         home = Path(name)
         _farm(home, "db", "upgrade")
@@ -96,7 +96,7 @@ def _all_told(home: Path, origin: str) -> _Told:
     return told
 
 
-def _split_figure(told: _Told, at: Limit) -> Figure:
+def _split_figure(told: _Told, at: ScoreLimit) -> BenchmarkFigure:
     combine = max if at.what.startswith("largest") else statistics.fmean
     ours, theirs = (
         [
@@ -108,7 +108,7 @@ def _split_figure(told: _Told, at: Limit) -> Figure:
         for predictor in (DEFAULT_PREDICTOR, BASELINE)
     )
     found = combine(ours)
-    return Figure(
+    return BenchmarkFigure(
         name=f"{at.origin}, {at.split}: {at.what}",
         unit="ratio",
         ours=found,
@@ -120,7 +120,7 @@ def _split_figure(told: _Told, at: Limit) -> Figure:
     )
 
 
-def _interval_figures(told: _Told, origin: str) -> list[Figure]:
+def _interval_figures(told: _Told, origin: str) -> list[BenchmarkFigure]:
     """Hold the 80 % intervals of what left one value out to their coverage and their score."""
     [score] = [
         score
@@ -130,7 +130,7 @@ def _interval_figures(told: _Told, origin: str) -> list[Figure]:
     local, constant = score["intervals"][0]["local"], score["intervals"][0]["constant"]
     covered = local["coverage_ratio"]
     return [
-        Figure(
+        BenchmarkFigure(
             name=f"{origin}, {POOLED}: within the 80 % interval",
             unit="ratio",
             ours=covered,
@@ -141,7 +141,7 @@ def _interval_figures(told: _Told, origin: str) -> list[Figure]:
             note=f"{local['interval_count']} intervals; the median of high / low - 1 is "
             f"{local['width_ratio']:.0%}, against {constant['width_ratio']:.0%}",
         ),
-        Figure(
+        BenchmarkFigure(
             name=f"{origin}, {POOLED}: interval score",
             unit="",
             ours=local["log_score"],
@@ -153,7 +153,7 @@ def _interval_figures(told: _Told, origin: str) -> list[Figure]:
     ]
 
 
-def _few_shot_figure(told: _Told, origin: str) -> Figure:
+def _few_shot_figure(told: _Told, origin: str) -> BenchmarkFigure:
     planned, at_random = (
         next(
             score["choices"]["mean_ratio"]
@@ -162,7 +162,7 @@ def _few_shot_figure(told: _Told, origin: str) -> Figure:
         )
         for is_planned in (True, False)
     )
-    return Figure(
+    return BenchmarkFigure(
         name=f"{origin}, {MEASUREMENT_COUNT} planned measurements: mean regret",
         unit="ratio",
         ours=planned,

@@ -29,7 +29,7 @@ JOB_STATES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrainedAttempt:
     """One attempt that has trained: what its samples and step times are made for."""
 
     token: int
@@ -57,7 +57,7 @@ class Attempts:
         leased_at: dt.datetime,
         duration_s: int,
         first_agent: int,
-    ) -> Run:
+    ) -> TrainedAttempt:
         """Add an attempt that trained so long, on agents from that number on."""
         token = len(self._attempts) + 1
         started_at = leased_at + dt.timedelta(seconds=SETUP_S)
@@ -85,7 +85,7 @@ class Attempts:
                 row |= end_of_rank(rank, spec, state=state, lasts_s=duration_s, at=ended_at)
             self._ranks.append({"agent_id": agent_name(agent), **row})
         self._tell(job_id, token, state, leased_at=leased_at, ended_at=ended_at)
-        return Run(
+        return TrainedAttempt(
             token=token, world_size=spec.world_size, leased_at=leased_at, duration_s=duration_s
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_attempts import JOB_STATES, SETUP_S, Attempts, Run, agent_name
+from benchmarks.farm_attempts import JOB_STATES, SETUP_S, Attempts, TrainedAttempt, agent_name
 from benchmarks.farm_reports import facts_of, measured
 from benchmarks.farm_series import write_logs
 from benchmarks.farm_size import Size
@@ -56,8 +56,8 @@ class Filled:
     measured_job_id: int
     failed_job_id: int
     waiting_job_id: int
-    runs: Sequence[Run]
-    long_run: Run
+    runs: Sequence[TrainedAttempt]
+    long_run: TrainedAttempt
 
 
 def fill(session: Session, size: Size, *, now: dt.datetime) -> Filled:
@@ -181,7 +181,7 @@ def _start(
     first_agent: int,
     leased_at: dt.datetime,
     now: dt.datetime,
-) -> list[Run]:
+) -> list[TrainedAttempt]:
     """Let jobs run on agents from that number on, each on its own."""
     runs = []
     for job_id, spec in jobs:
@@ -228,10 +228,10 @@ def _finish(
     size: Size,
     duration_s: int,
     now: dt.datetime,
-) -> list[Run]:
+) -> list[TrainedAttempt]:
     """Let jobs be over, one after another; return the attempts that were measured."""
     rng = random.Random(2)
-    runs: list[Run] = []
+    runs: list[TrainedAttempt] = []
     changes, measurements = [], []
     since = now - dt.timedelta(days=size.day_count)
     spacing = (now - since - dt.timedelta(seconds=duration_s + SETUP_S)) / len(jobs)

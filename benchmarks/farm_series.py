@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_attempts import Run
+from benchmarks.farm_attempts import TrainedAttempt
 from farm.core.lifecycle import AttemptState
 from farm.core.reports import LogPart
 from farm.store.engine import writing
@@ -82,7 +82,9 @@ _TICK = f"""
 """
 
 
-def add_series(engine: sa.Engine, runs: Sequence[Run], long_run: Run, *, today: dt.date) -> None:
+def add_series(
+    engine: sa.Engine, runs: Sequence[TrainedAttempt], long_run: TrainedAttempt, *, today: dt.date
+) -> None:
     """Write the samples of all runs and the step times of the long one; commits by itself."""
     every = [*runs, long_run]
     make_partitions(engine, today=today, others={run.leased_at.date() for run in every})
@@ -98,14 +100,14 @@ def add_series(engine: sa.Engine, runs: Sequence[Run], long_run: Run, *, today: 
         part.result()
 
 
-def add_tick(engine: sa.Engine, long_run: Run, *, second: int, now: dt.datetime) -> None:
+def add_tick(engine: sa.Engine, long_run: TrainedAttempt, *, second: int, now: dt.datetime) -> None:
     """Write what one second brings: samples of every rank at work, steps of the long run."""
     with writing(engine) as session:
         session.execute(sa.text(_TICK), {"now": now, "running": AttemptState.RUNNING.value})
         session.execute(sa.text(_CHUNKS), _chunks(long_run, second, second))
 
 
-def _add_samples(engine: sa.Engine, runs: Sequence[Run]) -> None:
+def _add_samples(engine: sa.Engine, runs: Sequence[TrainedAttempt]) -> None:
     for begin in range(0, len(runs), _RUNS_A_STATEMENT):
         part = runs[begin : begin + _RUNS_A_STATEMENT]
         with writing(engine) as session:
@@ -120,12 +122,12 @@ def _add_samples(engine: sa.Engine, runs: Sequence[Run]) -> None:
             )
 
 
-def _add_steps(engine: sa.Engine, run: Run) -> None:
+def _add_steps(engine: sa.Engine, run: TrainedAttempt) -> None:
     with writing(engine) as session:
         session.execute(sa.text(_CHUNKS), _chunks(run, 0, run.duration_s - 1))
 
 
-def _chunks(run: Run, first: int, last: int) -> dict[str, Any]:
+def _chunks(run: TrainedAttempt, first: int, last: int) -> dict[str, Any]:
     """Return the parameters of the statement for the chunks of some seconds."""
     kinds = [_chunk(n) for n in range(97)]
     return {
@@ -149,7 +151,7 @@ def _chunk(n: int) -> tuple[float, bytes]:
     return sum(middle) / 2, packed
 
 
-def write_logs(session: Session, run: Run) -> None:
+def write_logs(session: Session, run: TrainedAttempt) -> None:
     """Let the trainers of a run have written some ten thousand lines."""
     line = "epoch 17: loss 0.4711, accuracy 0.8472, 98 steps of 512 examples\n"
     text = line * (_LOG_PART_CHARACTERS // len(line))

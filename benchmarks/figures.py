@@ -37,7 +37,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class BenchmarkFigure:
     """One line of the table.
 
     `ours` and `baseline` are in `unit`, a base unit such as "s", "rows/s" or "bytes"; None where
@@ -80,7 +80,7 @@ def new_parser(
 
 def run_benchmark(
     doc: str | None,
-    measure: Callable[[argparse.Namespace], Sequence[Figure]],
+    measure: Callable[[argparse.Namespace], Sequence[BenchmarkFigure]],
     *,
     options: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
@@ -168,7 +168,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def print_figures(figures: Sequence[Figure], *, as_json: bool) -> None:
+def print_figures(figures: Sequence[BenchmarkFigure], *, as_json: bool) -> None:
     """Print figures to standard output."""
     if as_json:
         print(json.dumps([asdict(figure) for figure in figures], indent=1))
@@ -188,7 +188,7 @@ def print_figures(figures: Sequence[Figure], *, as_json: bool) -> None:
             console.print(f"{figure.name}: {figure.note}", markup=False, highlight=False)
 
 
-def cells_of(figure: Figure) -> list[str]:
+def cells_of(figure: BenchmarkFigure) -> list[str]:
     """Return name, ours, baseline, what that is, ratio, limit and whether it was reached."""
     return [
         figure.name,

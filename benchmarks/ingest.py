@@ -37,8 +37,8 @@ import psycopg
 import redis
 import sqlalchemy as sa
 
-from benchmarks.figures import Figure, root, run_benchmark, say
-from benchmarks.rows import Backlog, Series, add_running_attempts, publish_backlog
+from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
+from benchmarks.rows import AgentSeries, FilledBacklog, add_running_attempts, publish_backlog
 from farm.core.display import duration
 from farm.embedded.redis import RunningRedis, start_redis
 from farm.errors import FarmError
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--database", choices=[*LIMITS_ROWS_PER_S], help="only this one")
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Measure each database in turn."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="farm-ingest-") as name:
@@ -115,10 +115,10 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def _figure(database: str, bare: str, ours: Ingested, bare_s: float) -> Figure:
+def _figure(database: str, bare: str, ours: Ingested, bare_s: float) -> BenchmarkFigure:
     limit = LIMITS_ROWS_PER_S[database]
     rows_per_s = ours.row_count / ours.elapsed_s
-    return Figure(
+    return BenchmarkFigure(
         name=f"ingest into {database}",
         unit="rows/s",
         ours=rows_per_s,
@@ -202,7 +202,7 @@ def running_collector(
             process.wait()
 
 
-def _wait_until_stored(engine: sa.Engine, backlog: Backlog) -> None:
+def _wait_until_stored(engine: sa.Engine, backlog: FilledBacklog) -> None:
     """Watch the spools' positions, which are committed together with the rows."""
     deadline = time.monotonic() + _LIMIT_S
     query = sa.select(SpoolPosition.generation, SpoolPosition.confirmed_number)
@@ -216,7 +216,7 @@ def _wait_until_stored(engine: sa.Engine, backlog: Backlog) -> None:
         time.sleep(0.02)
 
 
-def _stored_rows(engine: sa.Engine, series: list[Series]) -> list[tuple[Any, ...]]:
+def _stored_rows(engine: sa.Engine, series: list[AgentSeries]) -> list[tuple[Any, ...]]:
     tokens = [one.token for one in series]
     columns = SampleRow.__table__.columns
     with reading(engine) as session:

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from benchmarks.celery_baseline import bare_worker, note_times_s
-from benchmarks.figures import Figure, run_benchmark
+from benchmarks.figures import BenchmarkFigure, run_benchmark
 from benchmarks.live import BenchmarkFarm, running_farm
 from farm.core.display import byte_count
 from farm.errors import FarmError
@@ -44,7 +44,7 @@ class TreeMemory:
     proportional_bytes: int
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Run a farm of one agent, and look at it."""
     settings = {"AGENT_WARM_TRAINERS": "false", "AGENT_HEARTBEAT_S": "1"}
     with (
@@ -59,7 +59,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
             note_times_s(broker_url, noted, count=_TASK_COUNT, pause=farm.signals.pause)
             bare = memory_of(psutil.Process(worker.pid))
     return [
-        Figure(
+        BenchmarkFigure(
             name="idle agent, resident",
             unit="bytes",
             ours=agent.resident_bytes,

@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.pairs import alternating, paired_ratio
-from benchmarks.rows import Series, add_running_attempts, make_sample
+from benchmarks.rows import AgentSeries, add_running_attempts, make_sample
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.codec import to_json
@@ -47,7 +47,7 @@ _GATHERED_S = round(GATHER_S)
 Take = Callable[[Sequence[object]], None]
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Measure reports and heartbeats, in pairs."""
     pair_count = QUICK_PAIR_COUNT if given.quick else PAIR_COUNT
     with (
@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
 
 def _compared(
     name: str, take: Take, make: Callable[[int], list[object]], *, pair_count: int
-) -> Figure:
+) -> BenchmarkFigure:
     together_s: list[float] = []
     alone_s: list[float] = []
     take(make(0))  # pays for connections and prepared statements
@@ -100,7 +100,7 @@ def _compared(
             times_s = together_s if is_ours else alone_s
             times_s.append((time.process_time() - begun_s) / len(envelopes))
     ratio = paired_ratio(together_s, alone_s)
-    return Figure(
+    return BenchmarkFigure(
         name=f"CPU time of {name}",
         unit="s",
         ours=statistics.median(together_s),
@@ -114,7 +114,7 @@ def _compared(
     )
 
 
-def batch_of(one: Series, number: int, rng: random.Random) -> object:
+def batch_of(one: AgentSeries, number: int, rng: random.Random) -> object:
     """Return the batch `number` of an agent, from 0: as many seconds of samples and of steps."""
     first = _GATHERED_S * number
     bodies: list[ReportBody] = [
@@ -138,7 +138,7 @@ def _steps(second: int, rng: random.Random) -> StepTimes:
     return StepTimes(kind=StepKind.TIMED, first_step=first, begun_s=float(second), times_s=times_s)
 
 
-def beat_of(one: Series, number: int) -> object:
+def beat_of(one: AgentSeries, number: int) -> object:
     now_s = time.time()
     return seal(
         Heartbeat(

@@ -41,7 +41,7 @@ import sqlalchemy as sa
 
 from benchmarks.affinity import bind_agents, farm_processes, frozen
 from benchmarks.by_hand import BATCH_SIZE, DATASET, MODEL, TIMED_STEPS, WARMUP_STEPS
-from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from benchmarks.pairs import paired_ratio
@@ -113,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Measure one rank and two, a pair of either with every farm of two agents."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
@@ -132,11 +132,11 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     return [one for pairs in of_widths for one in figures_of(pairs, is_held=is_held)]
 
 
-def figures_of(pairs: Pairs, *, is_held: bool) -> list[Figure]:
+def figures_of(pairs: Pairs, *, is_held: bool) -> list[BenchmarkFigure]:
     """Return the figure of the median and that of its upper bound."""
     ratio = paired_ratio(pairs.ours_s, pairs.by_hand_s)
     return [
-        Figure(
+        BenchmarkFigure(
             name=f"step time, {pairs.ranks}, {what}",
             unit="s",
             ours=statistics.median(pairs.ours_s),

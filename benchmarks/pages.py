@@ -39,15 +39,15 @@ from urllib.parse import urlencode
 
 import sqlalchemy as sa
 
-from benchmarks.addresses import Address, Group, addresses
+from benchmarks.addresses import Address, AddressGroup, addresses
 from benchmarks.farm_at_work import FarmAtWork
 from benchmarks.farm_data import Filled, fill
 from benchmarks.farm_series import add_series
 from benchmarks.farm_size import LARGE, SMALL, Size
-from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.viewers import Viewer, Viewers, delays_s
-from benchmarks.web_server import Answered, Client, running_web
+from benchmarks.web_server import Client, TimedAnswer, running_web
 from farm.core.display import duration, exact_milliseconds
 from farm.core.measurement import quantile
 from farm.errors import FarmError
@@ -57,14 +57,18 @@ from farm.store.schema import upgrade
 ROUND_COUNT, QUICK_ROUND_COUNT = 60, 1
 WATCHED_S, QUICK_WATCHED_S = 30.0, 10.0  # at the least: changes have to come and to be told
 VIEWER_COUNT, QUICK_VIEWER_COUNT = 40, 4
-LIMITS_S = {Group.PAGE: 0.2, Group.API: 0.2, Group.CHARTS: 0.3}
+LIMITS_S = {AddressGroup.PAGE: 0.2, AddressGroup.API: 0.2, AddressGroup.CHARTS: 0.3}
 MOST_POINTS = 2000
 TOLD_LIMIT_S = 2.0
 _LIVE = "/health/live"
 _READY_S = 180.0  # for the first predictions to be fitted
-_NAMES = {Group.PAGE: "pages", Group.API: "API", Group.CHARTS: "charts of a job of a day"}
+_NAMES = {
+    AddressGroup.PAGE: "pages",
+    AddressGroup.API: "API",
+    AddressGroup.CHARTS: "charts of a job of a day",
+}
 
-Answers = Mapping[str, Sequence[Answered]]
+Answers = Mapping[str, Sequence[TimedAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Server:
     asked: Sequence[Address]
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Fill a store, serve it, and ask."""
     size = SMALL if given.quick else LARGE
     rounds = QUICK_ROUND_COUNT if given.quick else ROUND_COUNT
@@ -143,14 +147,14 @@ def warm_up(client: Client, asked: Sequence[Address]) -> None:
 
 def ask(client: Client, asked: Sequence[Address], *, count: int) -> Answers:
     """Ask for every address in turns; return by path what came of it, without the bodies."""
-    answers: dict[str, list[Answered]] = {path: [] for path in (_LIVE, *(a.path for a in asked))}
+    answers: dict[str, list[TimedAnswer]] = {path: [] for path in (_LIVE, *(a.path for a in asked))}
     for _ in range(count):
         for path, answered in answers.items():
             answered.append(dataclasses.replace(client.get(path), body=b""))
     return answers
 
 
-def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[Figure]:
+def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[BenchmarkFigure]:
     """Return for each group of addresses its slowest one, by the server's time."""
     times_s = {path: [one.server_s for one in answered] for path, answered in answers.items()}
     elapsed_s = {path: [one.elapsed_s for one in answered] for path, answered in answers.items()}
@@ -167,7 +171,7 @@ def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[Fi
         slowest = max(of_group, key=lambda a: _p95(times_s[a.path]))
         taken_s = times_s[slowest.path]
         figures.append(
-            Figure(
+            BenchmarkFigure(
                 name=f"{_NAMES[group]}{when}, slowest p95",
                 unit="s",
                 ours=_p95(taken_s),
@@ -184,11 +188,11 @@ def figures_of(answers: Answers, asked: Sequence[Address], when: str) -> list[Fi
     return figures
 
 
-def points_figure(client: Client, asked: Sequence[Address]) -> Figure:
+def points_figure(client: Client, asked: Sequence[Address]) -> BenchmarkFigure:
     """Count the points of the longest line that a chart of the long job has."""
-    bodies = [client.get(a.path).body.decode() for a in asked if a.group is Group.CHARTS]
+    bodies = [client.get(a.path).body.decode() for a in asked if a.group is AddressGroup.CHARTS]
     longest = max(longest_line(body) for body in bodies)
-    return Figure(
+    return BenchmarkFigure(
         name="points of a line, at most",
         unit="points",
         ours=longest,
@@ -221,7 +225,7 @@ def viewers_of(filled: Filled, count: int) -> list[Viewer]:
     ]
 
 
-def viewer_figures(watching: Viewers, changed_at_s: Sequence[float]) -> list[Figure]:
+def viewer_figures(watching: Viewers, changed_at_s: Sequence[float]) -> list[BenchmarkFigure]:
     """Return how soon viewers were told, and how many were turned away."""
     of_sweep = [viewer for viewer in watching.viewers if "sweep=" in viewer.events]
     delays = delays_s(of_sweep, changed_at_s)
@@ -230,7 +234,7 @@ def viewer_figures(watching: Viewers, changed_at_s: Sequence[float]) -> list[Fig
     looks_s = [time_s for viewer in watching.viewers for time_s in viewer.looks_s]
     count = len(watching.viewers)
     return [
-        Figure(
+        BenchmarkFigure(
             name="told of a change, p95",
             unit="s",
             ours=_p95(delays),
@@ -241,7 +245,7 @@ def viewer_figures(watching: Viewers, changed_at_s: Sequence[float]) -> list[Fig
             note=f"median {statistics.median(delays):.2f} s; {len(looks_s)} pages read by viewers "
             f"after it, at the median in {duration(statistics.median(looks_s))}",
         ),
-        Figure(
+        BenchmarkFigure(
             name="viewers with a stream",
             unit="viewers",
             ours=count - watching.refused_count,

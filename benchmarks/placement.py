@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 
-from benchmarks.figures import Figure, run_benchmark
+from benchmarks.figures import BenchmarkFigure, run_benchmark
 from farm.core.display import duration, exact_milliseconds
 from farm.core.scheduling import Placement, explain, place
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
@@ -137,11 +137,11 @@ def figure_of(
     *,
     gangs: Collection[GangAtWork],
     note: str = "",
-) -> Figure:
+) -> BenchmarkFigure:
     """Decide, and decide plainly; the largest farm is held to the limit."""
     ours_s = median_s(place, jobs, agents, gangs=gangs)
     is_limited = len(agents) == max(AGENT_COUNTS)
-    return Figure(
+    return BenchmarkFigure(
         name=name,
         unit="s",
         ours=ours_s,
@@ -153,7 +153,7 @@ def figure_of(
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Decide for farms of several sizes, and for the largest one at work."""
     jobs = make_jobs(QUICK_JOB_COUNT if given.quick else JOB_COUNT, seed=1)
     agent_counts = QUICK_AGENT_COUNTS if given.quick else AGENT_COUNTS

@@ -26,9 +26,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import BenchmarkFarm, running_farm
-from farm.core.cells import SweepCell, SweepCells
+from farm.core.cells import CellSummary, SweepCells
 from farm.core.precision import Precision, Target, Timeline, cell_statistics, next_repetitions
 from farm.errors import FarmError
 from farm.figures.sweep_reading import first_cells, read_sweep
@@ -53,7 +53,7 @@ _WORKLOAD = {"model": "small_cnn", "dataset": "digits", "warmup_steps": 10}
 _LOOSER_PERCENT = (5.0, 10.0, 20.0)
 
 
-def measure(given: argparse.Namespace) -> Sequence[Figure]:
+def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
     """Run the sweep; a quick one has two cells that are precise at once.
 
     Raises:
@@ -98,7 +98,7 @@ def stopped(found: SweepCells, *, percent: float) -> SweepCells:
     )
 
 
-def _stopped(cell: SweepCell, looser: Precision, timeline: Timeline | None) -> SweepCell:
+def _stopped(cell: CellSummary, looser: Precision, timeline: Timeline | None) -> CellSummary:
     kept = cell.repetitions[: looser.min_repetitions]
     while len(kept) < len(cell.repetitions) and (more := next_repetitions(kept, looser, timeline)):
         kept = cell.repetitions[: len(kept) + more]
@@ -110,7 +110,7 @@ def _stopped(cell: SweepCell, looser: Precision, timeline: Timeline | None) -> S
     )
 
 
-def figures_of(found: SweepCells) -> list[Figure]:
+def figures_of(found: SweepCells) -> list[BenchmarkFigure]:
     """Return machine time and number of jobs, both against a fixed number of repetitions.
 
     None at all where no cell got precise, so that there is nothing to compare with.
@@ -129,7 +129,7 @@ def figures_of(found: SweepCells) -> list[Figure]:
         for cell in found.cells
     )
     return [
-        Figure(
+        BenchmarkFigure(
             name=f"machine time until precise to {percent:g} %",
             unit="s",
             ours=saved.machine_s,
@@ -141,7 +141,7 @@ def figures_of(found: SweepCells) -> list[Figure]:
                 + "; ".join(describe(cell) for cell in found.cells)
             ),
         ),
-        Figure(
+        BenchmarkFigure(
             name=f"jobs until precise to {percent:g} %",
             unit="jobs",
             ours=float(job_count),
@@ -151,7 +151,7 @@ def figures_of(found: SweepCells) -> list[Figure]:
     ]
 
 
-def describe(cell: SweepCell) -> str:
+def describe(cell: CellSummary) -> str:
     """Name a cell and say how precise it got."""
     known = cell.statistics
     half = known.half_width_ratio

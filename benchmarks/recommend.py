@@ -31,7 +31,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.figures import Figure, root, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from benchmarks.web_server import Client, farm_environ, running_web
 from farm.core.display import duration, exact_milliseconds
 from farm.errors import FarmError
@@ -55,7 +55,7 @@ _WORLD_SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 _STRATEGIES = ("ring", "server")
 
 
-def measure(given: argparse.Namespace) -> Sequence[Figure]:
+def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
     """Measure all four in one folder."""
     row_count = QUICK_ROW_COUNT if given.quick else ROW_COUNT
     count = QUICK_QUESTION_COUNT if given.quick else QUESTION_COUNT
@@ -128,7 +128,7 @@ def _row(
     }
 
 
-def fit_figure(engine: sa.Engine, *, is_limited: bool) -> Figure:
+def fit_figure(engine: sa.Engine, *, is_limited: bool) -> BenchmarkFigure:
     """Time the fit that answers, and one of the predictor alone."""
     with reading(engine) as session:
         knowledge = read_knowledge(session, origin=ORIGIN, model=None, dataset=None)
@@ -137,7 +137,7 @@ def fit_figure(engine: sa.Engine, *, is_limited: bool) -> Figure:
     # The first of all imports its libraries, which is no part of a fit.
     bare_s = min(_seconds(lambda: predictor.fit(observed.observations)) for _ in range(2))
     ours_s = _seconds(lambda: fit_default(observed.observations))
-    return Figure(
+    return BenchmarkFigure(
         name=f"fit of {len(observed.observations)} measurements",
         unit="s",
         ours=ours_s,
@@ -148,7 +148,7 @@ def fit_figure(engine: sa.Engine, *, is_limited: bool) -> Figure:
     )
 
 
-def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Figure:
+def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> BenchmarkFigure:
     """Time answers of a process that has its model, and without predictions."""
     memory = Memory(Fits(fit_default, folder=home / FITS_FOLDER))
     prices = load_prices()
@@ -168,7 +168,7 @@ def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Figure
     predicted_count = statistics.median(option_counts)
     measured_s = [_seconds(lambda q=q: answer(q, None)) for q in asked]  # type: ignore[misc] # bound early
     p95_s = _p95(ours_s)
-    return Figure(
+    return BenchmarkFigure(
         name="warm answer in process, p95",
         unit="s",
         ours=p95_s,
@@ -181,7 +181,7 @@ def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Figure
     )
 
 
-def http_figure(home: Path, *, question_count: int) -> Figure:
+def http_figure(home: Path, *, question_count: int) -> BenchmarkFigure:
     """Time requests on one connection to the web server."""
     with running_web(home) as port:
         client = Client(port)
@@ -195,7 +195,7 @@ def http_figure(home: Path, *, question_count: int) -> Figure:
         bare_s = [client.get("/health/live").elapsed_s for _ in paths]
         client.close()
     p95_s = _p95(ours_s)
-    return Figure(
+    return BenchmarkFigure(
         name="warm answer over HTTP, p95",
         unit="s",
         ours=p95_s,
@@ -207,12 +207,12 @@ def http_figure(home: Path, *, question_count: int) -> Figure:
     )
 
 
-def cold_figure(home: Path, *, command_count: int) -> Figure:
+def cold_figure(home: Path, *, command_count: int) -> BenchmarkFigure:
     """Time whole commands; the fit is on disk since the answers before."""
     asked = ("--origin", ORIGIN, "--global-batch-size", "100", "--one-way-delay-ms", "15")
     ours_s = [_seconds(lambda: _farm(home, "recommend", *asked)) for _ in range(command_count)]
     bare_s = [_seconds(lambda: _farm(home, "origins")) for _ in range(command_count)]
-    return Figure(
+    return BenchmarkFigure(
         name="farm recommend, cold",
         unit="s",
         ours=max(ours_s),

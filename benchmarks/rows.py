@@ -22,7 +22,7 @@ from worker_agent.spool import Spool
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class AgentSeries:
     """An agent and the attempt whose only rank it runs."""
 
     agent_id: str
@@ -30,31 +30,31 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class FilledBacklog:
     """What was published. `last_numbers`: spool generation to the number of its last report."""
 
     message_count: int
     last_numbers: dict[str, int]
 
 
-def add_running_attempts(session: Session, *, agent_count: int) -> list[Series]:
+def add_running_attempts(session: Session, *, agent_count: int) -> list[AgentSeries]:
     """Add agents, each at work on a job of its own."""
     series = []
     for number in range(agent_count):
         agent_id = add_agent(session, f"agent-{number}")
         token = add_attempt(session, add_job(session), [agent_id], state=AttemptState.RUNNING)
-        series.append(Series(agent_id, token))
+        series.append(AgentSeries(agent_id, token))
     return series
 
 
 def publish_backlog(
     broker_url: str,
-    series: Sequence[Series],
+    series: Sequence[AgentSeries],
     *,
     spools: Path,
     tick_count: int,
     rng: random.Random,
-) -> Backlog:
+) -> FilledBacklog:
     """Publish `tick_count` samples of each agent, in turns, as their deliveries would."""
     app = make_app(broker_url, owner="benchmark")
     message_count = 0
@@ -77,7 +77,7 @@ def publish_backlog(
             confirmed = Confirm(generation=spool.generation, number=batch.reports[-1].number)
             delivery.confirm(confirmed, now=0.0)
     app.close()
-    return Backlog(message_count, last_numbers)
+    return FilledBacklog(message_count, last_numbers)
 
 
 def fill(spool: Spool, token: int, *, tick_count: int, rng: random.Random) -> None:

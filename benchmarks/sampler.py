@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from farm.core.display import duration
 from farm.core.reports import Sample
 from farm.errors import FarmError
@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Sample under load, and read the same naively beside it."""
     seconds = QUICK_S if given.quick else given.seconds
     core_count = len(os.sched_getaffinity(0))
@@ -95,7 +95,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     lost_count = seconds - len({sample.tick for sample in watch.samples})
     cost_s = (watch.cpu_s - watch.first_cpu_s) / watch.costed_count
     return [
-        Figure(
+        BenchmarkFigure(
             name="sampling at 1 Hz, share of a core",
             unit="ratio",
             ours=cost_s,
@@ -105,7 +105,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
             reached=cost_s <= CORE_SHARE_LIMIT,
             note=f"{duration(cost_s)} of CPU time a sample, naively {duration(naive_s)}",
         ),
-        Figure(
+        BenchmarkFigure(
             name=f"lost ticks in {seconds} s under full load",
             unit="ticks",
             ours=lost_count,

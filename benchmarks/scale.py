@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.fleet.endurance import backlog_figures, endurance_figures
 from benchmarks.fleet.load import (
     PROBE,
@@ -61,7 +61,7 @@ _BEGIN_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ScaleResult:
     """One size. Times in seconds; `cores`: processor seconds a second, by part of the server."""
 
     agent_count: int
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Measure farms of growing sizes, each with a store of its own."""
     sizes = given.agents or (QUICK_SIZES if given.quick else SIZES)
     with tempfile.TemporaryDirectory(prefix="farm-scale-") as name:
@@ -103,7 +103,7 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     return figures_of(seen)
 
 
-def _look(folder: Path, agent_count: int, *, is_quick: bool) -> Seen:
+def _look(folder: Path, agent_count: int, *, is_quick: bool) -> ScaleResult:
     say(f"{agent_count} agents")
     settle_s = _QUICK_SETTLE_S if is_quick else _SETTLE_S
     measure_s = _QUICK_MEASURE_S if is_quick else _MEASURE_S
@@ -147,7 +147,7 @@ def _seen(
     lost_probe_count: int,
     lags_s: list[float],
     lines: list[dict[str, Any]],
-) -> Seen:
+) -> ScaleResult:
     leading = server.turns("lead_once", since_s=span[0], until_s=span[1])
     placing = server.turns("place_once", since_s=span[0], until_s=span[1])
     readings = server.between(*span)
@@ -160,7 +160,7 @@ def _seen(
     def part_s(*names: str) -> float:
         return quantile([sum(t["times_s"].get(n, 0.0) for n in names) for t in placing], 0.99)
 
-    return Seen(
+    return ScaleResult(
         agent_count=agent_count,
         decision_s=quantile(decisions_s, 0.99),
         decided_s=part_s("place"),
@@ -182,10 +182,10 @@ def _seen(
     )
 
 
-def figures_of(seen: Sequence[Seen]) -> list[Figure]:
+def figures_of(seen: Sequence[ScaleResult]) -> list[BenchmarkFigure]:
     """Return a line for each figure: of the largest farm, beside the smallest, and how it grows."""
-    lines: list[Figure] = []
-    quantities: list[tuple[str, str, Callable[[Seen], float], float | None, str]] = [
+    lines: list[BenchmarkFigure] = []
+    quantities: list[tuple[str, str, Callable[[ScaleResult], float], float | None, str]] = [
         ("decision, CPU time", "s", lambda s: s.decision_s, 0.1, "at most 100 ms"),
         ("decision, with waits for a core", "s", lambda s: s.decided_s, None, ""),
         ("snapshot", "s", lambda s: s.snapshot_s, None, ""),
@@ -208,7 +208,7 @@ def figures_of(seen: Sequence[Seen]) -> list[Figure]:
         largest, value = seen[-1], values[-1]
         is_held = limit is not None and largest.agent_count >= SIZES[-1]
         lines.append(
-            Figure(
+            BenchmarkFigure(
                 name=f"{name}, {largest.agent_count:,} agents",
                 unit=unit,
                 ours=value,
@@ -222,12 +222,12 @@ def figures_of(seen: Sequence[Seen]) -> list[Figure]:
     return lines
 
 
-def _cpu_an_agent(one: Seen) -> float:
+def _cpu_an_agent(one: ScaleResult) -> float:
     """Return processor seconds of the server for one agent and second."""
     return sum(one.cores.values()) / one.agent_count
 
 
-def _note(name: str, one: Seen, exponent: float | None) -> str:
+def _note(name: str, one: ScaleResult, exponent: float | None) -> str:
     grows = "" if exponent is None else f"grows with the agents to the power of {exponent:.2f}"
     if name == "server's cores":
         parts = ", ".join(f"{part} {value:.3f}" for part, value in one.cores.items())

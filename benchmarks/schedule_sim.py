@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.figures import Figure, at_least, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.traces import TracedJob, guesses_s, lower_bound_s, make_trace
 from farm.core.scheduling import place
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
@@ -40,7 +40,7 @@ _AT_ONCE_S = 1e-9  # ends that rounding tells apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartedJob:
     """A job of the trace with when it began and on which agents."""
 
     job: TracedJob
@@ -60,12 +60,12 @@ class Simulation:
     ) -> None:
         """With `learns` a job is expected to take what others of its cell took, once any has."""
         self.now_s = 0.0
-        self.started: list[Started] = []
+        self.started: list[StartedJob] = []
         self._expected_s = expected_s
         self._agents = {f"agent-{i:04d}": _agent(i) for i in range(agent_count)}
         self._waiting: dict[int, TracedJob] = {}
         self._ends: list[tuple[float, int]] = []
-        self._at_work: dict[int, Started] = {}
+        self._at_work: dict[int, StartedJob] = {}
         self._last_start_s: dict[int, float] = {}
         self._learns = learns
         self._took_s: dict[int, list[float]] = defaultdict(list)  # by cell
@@ -123,7 +123,7 @@ class Simulation:
             since_start_s=since_s,
         ):
             job = self._waiting.pop(placement.job_id)
-            one = Started(job=job, agent_ids=placement.agent_ids, begun_s=self.now_s)
+            one = StartedJob(job=job, agent_ids=placement.agent_ids, begun_s=self.now_s)
             self.started.append(one)
             self._at_work[job.job_id] = one
             self._last_start_s[job.sweep_id] = self.now_s
@@ -153,18 +153,18 @@ def simulate(
     agent_count: int,
     expected_s: Mapping[int, float],
     learns: bool = False,
-) -> list[Started]:
+) -> list[StartedJob]:
     """Play a trace; return every job with its start."""
     simulation = Simulation(agent_count, expected_s, learns=learns)
     simulation.play(jobs)
     return simulation.started
 
 
-def makespan_s(started: Sequence[Started]) -> float:
+def makespan_s(started: Sequence[StartedJob]) -> float:
     return max(one.ended_s for one in started)
 
 
-def share_ratios(started: Sequence[Started]) -> list[float]:
+def share_ratios(started: Sequence[StartedJob]) -> list[float]:
     """Return each sweep's agent time beside an equal part, while all of them have jobs to start."""
     last_start_s: dict[int, float] = defaultdict(float)
     for one in started:
@@ -178,10 +178,10 @@ def share_ratios(started: Sequence[Started]) -> list[float]:
     return sorted(value / equal_s for value in used_s.values()) if equal_s else []
 
 
-def longest_drought_s(started: Sequence[Started]) -> float:
+def longest_drought_s(started: Sequence[StartedJob]) -> float:
     """Return the longest time for which a sweep had jobs waiting and none at work."""
     longest_s = 0.0
-    by_sweep: dict[int, list[Started]] = defaultdict(list)
+    by_sweep: dict[int, list[StartedJob]] = defaultdict(list)
     for one in started:
         by_sweep[one.job.sweep_id].append(one)
     for own in by_sweep.values():
@@ -196,7 +196,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agents", type=at_least(8), nargs="+", help="sizes of the farm")
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Play every trace with every kind of knowledge, on farms of several sizes."""
     job_count = QUICK_JOB_COUNT if given.quick else JOB_COUNT
     figures = []
@@ -217,7 +217,7 @@ KNOWLEDGE: dict[str, Callable[[list[TracedJob]], Mapping[int, float]]] = {
 }
 
 
-def _figures(agent_count: int, *, job_count: int) -> list[Figure]:
+def _figures(agent_count: int, *, job_count: int) -> list[BenchmarkFigure]:
     traces = {seed: make_trace(job_count, seed=seed) for seed in SEEDS}
     figures = []
     for name, knowledge in KNOWLEDGE.items():
@@ -250,17 +250,17 @@ def _figures(agent_count: int, *, job_count: int) -> list[Figure]:
 def _makespan(
     name: str,
     agent_count: int,
-    played: Sequence[tuple[list[TracedJob], list[Started]]],
+    played: Sequence[tuple[list[TracedJob], list[StartedJob]]],
     *,
     is_limited: bool,
-) -> Figure:
+) -> BenchmarkFigure:
     pairs = [
         (makespan_s(started), lower_bound_s(jobs, agent_count=agent_count))
         for jobs, started in played
     ]
     ratios = [ours_s / bound_s for ours_s, bound_s in pairs]
     ours_s, bound_s = pairs[ratios.index(max(ratios))]
-    return Figure(
+    return BenchmarkFigure(
         name=f"{agent_count} agents, {name}: makespan",
         unit="s",
         ours=ours_s,
@@ -272,13 +272,15 @@ def _makespan(
     )
 
 
-def _fairness(agent_count: int, played: Sequence[tuple[list[TracedJob], list[Started]]]) -> Figure:
+def _fairness(
+    agent_count: int, played: Sequence[tuple[list[TracedJob], list[StartedJob]]]
+) -> BenchmarkFigure:
     """Compare the longest drought of a sweep with the longest job."""
     droughts_s = [longest_drought_s(started) for _, started in played]
     longest_s = [max(job.length_s for job in jobs) for jobs, _ in played]
     shares = [share_ratios(started) for _, started in played]
     worst = max(range(len(played)), key=lambda i: droughts_s[i] / longest_s[i])
-    return Figure(
+    return BenchmarkFigure(
         name=f"{agent_count} agents: a sweep with nothing at work, longest",
         unit="s",
         ours=droughts_s[worst],

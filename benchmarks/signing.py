@@ -14,14 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.figures import Figure, run_benchmark
+from benchmarks.figures import BenchmarkFigure, run_benchmark
 from farm.core.agent_keys import derive_key
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.codec import to_json
 from farm.core.display import duration
 from farm.core.messages import seal, unseal
 from farm.core.reports import Report, ReportBatch, Sample, Samples
-from farm.core.signing import Direction, sign, verified
+from farm.core.signing import MessageDirection, sign, verified
 from farm.wire import HEARTBEAT_TASK, REPORTS_TASK
 from tests.factories import agent_facts
 
@@ -29,7 +29,7 @@ _KEYS = [derive_key(bytes(32), "vm-1", 1)]
 _ROUNDS, _QUICK_ROUNDS = 300, 20
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     rounds = _QUICK_ROUNDS if given.quick else _ROUNDS
     beat, batch = _heartbeat(), _batch()
     return [
@@ -38,10 +38,10 @@ def measure(given: argparse.Namespace) -> list[Figure]:
     ]
 
 
-def _sides(message: object, task: str, name: str, *, rounds: int) -> list[Figure]:
+def _sides(message: object, task: str, name: str, *, rounds: int) -> list[BenchmarkFigure]:
     def signed_text() -> str:
         envelope = sign(
-            seal(message), _KEYS, agent_id="vm-1", direction=Direction.TO_SERVER, kind=task
+            seal(message), _KEYS, agent_id="vm-1", direction=MessageDirection.TO_SERVER, kind=task
         )
         return json.dumps(envelope)
 
@@ -52,7 +52,7 @@ def _sides(message: object, task: str, name: str, *, rounds: int) -> list[Figure
 
     def check() -> object:
         envelope = json.loads(theirs)
-        to_server = Direction.TO_SERVER
+        to_server = MessageDirection.TO_SERVER
         opened = verified(envelope, _KEYS, agent_id="vm-1", direction=to_server, kind=task)
         return unseal(type(message), opened)
 
@@ -78,9 +78,9 @@ def _medians_s(
     return statistics.median(times_s[0]), statistics.median(times_s[1])
 
 
-def _figure(name: str, ours_s: float, baseline_s: float, *, note: str) -> Figure:
+def _figure(name: str, ours_s: float, baseline_s: float, *, note: str) -> BenchmarkFigure:
     added_s = ours_s - baseline_s
-    return Figure(
+    return BenchmarkFigure(
         name=name,
         unit="s",
         ours=ours_s,

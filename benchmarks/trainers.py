@@ -38,7 +38,7 @@ _LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrainerRun:
     """One job, of its slowest rank."""
 
     ready_s: float  # from the start of the first trainer process until all wait for go
@@ -53,7 +53,7 @@ class Run:
         return self.ready_s + self.go_to_first_step_s
 
 
-class Rank:
+class DrivenTrainer:
     """One trainer, driven by its line protocol."""
 
     def __init__(
@@ -106,12 +106,14 @@ class Trainers:
     ) -> None:
         """Start them and wait until all are ready for go. `close` them, even if this fails."""
         self._cleanup = ExitStack()
-        self._ranks: list[Rank] = []
+        self._ranks: list[DrivenTrainer] = []
         self._started: Started | None = None
         begun_s = time.monotonic()
         try:
             for number in range(job.world_size):
-                rank = Rank(job, number, config=configs[number], template=templates[number])
+                rank = DrivenTrainer(
+                    job, number, config=configs[number], template=templates[number]
+                )
                 self._cleanup.callback(rank.process.close)
                 self._cleanup.callback(rank.process.kill)
                 self._ranks.append(rank)
@@ -142,7 +144,7 @@ class Trainers:
         self._ranks[0].has_ended.wait(duration_s)
         self._signal(signal.SIGSTOP)
 
-    def finish(self) -> Run:
+    def finish(self) -> TrainerRun:
         """Train to the end."""
         self._signal(signal.SIGCONT)
         for rank in self._ranks:
@@ -150,7 +152,7 @@ class Trainers:
         for rank in self._ranks:
             rank.wait_for(int)
         assert self._started is not None
-        return Run(
+        return TrainerRun(
             ready_s=self._ready_s,
             go_to_first_step_s=self._first_step_s,
             connect_s=self._started.connect_s,

@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.figures import Figure, run_benchmark, say
+from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.pairs import PairedRatio, alternating, paired_ratio
-from benchmarks.trainers import Run, Trainers, config_of, ready_templates
+from benchmarks.trainers import TrainerRun, Trainers, config_of, ready_templates
 from farm.core.display import duration
 from farm.core.spec import JobSpec
 from farm.errors import FarmError
@@ -59,10 +59,10 @@ def compare(
     templates: Sequence[TemplateProcess],
     *,
     pair_count: int,
-) -> tuple[list[Run], list[Run]]:
+) -> tuple[list[TrainerRun], list[TrainerRun]]:
     """Return the warm runs and the cold ones, pair by pair."""
-    warm: list[Run] = []
-    cold: list[Run] = []
+    warm: list[TrainerRun] = []
+    cold: list[TrainerRun] = []
     for number, is_warm_first in enumerate(alternating(pair_count), start=1):
         runs = take_turns(job, configs, templates, is_warm_first=is_warm_first)
         warm.append(runs[True])
@@ -81,7 +81,7 @@ def take_turns(
     templates: Sequence[TemplateProcess],
     *,
     is_warm_first: bool,
-) -> dict[bool, Run]:
+) -> dict[bool, TrainerRun]:
     """Return whether warm to the run, of one pair."""
     order = (is_warm_first, not is_warm_first)
     with ExitStack() as stack:
@@ -98,7 +98,9 @@ def take_turns(
         return {is_warm: trainers.finish() for is_warm, trainers in both.items()}
 
 
-def figures_of(name: str, warm: Sequence[Run], cold: Sequence[Run]) -> list[Figure]:
+def figures_of(
+    name: str, warm: Sequence[TrainerRun], cold: Sequence[TrainerRun]
+) -> list[BenchmarkFigure]:
     """Return what the limits are held against."""
     start = pairs_of(lambda run: run.first_step_s, warm, cold)
     go = pairs_of(lambda run: run.go_to_first_step_s, warm, cold)
@@ -146,20 +148,20 @@ def agrees(ratio: PairedRatio) -> bool:
 
 def figure(
     name: str,
-    value: Callable[[Run], float],
-    runs: tuple[Sequence[Run], Sequence[Run]],
+    value: Callable[[TrainerRun], float],
+    runs: tuple[Sequence[TrainerRun], Sequence[TrainerRun]],
     *,
     ratio: PairedRatio,
     limit: str = "",
     reached: bool | None = None,
     note: str = "",
-) -> Figure:
+) -> BenchmarkFigure:
     warm, cold = runs
     interval = (
         f"ratio {ratio.median:.4f}, 95 % interval {ratio.low:.4f} to {ratio.high:.4f}, "
         f"{ratio.pair_count} pairs"
     )
-    return Figure(
+    return BenchmarkFigure(
         name=name,
         unit="s",
         ours=median(warm, value),
@@ -173,20 +175,20 @@ def figure(
 
 
 def pairs_of(
-    value: Callable[[Run], float], warm: Sequence[Run], cold: Sequence[Run]
+    value: Callable[[TrainerRun], float], warm: Sequence[TrainerRun], cold: Sequence[TrainerRun]
 ) -> PairedRatio:
     return paired_ratio([value(run) for run in warm], [value(run) for run in cold])
 
 
-def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+def median(runs: Sequence[TrainerRun], value: Callable[[TrainerRun], float]) -> float:
     return statistics.median(value(run) for run in runs)
 
 
-def memory_of(template: TemplateProcess) -> Figure:
+def memory_of(template: TemplateProcess) -> BenchmarkFigure:
     """Return what the template costs while nothing is forked from it."""
     text = Path(f"/proc/{template.pid}/smaps_rollup").read_text()
     sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, text.splitlines()[1:])}
-    return Figure(
+    return BenchmarkFigure(
         name="memory of the template",
         unit="bytes",
         ours=sizes["Pss:"],
@@ -195,7 +197,7 @@ def memory_of(template: TemplateProcess) -> Figure:
     )
 
 
-def measure(given: argparse.Namespace) -> list[Figure]:
+def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     """Compare one rank alone and, where there are two cores, a ring of two."""
     if not become_reaper():
         raise FarmError("warm trainers: this kernel gives a process no orphans")
@@ -216,14 +218,14 @@ def measure(given: argparse.Namespace) -> list[Figure]:
 
 def compare_often(
     job: JobSpec, configs: Sequence[AgentConfig], *, lives: int, pair_count: int
-) -> tuple[Figure, list[Run], list[Run]]:
+) -> tuple[BenchmarkFigure, list[TrainerRun], list[TrainerRun]]:
     """Compare with several templates, one after the other; return the last one's memory, too.
 
     All forks of one template have its layout of memory in common, which alone may make a step some
     per cent faster or slower than another's.
     """
-    warm: list[Run] = []
-    cold: list[Run] = []
+    warm: list[TrainerRun] = []
+    cold: list[TrainerRun] = []
     for _ in range(lives):
         with ready_templates(configs) as templates:
             memory = memory_of(templates[0])

@@ -56,7 +56,7 @@ def farm_environ(home: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class TimedAnswer:
     """`elapsed_s`: from the request to the last byte; `server_s`: what of it the server took."""
 
     elapsed_s: float
@@ -70,7 +70,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_S)
 
-    def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> Answered:
+    def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> TimedAnswer:
         """Ask for a path and read the whole answer.
 
         Raises:
@@ -90,7 +90,7 @@ class Client:
             raise FarmError(f"{path}: {answer.status} {body[:300]!r}")
         told = re.search(r"dur=([\d.]+)", answer.headers["Server-Timing"])
         assert told is not None, "the server times every answer"
-        return Answered(elapsed_s, float(told[1]) / 1000, body)
+        return TimedAnswer(elapsed_s, float(told[1]) / 1000, body)
 
     def close(self) -> None:
         self._connection.close()

@@ -17,7 +17,7 @@ from farm.store.imports import Imported, check_origin, import_measurements, prev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ImportSource:
     """The origin to import as, the name kept with each measurement, and where to read about it."""
 
     origin: str
@@ -25,24 +25,26 @@ class Source:
     citation: str | None = None
 
 
-def of_publication(publication: Publication) -> Source:
+def of_publication(publication: Publication) -> ImportSource:
     """Return the source of a published study."""
-    return Source(origin=publication.name, name=publication.name, citation=publication.citation)
+    return ImportSource(
+        origin=publication.name, name=publication.name, citation=publication.citation
+    )
 
 
-def of_table(file_name: str, *, origin: str) -> Source:
+def of_table(file_name: str, *, origin: str) -> ImportSource:
     """Return the source of a table of somebody's own.
 
     Raises:
         InvalidSpec: the origin is the farm's own, or no name.
     """
-    return Source(origin=check_origin(origin), name=f"table {file_name}")
+    return ImportSource(origin=check_origin(origin), name=f"table {file_name}")
 
 
 def import_reading(
     session: Session,
     read: Reading,
-    source: Source,
+    source: ImportSource,
     *,
     now: dt.datetime,
     is_replacing: bool = False,
@@ -66,7 +68,7 @@ def import_reading(
 
 
 def foresee(
-    session: Session, read: Reading, source: Source, *, is_replacing: bool = False
+    session: Session, read: Reading, source: ImportSource, *, is_replacing: bool = False
 ) -> Imported:
     """Return what `import_reading` would do, with its errors. Reads only."""
     _refuse_emptying(read, is_replacing=is_replacing)
@@ -90,7 +92,7 @@ def _refuse_emptying(read: Reading, *, is_replacing: bool) -> None:
         raise InvalidSpec("--replace", "a table without rows", expected)
 
 
-def _refuse_mixing(session: Session, source: Source) -> None:
+def _refuse_mixing(session: Session, source: ImportSource) -> None:
     """A published study and a table of one's own are two origins, whatever they are called."""
     present = source_of(session, source.origin)
     published = {publication.name for publication in IMPORTERS}

@@ -10,7 +10,7 @@ import time
 from sqlalchemy import Engine
 
 from farm.core.agent_keys import AgentKey, KeyRecord, derive_key
-from farm.core.signing import Direction, claimed_agent, sign, verified
+from farm.core.signing import MessageDirection, claimed_agent, sign, verified
 from farm.errors import InvalidSpec, NotFound
 from farm.store.agent_keys import key_records
 from farm.store.engine import reading
@@ -42,7 +42,7 @@ class Keyring:
         keys = self._keys(agent_id)
         if not keys:
             raise NotFound(f"agent {agent_id!r} has no key that counts; {_ADVICE}")
-        to_agent = Direction.TO_AGENT
+        to_agent = MessageDirection.TO_AGENT
         return sign(envelope, keys, agent_id=agent_id, direction=to_agent, kind=task)
 
     def opened(self, task: str, envelope: object) -> object:
@@ -55,7 +55,7 @@ class Keyring:
         agent_id = claimed_agent(envelope)
         if agent_id is None:
             raise InvalidSpec("agent_id", None, "a signed message with its agent's name")
-        to_server = Direction.TO_SERVER
+        to_server = MessageDirection.TO_SERVER
         keys = self._keys(agent_id)
         try:
             plain = verified(envelope, keys, agent_id=agent_id, direction=to_server, kind=task)

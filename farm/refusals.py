@@ -12,7 +12,7 @@ _MOST_SENDERS = 1000
 _OTHERS = "others"
 
 
-class Refusals:
+class RefusalCounts:
     """Counts refused messages by sender and tells of each at once, and then once a minute."""
 
     def __init__(self) -> None:

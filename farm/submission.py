@@ -29,7 +29,7 @@ _POSITION = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column \d+|en
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SubmissionPlan:
     """A sweep that may be submitted, as it came (`data`), and what it would become."""
 
     data: Mapping[str, object]
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class SubmittedSweep:
     """`skipped`: the cells left out, each with its reason."""
 
     sweep_id: int
@@ -76,7 +76,7 @@ def read_sweep_file(path: Path) -> object:
         raise _syntax_error(path, text, str(error)) from None
 
 
-def plan(data: object) -> Plan:
+def plan(data: object) -> SubmissionPlan:
     """Check a sweep and expand it against everything that is registered.
 
     Raises:
@@ -84,10 +84,10 @@ def plan(data: object) -> Plan:
     """
     sweep = parse_sweep(data)
     assert isinstance(data, Mapping)  # or it would not have been parsed
-    return Plan(data=data, sweep=sweep, expansion=expand(sweep, catalogue()))
+    return SubmissionPlan(data=data, sweep=sweep, expansion=expand(sweep, catalogue()))
 
 
-def within_memory(planned: Plan, agents: Collection[LiveAgent]) -> Plan:
+def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> SubmissionPlan:
     """Leave out what is too large for every live agent that may serve it, or refuse the sweep.
 
     Nothing is refused where no such agent is alive or one of them does not say how much memory its
@@ -121,7 +121,7 @@ def within_memory(planned: Plan, agents: Collection[LiveAgent]) -> Plan:
     return dataclasses.replace(planned, expansion=expansion)
 
 
-def submit(session: Session, planned: Plan, *, now: datetime) -> Submitted:
+def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> SubmittedSweep:
     """Write the jobs of a planned sweep. The caller owns the transaction.
 
     Planning a large sweep takes seconds, which no other writer should have to wait for: so plan
@@ -141,7 +141,7 @@ def submit(session: Session, planned: Plan, *, now: datetime) -> Submitted:
         priority=planned.sweep.priority,
         now=now,
     )
-    return Submitted(sweep_id=sweep_id, job_count=len(expansion.jobs), skipped=skipped)
+    return SubmittedSweep(sweep_id=sweep_id, job_count=len(expansion.jobs), skipped=skipped)
 
 
 def _syntax_error(path: Path, text: str, message: str) -> InvalidSpec:

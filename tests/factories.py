@@ -12,7 +12,7 @@ from farm.core.agents import AgentFacts, AgentState, Hardware, Heartbeat
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.spec import JobSpec
-from farm.store.late_reports import Refused
+from farm.store.late_reports import RefusedReport
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
 
@@ -92,9 +92,9 @@ def heartbeat(**changes: Any) -> Heartbeat:
     return Heartbeat(**{**fields, **changes})
 
 
-def refused_report(number: int, *, agent_id: str = "a") -> Refused:
+def refused_report(number: int, *, agent_id: str = "a") -> RefusedReport:
     """A piece of a log, of an attempt that there is not."""
-    return Refused(
+    return RefusedReport(
         agent_id=agent_id,
         generation="g",
         number=number,

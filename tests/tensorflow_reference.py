@@ -18,7 +18,7 @@ from farm import registry
 from farm.core.catalogue import ModelFacts
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import GoLine
-from farm.trainers.batches import Step, epoch_steps
+from farm.trainers.batches import StepBatch, epoch_steps
 from farm.trainers.contracts import Engine, Model, Seat
 
 # Four full batches and one of a single example, so that all replicas but the first have none.
@@ -105,7 +105,7 @@ def build(job: JobSpec, model: Model | None = None) -> Engine:
     return registry.strategy(job.strategy).build(seat)
 
 
-def epoch(job: JobSpec, *, rank: int = 0) -> Iterator[Step]:
+def epoch(job: JobSpec, *, rank: int = 0) -> Iterator[StepBatch]:
     return epoch_steps(job, rank=rank, epoch=0, examples_count=1437)
 
 

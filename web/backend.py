@@ -31,7 +31,7 @@ from web.advice.kept_advice import AdviceCache
 from web.background import Background
 from web.data.uploads import Uploads
 from web.kept import Kept
-from web.live.changes import Changes, Kind, Look, Subject
+from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Drafts, Sent
 from web.sweep.kept_sweeps import kept_reading
 
@@ -139,14 +139,14 @@ def _look(engine: sa.Engine) -> Look:
     """Return what looks at the watched sweeps and jobs of a store."""
 
     def look(subjects: frozenset[Subject]) -> dict[Subject, Hashable]:
-        ids = {kind: {s.row_id for s in subjects if s.kind is kind} for kind in Kind}
+        ids = {kind: {s.row_id for s in subjects if s.kind is kind} for kind in ChangeKind}
         beat = int(time.monotonic() / _BUSY_S)
         with reading(engine) as session:
-            sweeps = sweep_stamps(session, ids[Kind.SWEEP])
-            jobs = job_stamps(session, ids[Kind.JOB], beat=beat)
+            sweeps = sweep_stamps(session, ids[ChangeKind.SWEEP])
+            jobs = job_stamps(session, ids[ChangeKind.JOB], beat=beat)
         return {
-            **{Subject(Kind.SWEEP, row_id): stamp for row_id, stamp in sweeps.items()},
-            **{Subject(Kind.JOB, row_id): stamp for row_id, stamp in jobs.items()},
+            **{Subject(ChangeKind.SWEEP, row_id): stamp for row_id, stamp in sweeps.items()},
+            **{Subject(ChangeKind.JOB, row_id): stamp for row_id, stamp in jobs.items()},
         }
 
     return look

@@ -26,7 +26,7 @@ _PATIENCE_S = 0.1  # of a request, which has twice that
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[_T]):
+class BackgroundValue(Generic[_T]):
     value: _T
 
 
@@ -36,13 +36,13 @@ class Background:
     def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._changed = threading.Condition()
-        self._kept: OrderedDict[Hashable, Made[object] | Exception] = OrderedDict()
+        self._kept: OrderedDict[Hashable, BackgroundValue[object] | Exception] = OrderedDict()
         self._due: OrderedDict[Hashable, Callable[[], object]] = OrderedDict()
         self._is_working = False
 
     def ask(
         self, key: Hashable, make: Callable[[], _T], *, patience_s: float | None = None
-    ) -> Made[_T] | None:
+    ) -> BackgroundValue[_T] | None:
         """Return what was made for the key; None: not yet, ask again.
 
         Where too much is to be made already, nothing is added: asking again does. `patience_s`: how
@@ -63,7 +63,7 @@ class Background:
                 self._kept.move_to_end(key)
         if isinstance(outcome, Exception):
             raise outcome.with_traceback(None)
-        return cast("Made[_T]", outcome)
+        return cast("BackgroundValue[_T]", outcome)
 
     def _is_due(self, key: Hashable, make: Callable[[], object]) -> bool:
         """Put it on the list, unless that is full; tell whether it is there."""
@@ -91,9 +91,9 @@ class Background:
                 self._changed.notify_all()
 
 
-def _outcome(make: Callable[[], object]) -> Made[object] | Exception:
+def _outcome(make: Callable[[], object]) -> BackgroundValue[object] | Exception:
     try:
-        return Made(make())
+        return BackgroundValue(make())
     except FarmError as error:
         return error
     except Exception as error:

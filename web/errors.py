@@ -32,7 +32,7 @@ _AWAY = "the store or the broker does not answer: the web server's log says more
 _FAILED = "the request could not be carried out: the web server's log says why"
 
 
-class Refused(FarmError):
+class RefusedRequest(FarmError):
     """A request that HTTP itself has a status for, such as a wrong token: mend the request."""
 
     def __init__(
@@ -61,7 +61,7 @@ def status_of(error: FarmError) -> HTTPStatus:
     An invalid value is 400 in a query and 422 in something that was posted.
     """
     match error:
-        case Refused():
+        case RefusedRequest():
             return error.status
         case InvalidSpec() if request.method in SAFE_METHODS:
             return HTTPStatus.BAD_REQUEST
@@ -115,12 +115,12 @@ def _answer(
 
 def _farm_error(error: FarmError) -> Response:
     status = status_of(error)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refused):
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, RefusedRequest):
         logger.error("request failed: %s", error)
         # What is behind it names hosts, accounts and files, which the log is for.
         detail = _AWAY if isinstance(error, Unreachable) else _FAILED
         return _answer(status, detail)
-    headers = error.headers if isinstance(error, Refused) else None
+    headers = error.headers if isinstance(error, RefusedRequest) else None
     field = error.field if isinstance(error, InvalidSpec) else None
     return _answer(status, str(error), field=field, headers=headers)
 

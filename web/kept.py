@@ -31,7 +31,7 @@ _TURN = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made(Generic[_T]):
+class KeptValue(Generic[_T]):
     """A value, when its making began, by the monotonic clock, and how long that took."""
 
     value: _T
@@ -49,7 +49,7 @@ class _Slot:
     """One key's. Its lock is held by who makes."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    made: Made[object] | None = None
+    made: KeptValue[object] | None = None
 
 
 class Kept:
@@ -76,19 +76,19 @@ class Kept:
         key: Hashable,
         make: Callable[[_T | None], _T],
         *,
-        is_good: Callable[[Made[_T]], bool],
+        is_good: Callable[[KeptValue[_T]], bool],
     ) -> _T:
         """Return what is good, or make it: `make` is given what was made last, which is not.
 
         Whoever has waited in vain for another who makes it does so himself.
         """
         slot = self._slot(key)
-        made = cast("Made[_T] | None", slot.made)
+        made = cast("KeptValue[_T] | None", slot.made)
         if made is not None and is_good(made):
             return made.value
         has_lock = slot.lock.acquire(timeout=self._patience_s)
         try:
-            made = cast("Made[_T] | None", slot.made)
+            made = cast("KeptValue[_T] | None", slot.made)
             if made is not None and is_good(made):
                 return made.value
             before = None if made is None else made.value
@@ -116,15 +116,15 @@ class Kept:
         is good however old it is.
         """
 
-        def good_until_s(made: Made[_T]) -> float:
+        def good_until_s(made: KeptValue[_T]) -> float:
             least_s = keep_s(made.value) if callable(keep_s) else keep_s
             return made.done_s + max(least_s, _TIMES_KEPT * made.took_s)
 
-        def is_good(made: Made[_T]) -> bool:
+        def is_good(made: KeptValue[_T]) -> bool:
             return self._clock() < good_until_s(made) or is_still_so(made.value)
 
         slot = self._slot(key)
-        made = cast("Made[_T] | None", slot.made)
+        made = cast("KeptValue[_T] | None", slot.made)
         is_recent = made is not None and self._clock() < good_until_s(made) + _MOST_STALE_S
         if made is None or is_good(made) or not is_recent:
             return self.of(key, lambda _: make(), is_good=is_good)
@@ -166,5 +166,5 @@ class Kept:
     def _put(self, slot: _Slot, make: Callable[[], _T]) -> _T:
         begun_s = self._clock()
         value = make()
-        slot.made = Made(value=value, begun_s=begun_s, took_s=self._clock() - begun_s)
+        slot.made = KeptValue(value=value, begun_s=begun_s, took_s=self._clock() - begun_s)
         return value

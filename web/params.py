@@ -14,7 +14,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from farm.errors import InvalidSpec, NotFound
-from web.errors import Refused
+from web.errors import RefusedRequest
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
@@ -41,7 +41,7 @@ def posted_sweep() -> object:
         return parse_toml(text)
     if request.mimetype == "application/json":
         return parse_json(text)
-    raise Refused(
+    raise RefusedRequest(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         f"Content-Type: expected application/json or application/toml, got {request.mimetype!r}",
     )
@@ -53,7 +53,7 @@ def posted_fields(*allowed: str) -> dict[str, object]:
     if not text.strip():
         return {}
     if request.mimetype != "application/json":
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type: expected application/json, got {request.mimetype!r}",
         )
@@ -240,9 +240,11 @@ def _body_text() -> str:
         raise _malformed("UTF-8 text", error) from None
 
 
-def _malformed(language: str, error: Exception) -> Refused:
+def _malformed(language: str, error: Exception) -> RefusedRequest:
     reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Refused(HTTPStatus.BAD_REQUEST, f"body: expected {language}, got this: {reason[:200]}")
+    return RefusedRequest(
+        HTTPStatus.BAD_REQUEST, f"body: expected {language}, got this: {reason[:200]}"
+    )
 
 
 def _no_such_number(text: str) -> NoReturn:

@@ -23,7 +23,7 @@ from farm.core.agent_keys import read_key
 from farm.core.commands import COMMANDS
 from farm.errors import InvalidSpec, Unreachable
 from farm.log import configure, stand_for
-from farm.refusals import Refusals
+from farm.refusals import RefusalCounts
 from farm.wire import (
     HEARTBEAT_TASK,
     REPORTS_TASK,
@@ -104,7 +104,7 @@ def main() -> None:
     app = make_app(os.environ["FARM_BROKER_URL"], owner=agent_queue(options.agent_id))
     key = os.environ.pop("AGENT_KEY", "")
     signatures = Signatures(options.agent_id, read_key(key) if key else None)
-    refusals = Refusals()
+    refusals = RefusalCounts()
     for name in COMMANDS:
         register(app, link, name, signatures, refusals)
     threading.Thread(target=link.listen, name="agent", daemon=True).start()
@@ -124,7 +124,7 @@ def die_with(parent: int) -> None:
 
 
 def register(
-    app: Any, link: AgentLink, name: str, signatures: Signatures, refusals: Refusals
+    app: Any, link: AgentLink, name: str, signatures: Signatures, refusals: RefusalCounts
 ) -> None:
     """Have the command called `name` handed to the agent when it arrives from its server."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from farm.core.spec import NetworkProfile
 
 
-class Mark(enum.Enum):
+class StreamEnd(enum.Enum):
     """What may follow the last byte."""
 
     END = "end"
@@ -51,7 +51,7 @@ class Pipe:
 @dataclass(frozen=True, slots=True)
 class Due:
     at: float
-    what: bytes | Mark
+    what: bytes | StreamEnd
 
 
 class DelayLine:
@@ -85,7 +85,7 @@ class DelayLine:
         """When the next thing comes out; None when nothing is under way."""
         return self._queue[0].at if self._queue else None
 
-    def put(self, what: bytes | Mark, *, now: float) -> None:
+    def put(self, what: bytes | StreamEnd, *, now: float) -> None:
         """Take what has just been sent into it."""
         size = len(what) if isinstance(what, bytes) else 0
         delay_s = self._delay_s
@@ -96,7 +96,7 @@ class DelayLine:
         self._queue.append(Due(self._last_at, what))
         self._bytes += size
 
-    def take(self, *, now: float) -> bytes | Mark | None:
+    def take(self, *, now: float) -> bytes | StreamEnd | None:
         """Return the next thing that has come out by now; None when there is none."""
         if not self._queue or self._queue[0].at > now:
             return None

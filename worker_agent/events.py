@@ -10,7 +10,7 @@ from farm.core.reports import PeerRtt, Sample, Shaped
 from farm.core.trainer_lines import Event as TrainerEvent
 
 
-class Purpose(enum.Enum):
+class MeasuringPurpose(enum.Enum):
     """Why the network was measured."""
 
     UNTOUCHED = "untouched"
@@ -71,7 +71,7 @@ class NetworkMeasured:
     """
 
     token: int
-    purpose: Purpose
+    purpose: MeasuringPurpose
     emulator: str
     rtts: tuple[PeerRtt, ...]
     shaped: Shaped | None = None

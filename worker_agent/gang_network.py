@@ -20,7 +20,7 @@ from farm.errors import EmulationFailed
 from worker_agent.cluster import reroute
 from worker_agent.emulators import find_emulator
 from worker_agent.emulators.site import Site
-from worker_agent.meetings import Trial, measure_bandwidths
+from worker_agent.meetings import WayTrial, measure_bandwidths
 from worker_agent.port_gate import PortGate
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.shaping import Shaping
@@ -216,7 +216,7 @@ class GangNetwork:
         shaped = Shaped(emulator=self.emulator_name, rtts=rtts)
         if profile.bandwidth_bytes_per_s is None or not self._peers:
             return shaped
-        trial = Trial(
+        trial = WayTrial(
             token=self._token,
             own_rank=self._rank,
             profile=profile,

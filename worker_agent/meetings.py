@@ -37,7 +37,7 @@ _YOUR_TURN = b"!"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class WayTrial:
     """What one rank needs to know to try its ways. `reached`: its peers, as the ways lead to them.
 
     `rtts_s`: by peer, through the profile; `is_settled`: whether they are as asked.
@@ -64,7 +64,7 @@ class Carried:
     loaded_rtt_unknown: str | None = None
 
 
-def measure_bandwidths(trial: Trial, visits: Visits, *, deadline: float) -> Carried:
+def measure_bandwidths(trial: WayTrial, visits: Visits, *, deadline: float) -> Carried:
     """Measure what the way to each peer carries, and let each peer do so.
 
     All ways have the same profile, so the round trip under load is measured on the first alone.
@@ -108,7 +108,7 @@ def measure_bandwidths(trial: Trial, visits: Visits, *, deadline: float) -> Carr
     return dataclasses.replace(loaded, bandwidths=bandwidths)
 
 
-def _visit(trial: Trial, peer: RankAddress, deadline: float) -> socket.socket:
+def _visit(trial: WayTrial, peer: RankAddress, deadline: float) -> socket.socket:
     connection = socket.create_connection((peer.host, peer.probe_port), timeout=left_s(deadline))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     said = greeting(token=trial.token, rank=trial.own_rank, is_settled=trial.is_settled)
@@ -124,7 +124,7 @@ def _host(connection: socket.socket, deadline: float) -> None:
 
 
 def _send(
-    trial: Trial, rank: int, connection: socket.socket, *, deadline: float, later: int
+    trial: WayTrial, rank: int, connection: socket.socket, *, deadline: float, later: int
 ) -> PeerBandwidth:
     """Send until what arrives is as asked; again only while there is time for `later` transfers."""
     receive_exactly(connection, len(_YOUR_TURN), deadline=deadline)
@@ -143,7 +143,7 @@ def _send(
 
 
 def _load(
-    trial: Trial, peer: RankAddress, connection: socket.socket, *, deadline: float, later: int
+    trial: WayTrial, peer: RankAddress, connection: socket.socket, *, deadline: float, later: int
 ) -> Carried:
     """Time the round trip to a peer while one stream fills the way there as TCP alone does."""
     profile, rtt_s = trial.profile, trial.rtts_s[peer.rank]

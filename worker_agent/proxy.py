@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from farm.core.codec import from_json
 from farm.core.spec import NetworkProfile
 from worker_agent.delay_line import DelayLine, Pipe
-from worker_agent.proxy_link import End, Link
+from worker_agent.proxy_link import Link, LinkEnd
 
 logger = logging.getLogger("worker_agent.proxy")  # __name__ is __main__ here
 
@@ -64,7 +64,7 @@ class _Listener:
 class _Alarm:
     at: float
     number: int
-    end: End = field(compare=False)
+    end: LinkEnd = field(compare=False)
 
 
 class Proxy:
@@ -76,7 +76,7 @@ class Proxy:
         self._draw = random.Random().uniform
         self._epoll = select.epoll()
         self._listeners: dict[int, _Listener] = {}
-        self._ends: dict[int, End] = {}
+        self._ends: dict[int, LinkEnd] = {}
         self._alarms: list[_Alarm] = []
         self._number = 0
         self._is_full = False  # no more connections are taken for now
@@ -198,7 +198,7 @@ class Proxy:
                 end.alarm_at = due_at
                 heapq.heappush(self._alarms, _Alarm(due_at, self._number, end))
 
-    def _watch(self, end: End) -> None:
+    def _watch(self, end: LinkEnd) -> None:
         wanted = end.wanted_events()
         if wanted == end.registered:
             return

@@ -7,14 +7,14 @@ import select
 import socket
 import struct
 
-from worker_agent.delay_line import DelayLine, Mark
+from worker_agent.delay_line import DelayLine, StreamEnd
 
 _PASSING = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 # With no time to linger, closing sends a reset.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
-class End:
+class LinkEnd:
     """One socket of a link, with what is under way to it."""
 
     def __init__(self, link: Link, own: socket.socket, line: DelayLine) -> None:
@@ -29,7 +29,7 @@ class End:
         self.is_told_all = False  # nothing more goes to it
 
     @property
-    def other(self) -> End:
+    def other(self) -> LinkEnd:
         near, far = self.link.ends
         return far if self is near else near
 
@@ -66,7 +66,7 @@ class End:
             self._die(now=now)
             return
         self.has_said_all = not data
-        self.other.put(data or Mark.END, now=now)
+        self.other.put(data or StreamEnd.END, now=now)
 
     def on_writable(self, *, now: float) -> None:
         """Go on sending; the first time, learn whether it is connected."""
@@ -76,7 +76,7 @@ class End:
         else:
             self.flush(now=now)
 
-    def put(self, what: bytes | Mark, *, now: float) -> None:
+    def put(self, what: bytes | StreamEnd, *, now: float) -> None:
         """Put something under way to this end."""
         self._line.put(what, now=now)
 
@@ -84,10 +84,10 @@ class End:
         """Send what is due, as far as the receiver takes it."""
         while self.due_at is not None and (what := self._line.take(now=now)) is not None:
             try:
-                if what is Mark.RESET:
+                if what is StreamEnd.RESET:
                     self.link.is_broken = True
                     return
-                if what is Mark.END:
+                if what is StreamEnd.END:
                     self.is_told_all = True
                     self.socket.shutdown(socket.SHUT_WR)
                 elif (sent := self.socket.send(what)) < len(what):
@@ -102,7 +102,7 @@ class End:
     def _die(self, *, now: float) -> None:
         """The socket has broken: nothing more goes to it, and the other end will be told."""
         self.has_said_all = self.is_told_all = True
-        self.other.put(Mark.RESET, now=now)
+        self.other.put(StreamEnd.RESET, now=now)
 
 
 class Link:
@@ -118,7 +118,7 @@ class Link:
         back: DelayLine,
     ) -> None:
         """Begin to connect `far` to `target`."""
-        self.ends = (End(self, near, back), End(self, far, there))
+        self.ends = (LinkEnd(self, near, back), LinkEnd(self, far, there))
         self.is_broken = False
         self.is_closed = False
         for own in (near, far):

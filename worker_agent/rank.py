@@ -27,8 +27,8 @@ from worker_agent.cluster import go_lines
 from worker_agent.deadlines import Deadlines
 from worker_agent.delivery import GATHER_S
 from worker_agent.events import (
+    MeasuringPurpose,
     NetworkMeasured,
-    Purpose,
     RankCleared,
     RankEvent,
     Sampled,
@@ -62,7 +62,7 @@ class Phase(enum.Enum):
     CLEARED = "cleared"
 
 
-class Rank:
+class RunningRank:
     """`is_over` once nothing of it is left; `RankEnded`, if one was due, has been reported."""
 
     def __init__(
@@ -238,13 +238,13 @@ class Rank:
         self._enter(Phase.PREPARED, now + wait_s, "peers were never announced")
 
     def _on_measured(self, event: NetworkMeasured, *, now: float) -> None:
-        expected = Phase.MEASURING if event.purpose is Purpose.UNTOUCHED else Phase.SHAPING
+        expected = Phase.MEASURING if event.purpose is MeasuringPurpose.UNTOUCHED else Phase.SHAPING
         if self._phase is not expected:
             return
         if event.failure is not None:
             self.fail(FailureKind.NETWORK, event.failure)
             return
-        if event.purpose is Purpose.UNTOUCHED:
+        if event.purpose is MeasuringPurpose.UNTOUCHED:
             self._report(PeersMeasured(rtts=event.rtts, control_s=event.control_s))
             if self._command.spec.network is not None:
                 self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")

@@ -20,9 +20,9 @@ from worker_agent.assignments import assignment_of
 from worker_agent.config import AgentConfig
 from worker_agent.control import run_control
 from worker_agent.events import (
+    MeasuringPurpose,
     NetworkMeasured,
     Post,
-    Purpose,
     RankCleared,
     Sampled,
     TrainerExited,
@@ -112,7 +112,7 @@ class RankResources:
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
         """Measure the untouched network; ends in a `NetworkMeasured`."""
         work = partial(self._measure, addresses, timeout_s)
-        self._in_thread("measure", self._or_failure, Purpose.UNTOUCHED, work)
+        self._in_thread("measure", self._or_failure, MeasuringPurpose.UNTOUCHED, work)
 
     def shape(
         self,
@@ -123,7 +123,7 @@ class RankResources:
     ) -> None:
         """Apply the profile and measure what it made; ends in a `NetworkMeasured`."""
         work = partial(self._shape, profile, addresses, timeout_s)
-        self._in_thread("shape", self._or_failure, Purpose.SHAPED, work)
+        self._in_thread("shape", self._or_failure, MeasuringPurpose.SHAPED, work)
 
     def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
         """Free the trainers' ports, let them connect and start the series.
@@ -199,7 +199,7 @@ class RankResources:
     def _emit(self, samples: tuple[Sample, ...]) -> None:
         self._post(Sampled(token=self._command.token, samples=samples))
 
-    def _or_failure(self, purpose: Purpose, work: Callable[[], None]) -> None:
+    def _or_failure(self, purpose: MeasuringPurpose, work: Callable[[], None]) -> None:
         """Do it, or post why not, whatever the reason: the rank ends by it, and is cleared."""
         try:
             work()
@@ -214,7 +214,7 @@ class RankResources:
         rtts = self._network.measure(addresses, timeout_s=timeout_s)
         left_s = deadline - time.monotonic()
         control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
-        self._post_measured(Purpose.UNTOUCHED, rtts, control_s=control_s)
+        self._post_measured(MeasuringPurpose.UNTOUCHED, rtts, control_s=control_s)
 
     def _shape(
         self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
@@ -222,11 +222,11 @@ class RankResources:
         asked = profile or NetworkProfile()
         found = self._network.shape(asked, addresses, timeout_s=timeout_s)
         if found is not None:
-            self._post_measured(Purpose.SHAPED, found.rtts, shaped=found)
+            self._post_measured(MeasuringPurpose.SHAPED, found.rtts, shaped=found)
 
     def _post_measured(
         self,
-        purpose: Purpose,
+        purpose: MeasuringPurpose,
         rtts: tuple[PeerRtt, ...],
         *,
         shaped: Shaped | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farm.core.agent_keys import AgentKey
-from farm.core.signing import Direction, is_signed, sign, verified
+from farm.core.signing import MessageDirection, is_signed, sign, verified
 from farm.errors import InvalidSpec
 
 _ADVICE = "a new one from `farm agent add` or `farm agent rotate` on the server, if this persists"
@@ -20,7 +20,7 @@ class Signatures:
         """Return a sealed report or heartbeat as the collector takes it."""
         if not self._keys:
             return envelope
-        to_server = Direction.TO_SERVER
+        to_server = MessageDirection.TO_SERVER
         return sign(envelope, self._keys, agent_id=self._agent_id, direction=to_server, kind=task)
 
     def opened(self, task: str, envelope: object) -> object:
@@ -35,7 +35,7 @@ class Signatures:
                 expected = "the key of this agent, since its server signs: `farm agent add` there"
                 raise InvalidSpec("AGENT_KEY", None, expected)
             return envelope
-        to_agent = Direction.TO_AGENT
+        to_agent = MessageDirection.TO_AGENT
         try:
             return verified(
                 envelope, self._keys, agent_id=self._agent_id, direction=to_agent, kind=task

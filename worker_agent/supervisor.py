@@ -52,7 +52,7 @@ from worker_agent.journal import Journal, ServedRank
 from worker_agent.keeper import Keeper
 from worker_agent.leftovers import kill_marked
 from worker_agent.ports import PortRange
-from worker_agent.rank import Rank
+from worker_agent.rank import RunningRank
 from worker_agent.remains import Remains
 from worker_agent.resources import RankResources
 from worker_agent.spool import Spool
@@ -91,7 +91,7 @@ class Supervisor:
         self._keeper = Keeper(config, self._events.put)
         self._warmth = Warmth(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
-        self._rank: Rank | None = None
+        self._rank: RunningRank | None = None
         self._seen_tokens: frozenset[int] = frozenset()
         self._has_failed = False  # in the last step
         self._has_told_of_folder = False
@@ -220,7 +220,7 @@ class Supervisor:
         except OSError as error:
             logger.warning("no new spool can be begun: %s", error)
 
-    def _watch_over(self, rank: Rank, *, now: float) -> None:
+    def _watch_over(self, rank: RunningRank, *, now: float) -> None:
         limit_s = self._config.settings.lease_s / 2
         # A rank that has just begun was ordered by a living server.
         unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
@@ -294,7 +294,7 @@ class Supervisor:
         stand_for(agent_id=self._config.agent_id, **command.ids)
         logger.info("rank begins")
         self._served.remember(command.token, rank=command.rank, job_id=command.job_id)
-        self._rank = Rank(
+        self._rank = RunningRank(
             command,
             resources=RankResources(
                 command,

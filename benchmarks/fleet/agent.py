@@ -28,7 +28,7 @@ from farm.core.trainer_lines import Failure, FailureKind
 from worker_agent.delivery import Delivery
 from worker_agent.fencing import Admission, admit
 from worker_agent.heartbeat import Pulse
-from worker_agent.rank import Rank
+from worker_agent.rank import RunningRank
 
 _TICK_S = 1.0  # how often a rank's limits are looked at
 _PROGRESS_TIMEOUT_S = 120.0
@@ -80,7 +80,7 @@ class SimulatedAgent:
         self._delivery = Delivery(self.spool, agent_id=agent_id)
         self._highest_token = 0
         self._seen: frozenset[int] = frozenset()
-        self._rank: Rank | None = None
+        self._rank: RunningRank | None = None
         self._resources: TimedResources | None = None
         self._now = now
         self._ticked_s = 0.0
@@ -159,7 +159,7 @@ class SimulatedAgent:
             self.spool.append(command.token, rank=command.rank, body=ended, born_s=now)
             return
         self._resources = TimedResources(command, now=now, rng=self._rng)
-        self._rank = Rank(
+        self._rank = RunningRank(
             command,
             resources=self._resources,  # type: ignore[arg-type] # it has what a rank asks for
             report=lambda body: self._report(command, body),
@@ -169,7 +169,7 @@ class SimulatedAgent:
         self._rank.start()
         self._pulse.hasten()
 
-    def _lead_on(self, rank: Rank, command: Peers | Shape | Go, *, now: float) -> None:
+    def _lead_on(self, rank: RunningRank, command: Peers | Shape | Go, *, now: float) -> None:
         if isinstance(command, Peers):
             rank.peers(command, now=now)
         elif isinstance(command, Shape):

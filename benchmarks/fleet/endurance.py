@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.figures import Figure, say
+from benchmarks.figures import BenchmarkFigure, say
 from benchmarks.fleet.load import (
     PROBE,
     job_counts,
@@ -23,7 +23,7 @@ from benchmarks.fleet.load import (
 )
 from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.running import running_fleet
-from benchmarks.fleet.server import FleetServer, Reading, fleet_server
+from benchmarks.fleet.server import FleetServer, ServerReading, fleet_server
 from benchmarks.fleet.times import quantile
 from benchmarks.ingest import postgres_database
 from farm.core.lifecycle import JobState
@@ -41,7 +41,7 @@ _OTHERS_PROCESSES = 3
 _FEW = 100  # messages that wait are no queue, whatever waited before
 
 
-def endurance_figures(folder: Path, *, agent_count: int, minutes: int) -> list[Figure]:
+def endurance_figures(folder: Path, *, agent_count: int, minutes: int) -> list[BenchmarkFigure]:
     """Hold a farm for some minutes and compare the last third with the first."""
     with ExitStack() as stack:
         server = stack.enter_context(
@@ -62,7 +62,7 @@ def endurance_figures(folder: Path, *, agent_count: int, minutes: int) -> list[F
         lags = [fleet.all_of("lags_s", *span) for span in (first, last)]
         looks = [server.between(*span) for span in (first, last)]
     note = f"{done} jobs of {ENDURANCE_JOB_COUNT} and the probes had succeeded"
-    of_memory: list[tuple[str, Callable[[Reading], float]]] = [
+    of_memory: list[tuple[str, Callable[[ServerReading], float]]] = [
         ("Redis", lambda r: r.redis_bytes),
         ("the collectors", lambda r: r.memory_bytes["collector"]),
         ("the scheduler", lambda r: r.memory_bytes["scheduler"]),
@@ -76,12 +76,14 @@ def endurance_figures(folder: Path, *, agent_count: int, minutes: int) -> list[F
     return [*found, _held("report lag, p99", "s", lag_s, most=_MOST_LAG_S, note=note)]
 
 
-def _mean(of: Callable[[Reading], float], readings: Sequence[Reading]) -> float:
+def _mean(of: Callable[[ServerReading], float], readings: Sequence[ServerReading]) -> float:
     return statistics.fmean(of(r) for r in readings)
 
 
-def _held(name: str, unit: str, values: Sequence[float], *, most: float, note: str = "") -> Figure:
-    return Figure(
+def _held(
+    name: str, unit: str, values: Sequence[float], *, most: float, note: str = ""
+) -> BenchmarkFigure:
+    return BenchmarkFigure(
         name=f"{name}, last third",
         unit=unit,
         ours=values[1],
@@ -93,7 +95,7 @@ def _held(name: str, unit: str, values: Sequence[float], *, most: float, note: s
     )
 
 
-def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[Figure]:
+def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[BenchmarkFigure]:
     """Let a tenth of the agents come with an hour of samples, and watch the others' new ones."""
     returning = max(1, agent_count // 10)
     backlog_s = BACKLOG_S // 10 if is_quick else BACKLOG_S
@@ -127,7 +129,7 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
     took_s = until_s - since_s
     new_s = [quantile(part, 0.99) for part in lags]
     return [
-        Figure(
+        BenchmarkFigure(
             name="backlog taken in",
             unit="rows/s",
             ours=expected / took_s,
@@ -145,8 +147,8 @@ def backlog_figures(folder: Path, *, agent_count: int, is_quick: bool) -> list[F
     ]
 
 
-def _held_during(name: str, unit: str, values: Sequence[float], note: str = "") -> Figure:
-    return Figure(
+def _held_during(name: str, unit: str, values: Sequence[float], note: str = "") -> BenchmarkFigure:
+    return BenchmarkFigure(
         name=f"{name}, during a backlog",
         unit=unit,
         ours=values[1],

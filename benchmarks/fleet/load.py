@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from benchmarks.fleet.machine import backlog_role
-from benchmarks.fleet.running import Fleet
+from benchmarks.fleet.running import FleetProcesses
 from benchmarks.fleet.server import FleetServer
 from farm.core.lifecycle import JobState
 from farm.errors import FarmError
@@ -74,7 +74,7 @@ def probe_count_of(agent_count: int) -> int:
 
 
 def probe_until(
-    server: FleetServer, fleet: Fleet, until_s: float, *, probe_agents: int
+    server: FleetServer, fleet: FleetProcesses, until_s: float, *, probe_agents: int
 ) -> list[Dispatched]:
     """Submit single jobs for agents that wait for them, no more than are free, until then."""
     probes = []
@@ -97,7 +97,7 @@ def probe_until(
 
 
 def dispatch_times_s(
-    server: FleetServer, fleet: Fleet, probes: list[Dispatched]
+    server: FleetServer, fleet: FleetProcesses, probes: list[Dispatched]
 ) -> tuple[list[float], int]:
     """Return the seconds from submitting each probe to its agent's receipt, and how many had none.
 
@@ -111,7 +111,9 @@ def dispatch_times_s(
         time.sleep(0.5)
 
 
-def _received_s(server: FleetServer, fleet: Fleet, probes: list[Dispatched]) -> list[float]:
+def _received_s(
+    server: FleetServer, fleet: FleetProcesses, probes: list[Dispatched]
+) -> list[float]:
     started = {
         token: at for line in list(fleet.lines) for token, rank, at in line["starts"] if rank == 0
     }
@@ -137,7 +139,9 @@ def job_counts(server: FleetServer) -> dict[JobState, int]:
         return {state: count for state, count in session.execute(query)}
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, within_s: float, fleet: Fleet) -> None:
+def wait_for(
+    condition: Callable[[], bool], what: str, *, within_s: float, fleet: FleetProcesses
+) -> None:
     """Raises FarmError: it did not come in time."""
     deadline = time.monotonic() + within_s
     while not condition():

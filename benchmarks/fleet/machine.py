@@ -26,8 +26,8 @@ from farm.core.trainer_lines import (
     TrainerResult,
 )
 from worker_agent.events import (
+    MeasuringPurpose,
     NetworkMeasured,
-    Purpose,
     RankCleared,
     RankEvent,
     Sampled,
@@ -110,7 +110,7 @@ class TimedResources:
         )
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
-        self._measured(Purpose.UNTOUCHED, addresses)
+        self._measured(MeasuringPurpose.UNTOUCHED, addresses)
 
     def shape(
         self,
@@ -119,7 +119,7 @@ class TimedResources:
         addresses: tuple[RankAddress, ...],
         timeout_s: float,
     ) -> None:
-        self._measured(Purpose.SHAPED, addresses)
+        self._measured(MeasuringPurpose.SHAPED, addresses)
 
     def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
         self._go_s = go_s
@@ -198,7 +198,7 @@ class TimedResources:
             seed=self._command.spec.seed,
         )
 
-    def _measured(self, purpose: Purpose, addresses: tuple[RankAddress, ...]) -> None:
+    def _measured(self, purpose: MeasuringPurpose, addresses: tuple[RankAddress, ...]) -> None:
         others = [a.rank for a in addresses if a.rank != self._command.rank]
         measured = NetworkMeasured(
             token=self._command.token,

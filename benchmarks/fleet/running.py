@@ -19,7 +19,7 @@ _MOST_PROCESSES = 4
 
 
 @dataclass(slots=True)
-class Fleet:
+class FleetProcesses:
     """Simulated agents in some processes. `lines`: what they told, each with its process."""
 
     processes: list[subprocess.Popen[str]]
@@ -48,11 +48,11 @@ def running_fleet(
     roles: dict[str, int],
     first: int = 0,
     process_count: int = _MOST_PROCESSES,
-) -> Iterator[Fleet]:
+) -> Iterator[FleetProcesses]:
     """Run `count` agents, numbered from `first`; `roles`: how many have another one than `bulk`."""
     process_count = max(1, min(process_count, count // 50))
     shares = [count // process_count + (i < count % process_count) for i in range(process_count)]
-    fleet = Fleet([], [])
+    fleet = FleetProcesses([], [])
     threads = []
     with ExitStack() as stack:
         for number, share in enumerate(shares):

@@ -33,7 +33,7 @@ _EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ServerReading:
     """What was seen at one instant. `cpu_s` and `memory_bytes`: by part of the server."""
 
     at_s: float
@@ -55,7 +55,7 @@ class FleetServer:
     folder: Path
     environ: dict[str, str]
     processes: dict[str, list[psutil.Process]]
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[ServerReading] = field(default_factory=list)
 
     def turns(self, name: str, *, since_s: float, until_s: float) -> list[dict[str, Any]]:
         """Return what the scheduler noted of one loop's turns between two Unix times."""
@@ -65,10 +65,10 @@ class FleetServer:
             line for line in lines if line["name"] == name and since_s <= line["at_s"] <= until_s
         ]
 
-    def between(self, since_s: float, until_s: float) -> list[Reading]:
+    def between(self, since_s: float, until_s: float) -> list[ServerReading]:
         return [r for r in self.readings if since_s <= r.at_s <= until_s]
 
-    def read(self, client: redis.Redis, connection: sa.Connection) -> Reading:
+    def read(self, client: redis.Redis, connection: sa.Connection) -> ServerReading:
         cpu_s: dict[str, float] = {}
         memory_bytes: dict[str, int] = {}
         for part, members in self.processes.items():
@@ -79,7 +79,7 @@ class FleetServer:
         info: Any = client.info("memory")
         reports: Any = client.llen(REPORTS_QUEUE)
         beats: Any = client.llen(HEARTBEATS_QUEUE)
-        return Reading(
+        return ServerReading(
             at_s=time.time(),
             reports_waiting=reports,
             heartbeats_waiting=beats,

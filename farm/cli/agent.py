@@ -14,7 +14,7 @@ from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
 from farm.config import Settings
 from farm.core import display, plaintext
-from farm.core.agent_keys import KeyRecord, Purpose, derive_key, key_text, secret_text
+from farm.core.agent_keys import KeyPurpose, KeyRecord, derive_key, key_text, secret_text
 from farm.errors import InvalidSpec
 from farm.signing_key import make_signing_key, read_signing_key
 from farm.store.agent_keys import (
@@ -208,7 +208,7 @@ def _warn_unless_kept(is_kept: bool) -> None:
 
 
 def _password(farm_key: bytes, agent_id: str, number: int) -> str:
-    return secret_text(derive_key(farm_key, agent_id, number, purpose=Purpose.BROKER))
+    return secret_text(derive_key(farm_key, agent_id, number, purpose=KeyPurpose.BROKER))
 
 
 def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json: bool) -> None:

@@ -30,7 +30,7 @@ from farm.store.engine import reading
 if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
     from farm.recommend.evaluating.evaluate import FewShotTrial
-    from farm.recommend.evaluating.evaluation import Doubt, Evaluation
+    from farm.recommend.evaluating.evaluation import DoubtInWords, PredictorEvaluation
     from farm.recommend.observations import Loaded
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
@@ -156,12 +156,12 @@ def _evaluate(
     seed: int,
     seed_count: int,
     process_count: int | None,
-) -> Evaluation:
+) -> PredictorEvaluation:
     from farm.cli.trials import run_all
     from farm.recommend.calibrated.novelty import Space
     from farm.recommend.calibrated.splits import all_splits
     from farm.recommend.evaluating.evaluate import summarise, summarise_few_shot, trials
-    from farm.recommend.evaluating.evaluation import Evaluation
+    from farm.recommend.evaluating.evaluation import PredictorEvaluation
     from farm.recommend.evaluating.questions import default_machine_price
 
     observations = loaded.observations
@@ -181,7 +181,7 @@ def _evaluate(
         process_count=process_count,
     )
     first = observations[0].configuration
-    return Evaluation(
+    return PredictorEvaluation(
         origin=origin,
         model=first.model,
         dataset=first.dataset,
@@ -224,15 +224,15 @@ def _few_shots(
     ]
 
 
-def _doubts(observations: Sequence[Observation], predictor: str) -> list[Doubt]:
+def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtInWords]:
     from farm.recommend.calibrated.step_time_model import fit_step_time_model
-    from farm.recommend.evaluating.evaluation import Doubt
+    from farm.recommend.evaluating.evaluation import DoubtInWords
     from farm.recommend.predictors import PREDICTORS
 
     by_id = {o.measurement_id: o for o in observations}
     model = fit_step_time_model(observations, predictor=PREDICTORS[predictor], asked=())
     return [
-        Doubt(
+        DoubtInWords(
             configuration=_words(by_id[suspicion.measurement_id].configuration),
             step_time_s=by_id[suspicion.measurement_id].step_time_s,
             suspicion=suspicion,
@@ -248,7 +248,7 @@ def _words(c: Configuration) -> str:
     return f"{names}: world size {c.world_size}, batch {c.global_batch_size}{network}"
 
 
-def _print(evaluation: Evaluation) -> None:
+def _print(evaluation: PredictorEvaluation) -> None:
     print_table(CHOICE_COLUMNS, [choice_cells(s) for s in evaluation.splits])
     click.echo()
     print_table(INTERVAL_COLUMNS, [interval_cells(s) for s in evaluation.splits])

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
-    from farm.recommend.evaluating.evaluation import Evaluation
-    from farm.recommend.evaluating.scores import Outcome
+    from farm.recommend.evaluating.evaluation import PredictorEvaluation
+    from farm.recommend.evaluating.scores import HeldOut
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)  # of errors in %
 _COLOURS = COLOURS[1:]
 _MARKERS = "oxs^Dv"
 
 
-def draw(evaluation: Evaluation) -> Mapping[str, tuple[bytes, str]]:
+def draw(evaluation: PredictorEvaluation) -> Mapping[str, tuple[bytes, str]]:
     """Return each picture's SVG and what it shows in words, by name."""
     first = evaluation.predictors[0]
     own = [score for score in evaluation.splits if score.predictor == first]
@@ -81,7 +81,7 @@ def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str])
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _predicted(outcomes: Sequence[Outcome]) -> Figure:
+def _predicted(outcomes: Sequence[HeldOut]) -> Figure:
     cells = [
         PredictedCell(
             configuration=outcome.observation.configuration,

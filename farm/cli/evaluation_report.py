@@ -24,7 +24,7 @@ from farm.core.nouns import counted
 from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluating.evaluation import Evaluation
+    from farm.recommend.evaluating.evaluation import PredictorEvaluation
 
 _HELD_OUT = """\
 *Held out* is what a predictor did not see. `random`: {random}.
@@ -48,7 +48,7 @@ Starting from nothing, in the order in which the planner asks for measurements, 
 was measured has its measured time, with an error of 2 %, and `{predictor}` predicts the rest."""
 
 
-def write_report(evaluation: Evaluation, folder: Path) -> list[Path]:
+def write_report(evaluation: PredictorEvaluation, folder: Path) -> list[Path]:
     """Write the page and its pictures, named after the origin; return where they are.
 
     Raises:
@@ -79,7 +79,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> list[Path]:
     return [page, *paths]
 
 
-def page_of(evaluation: Evaluation, pictures: Mapping[str, str]) -> str:
+def page_of(evaluation: PredictorEvaluation, pictures: Mapping[str, str]) -> str:
     """Return the page's Markdown; `pictures`: the link to each by its name."""
     workload = " on ".join(name for name in (evaluation.model, evaluation.dataset) if name)
     first = evaluation.predictors[0]
@@ -124,7 +124,7 @@ def page_of(evaluation: Evaluation, pictures: Mapping[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _random_words(evaluation: Evaluation) -> str:
+def _random_words(evaluation: PredictorEvaluation) -> str:
     together = (
         "all batch sizes of one strategy, network and world size together"
         if evaluation.is_weak
@@ -133,14 +133,14 @@ def _random_words(evaluation: Evaluation) -> str:
     return f"a tenth of the configurations at a time, {together}"
 
 
-def _objective(evaluation: Evaluation) -> str:
+def _objective(evaluation: PredictorEvaluation) -> str:
     time = "time per example" if evaluation.is_weak else "step time"
     if not evaluation.machine_price:
         return time
     return f"{time} x (1 + machines / {1 / evaluation.machine_price:g})"
 
 
-def _errors(evaluation: Evaluation) -> str:
+def _errors(evaluation: PredictorEvaluation) -> str:
     """Set the predictors' median errors beside each other."""
     found = {(s.predictor, s.split): s.errors.median_ratio for s in evaluation.splits}
     columns = [Column("held out"), *(Column(name, is_right=True) for name in evaluation.predictors)]

@@ -9,7 +9,7 @@ from farm.core import display
 
 if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
-    from farm.recommend.evaluating.evaluation import Doubt
+    from farm.recommend.evaluating.evaluation import DoubtInWords
     from farm.recommend.evaluating.scores import RegretScore
 
 CHOICE_COLUMNS = (
@@ -102,7 +102,7 @@ def few_shot_cells(score: FewShotScore) -> list[str]:
     ]
 
 
-def doubt_cells(doubt: Doubt) -> list[str]:
+def doubt_cells(doubt: DoubtInWords) -> list[str]:
     """Write one row of `DOUBT_COLUMNS`."""
     suspicion = doubt.suspicion
     return [

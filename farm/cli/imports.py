@@ -21,7 +21,7 @@ from farm.importers.published import read_publication
 from farm.importers.sheet import MAX_BYTES
 from farm.importers.table import read_table
 from farm.importing import (
-    Source,
+    ImportSource,
     failed_counts,
     foresee,
     import_reading,
@@ -110,7 +110,7 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _import(read: Reading, source: Source, how: _How) -> None:
+def _import(read: Reading, source: ImportSource, how: _How) -> None:
     with store(settings()) as engine:
         if how.is_dry_run:
             with reading(engine) as session:
@@ -130,7 +130,9 @@ def _import(read: Reading, source: Source, how: _How) -> None:
         _print(read, source, done, how)
 
 
-def _json(read: Reading, source: Source, done: Imported, *, is_dry_run: bool) -> dict[str, object]:
+def _json(
+    read: Reading, source: ImportSource, done: Imported, *, is_dry_run: bool
+) -> dict[str, object]:
     return {
         "origin": source.origin,
         "source": source.name,
@@ -156,7 +158,7 @@ def _json(read: Reading, source: Source, done: Imported, *, is_dry_run: bool) ->
     }
 
 
-def _print(read: Reading, source: Source, done: Imported, how: _How) -> None:
+def _print(read: Reading, source: ImportSource, done: Imported, how: _How) -> None:
     verb = "would be " if how.is_dry_run else ""
     removed = f", {done.removed_count} {verb}removed" if how.is_replacing else ""
     click.echo(

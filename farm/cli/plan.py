@@ -25,7 +25,7 @@ from farm.core.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.recommend.plans.planning import Known, Planned, Task
+    from farm.recommend.plans.planning import KnownMeasurements, Planned, Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -163,7 +163,7 @@ def _task(
     )
 
 
-def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Known:
+def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:
     """Read what is known of one kind of hardware, and say of which if there are several."""
     from farm.recommend.plans.known_origin import SHOWN_DIGITS, read_origin
     from farm.store.engine import reading

@@ -15,7 +15,7 @@ from farm.cli.session import JOB_ID, settings, store
 from farm.errors import FarmError, InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.cli.plots import Asked, Kind, Plot
+    from farm.cli.plots import Plot, PlotKind, PlotRequest
     from farm.figures.sweep_choice import Choice
     from farm.figures.sweep_table import SweepTable
 
@@ -107,7 +107,7 @@ def _plot(
     prices: tuple[Path | None, str | None],
 ) -> list[dict[str, Any]]:
     """Draw and write; return what each plot is and where."""
-    from farm.cli.plots import Asked, Kind
+    from farm.cli.plots import PlotKind, PlotRequest
     from farm.figures.sweep_reading import read_sweep
     from farm.plotting.look import require
     from farm.recommend.prices import load_prices
@@ -121,16 +121,16 @@ def _plot(
         prices_of = load_prices(prices[0] or loaded.prices, region=prices[1])
         table = read_sweep(session, found.id, prices=prices_of).table
         choice = _choice(given, held, table)
-        asked = Asked(
+        asked = PlotRequest(
             sweep_id=found.id, choice=choice, is_of_metric="metric" in given, job_id=job_id
         )
-        of_kinds = [Kind(name) for name in kinds or _KINDS]
+        of_kinds = [PlotKind(name) for name in kinds or _KINDS]
         drawn = _drawn(session, table, asked, of_kinds, is_all=kinds is None)
     return [_written(one, folder, forms) for one in drawn]
 
 
 def _drawn(
-    session: Any, table: SweepTable, asked: Asked, kinds: Sequence[Kind], *, is_all: bool
+    session: Any, table: SweepTable, asked: PlotRequest, kinds: Sequence[PlotKind], *, is_all: bool
 ) -> list[Plot]:
     """Return the plots. `is_all`: of a kind that cannot be drawn is said why, and no more."""
     from farm.cli.plots import plots_of

@@ -20,7 +20,7 @@ from farm.figures.sweep_bars import bars_of
 from farm.figures.sweep_choice import METRICS, Choice
 from farm.figures.sweep_figures import BARS, LINES, PARETO
 from farm.figures.sweep_table import CellState, SweepTable
-from farm.figures.timelines import Timeline
+from farm.figures.timelines import TimelineFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ _MOST_RANKS = 12  # of a job, drawn apart
 _MEASURED_OF_RANKS = 4  # CPU, memory, received, sent; what disturbed is of the job's page
 
 
-class Kind(enum.StrEnum):
+class PlotKind(enum.StrEnum):
     """A kind of plot, as the command names it."""
 
     LINES = "lines"
@@ -45,7 +45,7 @@ class Kind(enum.StrEnum):
 class Plot:
     """`name`: of the file. `draw` draws it, `summary` says what it shows."""
 
-    kind: Kind
+    kind: PlotKind
     name: str
     title: str
     summary: str
@@ -53,7 +53,7 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlotRequest:
     """What is to be drawn. `is_of_metric`: the metric was named, and only it is drawn.
 
     `job_id`: whose series; None: of the first that is fit.
@@ -65,22 +65,29 @@ class Asked:
     job_id: int | None = None
 
 
-def plots_of(session: Session, table: SweepTable, asked: Asked, kind: Kind) -> Iterator[Plot]:
+def plots_of(
+    session: Session, table: SweepTable, asked: PlotRequest, kind: PlotKind
+) -> Iterator[Plot]:
     """Yield the plots of a kind.
 
     Raises:
         FarmError: the sweep has nothing for it; the message says why.
     """
-    if kind is Kind.SERIES:
+    if kind is PlotKind.SERIES:
         yield _series(session, table, asked)
-    elif kind is Kind.PREDICTION:
+    elif kind is PlotKind.PREDICTION:
         yield _prediction(session, asked)
     else:
-        makers = {Kind.LINES: _lines, Kind.BARS: _bars, Kind.MAP: _map, Kind.PARETO: _pareto}
+        makers = {
+            PlotKind.LINES: _lines,
+            PlotKind.BARS: _bars,
+            PlotKind.MAP: _map,
+            PlotKind.PARETO: _pareto,
+        }
         yield from makers[kind](table, asked)
 
 
-def _lines(table: SweepTable, asked: Asked) -> Iterator[Plot]:
+def _lines(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.plotting.charts import draw_charts
 
     if asked.choice.along is None:
@@ -97,7 +104,7 @@ def _lines(table: SweepTable, asked: Asked) -> Iterator[Plot]:
             first = figures[0]
             along = f"{first.y.title} against {first.x.title.lower()}"
             yield Plot(
-                kind=Kind.LINES,
+                kind=PlotKind.LINES,
                 name=files.get(metric.name, metric.name.replace("_", "-")),
                 title=along,
                 summary=first.summary if len(figures) == 1 else f"{len(figures)} panels",
@@ -107,14 +114,14 @@ def _lines(table: SweepTable, asked: Asked) -> Iterator[Plot]:
         raise _nothing_known(asked)
 
 
-def _bars(table: SweepTable, asked: Asked) -> Iterator[Plot]:
+def _bars(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.plotting.bars import draw_bars
 
     bars = bars_of(table, asked.choice)
     if bars is None:
         raise _nothing_known(asked)
     yield Plot(
-        kind=Kind.BARS,
+        kind=PlotKind.BARS,
         name=BARS,
         title=bars.title,
         summary=bars.summary,
@@ -122,7 +129,7 @@ def _bars(table: SweepTable, asked: Asked) -> Iterator[Plot]:
     )
 
 
-def _map(table: SweepTable, asked: Asked) -> Iterator[Plot]:
+def _map(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.plotting.heat_maps import draw_map
 
     shown = heat_map(table, asked.choice)
@@ -131,22 +138,22 @@ def _map(table: SweepTable, asked: Asked) -> Iterator[Plot]:
     if shown.least is None:
         raise _nothing_known(asked)
     yield Plot(
-        kind=Kind.MAP,
-        name=Kind.MAP.value,
+        kind=PlotKind.MAP,
+        name=PlotKind.MAP.value,
         title=shown.title,
         summary=shown.summary,
         draw=partial(draw_map, shown),
     )
 
 
-def _pareto(table: SweepTable, asked: Asked) -> Iterator[Plot]:
+def _pareto(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.plotting.charts import draw_charts
 
     figure = cost_against_time(table, asked.choice)
     if figure is None:
         raise NotFound("there is no front to draw: the time of an epoch is known of fewer than two")
     yield Plot(
-        kind=Kind.PARETO,
+        kind=PlotKind.PARETO,
         name=PARETO,
         title=figure.title,
         summary=figure.summary,
@@ -154,8 +161,8 @@ def _pareto(table: SweepTable, asked: Asked) -> Iterator[Plot]:
     )
 
 
-def _series(session: Session, table: SweepTable, asked: Asked) -> Plot:
-    from farm.figures.job_reading import Shown, read_job, timed_window
+def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
+    from farm.figures.job_reading import ChartSelection, read_job, timed_window
     from farm.plotting.timelines import draw_timelines
     from farm.store.jobs import job_detail
 
@@ -168,7 +175,7 @@ def _series(session: Session, table: SweepTable, asked: Asked) -> Plot:
     last = detail.attempts[-1]
     what = configuration_of(detail.job.spec)
     servers = what["server_placement"]
-    shown = Shown(
+    shown = ChartSelection(
         ranks=tuple(rank.rank for rank in last.ranks)[:_MOST_RANKS],
         servers=None if servers is None else ServerPlacement(servers),
         world_size=what["world_size"],
@@ -190,7 +197,7 @@ def _series(session: Session, table: SweepTable, asked: Asked) -> Plot:
     )
     title = f"Job {job_id}: {named_together(table.axes, place)}".removesuffix(": ")
     return Plot(
-        kind=Kind.SERIES,
+        kind=PlotKind.SERIES,
         name=f"series-job-{job_id}",
         title=title,
         summary="; ".join(one.summary for one in timelines),
@@ -212,12 +219,12 @@ def _first_gang(table: SweepTable, choice: Choice) -> int:
     return min(jobs)
 
 
-def _is_measured(timeline: Timeline) -> bool:
+def _is_measured(timeline: TimelineFigure) -> bool:
     own = [line for line in timeline.lines if not line.is_over]
     return any(value is not None for line in own for _, value in line.points)
 
 
-def _prediction(session: Session, asked: Asked) -> Plot:
+def _prediction(session: Session, asked: PlotRequest) -> Plot:
     from farm.figures.prediction import prediction_figures
     from farm.plotting.charts import draw_charts
     from farm.recommend.observations import load_sweep
@@ -230,15 +237,15 @@ def _prediction(session: Session, asked: Asked) -> Plot:
     if len(kinds) > 1:
         said += f"; of the most measured of {len(kinds)} kinds of hardware"
     return Plot(
-        kind=Kind.PREDICTION,
-        name=Kind.PREDICTION.value,
+        kind=PlotKind.PREDICTION,
+        name=PlotKind.PREDICTION.value,
         title=figures[0].title,
         summary=said,
         draw=partial(draw_charts, figures, columns=2, row_height_in=3.6),
     )
 
 
-def _nothing_known(asked: Asked) -> FarmError:
+def _nothing_known(asked: PlotRequest) -> FarmError:
     metric = asked.choice.metric.title.lower()
     known = "at what is held" if asked.choice.fixed else "yet"
     return NotFound(f"there is nothing to draw: no cell has a known {metric} {known}")

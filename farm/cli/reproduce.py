@@ -22,7 +22,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 from farm.studies import STUDIES
 from farm.studies.contracts import LabHosts, Study
-from farm.submission import Plan, plan, read_sweep_file, submit
+from farm.submission import SubmissionPlan, plan, read_sweep_file, submit
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -102,7 +102,7 @@ def reproduce(
         click.echo(path)
 
 
-def _measure(study: Study, planned: Plan, loaded: Settings) -> list[StudyRun]:
+def _measure(study: Study, planned: SubmissionPlan, loaded: Settings) -> list[StudyRun]:
     """Return the study's runs, once all of its jobs have a result; what is missing is run."""
     runs = _measured(planned, loaded)
     if runs is None:
@@ -112,7 +112,7 @@ def _measure(study: Study, planned: Plan, loaded: Settings) -> list[StudyRun]:
     return runs
 
 
-def _measured(planned: Plan, loaded: Settings) -> list[StudyRun] | None:
+def _measured(planned: SubmissionPlan, loaded: Settings) -> list[StudyRun] | None:
     """Return the runs of a sweep that is complete; None where there is something left to do."""
     from farm.store.engine import reading
     from farm.store.studies import find_same_sweep, study_runs, unmeasured_jobs
@@ -128,7 +128,7 @@ def _measured(planned: Plan, loaded: Settings) -> list[StudyRun] | None:
         return None
 
 
-def _run(study: Study, planned: Plan, loaded: Settings) -> None:
+def _run(study: Study, planned: SubmissionPlan, loaded: Settings) -> None:
     """Run what is left of the sweep.
 
     Raises:
@@ -188,7 +188,7 @@ def _farm(
     return EmbeddedFarm(loaded, agents=count, signals=signals, report=to_stderr)
 
 
-def begin(engine: sa.Engine, planned: Plan) -> int:
+def begin(engine: sa.Engine, planned: SubmissionPlan) -> int:
     """Take up the sweep of that content where it was left, or submit it; return its id."""
     from farm.store.engine import writing
     from farm.store.studies import find_same_sweep, take_up

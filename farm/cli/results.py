@@ -15,7 +15,7 @@ from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.noise import disturbed_by
 from farm.core.nouns import counted
 from farm.figures.cell_axes import places_of
-from farm.figures.sweep_choice import Metric, columns_of
+from farm.figures.sweep_choice import CellMetric, columns_of
 from farm.figures.sweep_table import CellLine, CellState, SweepTable
 
 _FINGERPRINT_SHOWN = 8
@@ -152,7 +152,7 @@ def _axis(line: CellLine, place: int) -> Any:
     return _IN_COLUMNS[place].value_of(line.configuration)
 
 
-def _written(metric: Metric, lines: Iterable[CellLine]) -> list[str]:
+def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
     return [metric.write(metric.read(line)) for line in lines]
 
 

@@ -20,7 +20,7 @@ from farm.core.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
 from farm.recommend.layout import layout_of
-from farm.submission import Plan, plan, read_sweep_file, within_memory
+from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -164,7 +164,7 @@ def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:
 
 
 def _expected(
-    planned: Plan, prices_file: Path | None, region: str | None
+    planned: SubmissionPlan, prices_file: Path | None, region: str | None
 ) -> tuple[Expectation | None, str | None]:
     """Return what is expected, or why nothing is: a sweep can be checked without a store."""
     from farm.cli.expected import expected
@@ -179,7 +179,11 @@ def _expected(
 
 
 def _print_plan(
-    planned: Plan, found: Expectation | None, unknown_because: str | None, *, as_json: bool
+    planned: SubmissionPlan,
+    found: Expectation | None,
+    unknown_because: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     jobs = planned.expansion.jobs
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible)
@@ -235,7 +239,7 @@ def _setup(job: JobSpec) -> str:
     return ", ".join(filter(None, (servers, layout_of(job), network)))
 
 
-def _more(planned: Plan) -> str:
+def _more(planned: SubmissionPlan) -> str:
     """Say how many jobs may follow, and what for; nothing where none will."""
     precision = planned.sweep.precision
     if precision is None:

@@ -9,12 +9,12 @@ import click
 from farm.cli.recommend import verdict
 from farm.core import display
 from farm.recommend.contracts import Question
-from farm.recommend.sweep_answers import SweepAnswer
+from farm.recommend.sweep_answers import OwnAnswer
 
 MOST_ANSWERS = 8  # to one sweep
 
 
-def print_answers(answers: Sequence[SweepAnswer]) -> None:
+def print_answers(answers: Sequence[OwnAnswer]) -> None:
     """Print a line for each; what comes of other sweeps is said."""
     for found in answers:
         best = found.answer.recommended

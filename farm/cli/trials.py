@@ -10,7 +10,13 @@ from typing import TypeVar
 
 from farm.cli.row_bar import row_bar
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.evaluate import FewShotTrial, Trial, Tried, run_few_shot, run_trial
+from farm.recommend.evaluating.evaluate import (
+    FewShotTrial,
+    FoldTrial,
+    Tried,
+    run_few_shot,
+    run_trial,
+)
 
 # Fits are of small matrices: threads within one would only fight for the cores.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -26,7 +32,7 @@ _failures: Sequence[Configuration] = ()
 def run_all(
     observations: Sequence[Observation],
     failures: Sequence[Configuration],
-    trials: Sequence[Trial],
+    trials: Sequence[FoldTrial],
     few_shots: Sequence[FewShotTrial],
     *,
     process_count: int | None = None,
@@ -69,7 +75,7 @@ def _begin(observations: Sequence[Observation], failures: Sequence[Configuration
     _observations, _failures = observations, failures
 
 
-def _try(trial: Trial) -> Tried:
+def _try(trial: FoldTrial) -> Tried:
     return run_trial(_observations, trial)
 
 

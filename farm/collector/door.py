@@ -19,7 +19,7 @@ from farm.core.signing import claimed_agent
 from farm.errors import InvalidSpec, Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import SignOfLife
-from farm.refusals import Refusals
+from farm.refusals import RefusalCounts
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Door:
         self._quotas = quotas or {}
         self._life = life
         self._answer = answer
-        self._refusals = Refusals()
+        self._refusals = RefusalCounts()
 
     def let_in(
         self,

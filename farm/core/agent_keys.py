@@ -26,7 +26,7 @@ _KEY = re.compile(r"bfk_([1-9][0-9]{0,8})_([A-Za-z0-9_-]{43})")
 _EXPECTED = "a key as `farm agent add NAME` prints it on the server"
 
 
-class Purpose(enum.Enum):
+class KeyPurpose(enum.Enum):
     """What a secret is for. Who knows one of them knows no other."""
 
     SIGNING = "signing"
@@ -64,7 +64,7 @@ class KeyRecord:
 
 
 def derive_key(
-    farm_key: bytes, agent_id: str, number: int, *, purpose: Purpose = Purpose.SIGNING
+    farm_key: bytes, agent_id: str, number: int, *, purpose: KeyPurpose = KeyPurpose.SIGNING
 ) -> AgentKey:
     """Return an agent's key with that number. `farm_key`: `KEY_BYTES` random bytes."""
     # The number and the purpose have no ':', and the name comes last: no two texts are the same.

@@ -14,7 +14,7 @@ _OF_A_REPETITION = ("repetition", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCell:
+class CellSummary:
     """One configuration of a sweep. `spec` is its first job's, as stored.
 
     `machine_s`: how long its attempts, failed ones too, kept agents, times their number.
@@ -47,7 +47,7 @@ class SweepCells:
     """`precision` None: the number of repetitions is fixed. `is_complete`: no cell is left out."""
 
     precision: Precision | None
-    cells: tuple[SweepCell, ...]
+    cells: tuple[CellSummary, ...]
     is_complete: bool = True
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
 

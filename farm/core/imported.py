@@ -48,7 +48,7 @@ class ImportFlag:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class ImpossibleValue:
     """A measured value that cannot be."""
 
     column: str
@@ -116,18 +116,18 @@ def misfits(
     steps_per_epoch: int | None = None,
     time_per_epoch_s: float | None = None,
     accuracy: float | None = None,
-) -> list[Misfit]:
+) -> list[ImpossibleValue]:
     """Return the measured values that cannot be, by the column they stand in."""
     found = []
     for column, time_s in (("step_time_s", step_time_s), ("time_per_epoch_s", time_per_epoch_s)):
         if time_s is not None and not MIN_TIME_S <= time_s <= MAX_TIME_S:
             expected = f"a number of seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}"
-            found.append(Misfit(column, time_s, expected))
+            found.append(ImpossibleValue(column, time_s, expected))
     if step_time_spread_s is not None and not 0 <= step_time_spread_s <= MAX_TIME_S:
         expected = f"a number of seconds from 0 to {MAX_TIME_S:g}"
-        found.append(Misfit("step_time_spread_s", step_time_spread_s, expected))
+        found.append(ImpossibleValue("step_time_spread_s", step_time_spread_s, expected))
     if accuracy is not None and not 0 <= accuracy <= 1:
-        found.append(Misfit("accuracy", accuracy, "a ratio from 0 to 1"))
+        found.append(ImpossibleValue("accuracy", accuracy, "a ratio from 0 to 1"))
     if not found and step_time_s is not None and time_per_epoch_s is not None:
         found += _too_long(step_time_s, steps_per_epoch, time_per_epoch_s=time_per_epoch_s)
     return found
@@ -135,7 +135,7 @@ def misfits(
 
 def _too_long(
     step_time_s: float, step_count: int | None, *, time_per_epoch_s: float
-) -> list[Misfit]:
+) -> list[ImpossibleValue]:
     """A step is part of its epoch, and half of the steps take the median or longer."""
     if step_count is None or step_count <= _SHORT_EPOCH_STEPS:
         slack = 1.0 if step_count is None else _SHORT_EPOCH_SLACK
@@ -148,4 +148,4 @@ def _too_long(
             f"at most 2 x time_per_epoch_s / steps_per_epoch, {most_s:.4g}: half of the steps take "
             "the median or longer"
         )
-    return [Misfit("step_time_s", step_time_s, expected)] if is_too_long else []
+    return [ImpossibleValue("step_time_s", step_time_s, expected)] if is_too_long else []

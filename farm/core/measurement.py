@@ -233,14 +233,14 @@ class AttemptFigures:
     @property
     def sent_bytes_per_step(self) -> float | Unknown:
         """Return what one rank sent for a step, on average over the ranks."""
-        return self._bytes_per_step(Direction.SENT)
+        return self._bytes_per_step(TrafficDirection.SENT)
 
     @property
     def received_bytes_per_step(self) -> float | Unknown:
         """Return what one rank received for a step, on average over the ranks."""
-        return self._bytes_per_step(Direction.RECEIVED)
+        return self._bytes_per_step(TrafficDirection.RECEIVED)
 
-    def _bytes_per_step(self, direction: Direction) -> float | Unknown:
+    def _bytes_per_step(self, direction: TrafficDirection) -> float | Unknown:
         return bytes_per_step(
             self.training, direction, traffic=self.traffic, is_synchronous=self.is_synchronous
         )
@@ -362,19 +362,19 @@ def timed_mean(by_rank: Collection[Sequence[float]]) -> float | None:
     return mean(itertools.chain.from_iterable(by_rank))
 
 
-class Direction(enum.Enum):
+class TrafficDirection(enum.Enum):
     SENT = "sent"
     RECEIVED = "received"
 
     def of(self, result: TrainerResult) -> int | None:
         """Return the payload of a rank's own connections in the timed window."""
-        is_sent = self is Direction.SENT
+        is_sent = self is TrafficDirection.SENT
         return result.payload_tx_bytes if is_sent else result.payload_rx_bytes
 
 
 def bytes_per_step(
     ranks: Sequence[RankOutcome],
-    direction: Direction,
+    direction: TrafficDirection,
     *,
     traffic: Traffic | None = None,
     is_synchronous: bool = True,

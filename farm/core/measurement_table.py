@@ -27,7 +27,7 @@ class CellKind(enum.Enum):
 FLAG_FIELDS = ("kind", "message", "value")
 
 
-class Source(enum.Enum):
+class ColumnSource(enum.Enum):
     """Where an export has a column from."""
 
     MEASUREMENT = "measurement"  # the stored column of the name `field`
@@ -49,7 +49,7 @@ class TableColumn:
     unit: str = ""
     field: str = ""
     factor: float = 1.0
-    source: Source = Source.MEASUREMENT
+    source: ColumnSource = ColumnSource.MEASUREMENT
     is_imported: bool = True
     most: float | None = None
     if_empty: str = "not known"
@@ -68,7 +68,9 @@ def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColu
     return TableColumn(name=name, kind=CellKind.WHOLE, meaning=meaning, if_empty=if_empty)
 
 
-def _told(name: str, meaning: str, *, source: Source = Source.MEASUREMENT) -> TableColumn:
+def _told(
+    name: str, meaning: str, *, source: ColumnSource = ColumnSource.MEASUREMENT
+) -> TableColumn:
     """Declare a whole number that an export has and an import only checks."""
     return TableColumn(
         name=name,
@@ -106,7 +108,7 @@ def _of_quantity(quantity: Quantity) -> TableColumn:
         kind=CellKind.WHOLE if quantity.is_whole else CellKind.NUMBER,
         meaning=quantity.meaning,
         unit=quantity.unit,
-        source=Source.QUANTITY,
+        source=ColumnSource.QUANTITY,
         is_imported=quantity.if_empty is not None,
         most=quantity.most,
         if_empty=quantity.if_empty or "",
@@ -136,11 +138,11 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
         if_empty="one kind",
     ),
     _told("job_id", "the job that measured it"),
-    _told("seed", "of the job", source=Source.SPEC),
+    _told("seed", "of the job", source=ColumnSource.SPEC),
     _told(
         "steps",
         "steps that the job was asked to time; empty where epochs were counted",
-        source=Source.SPEC,
+        source=ColumnSource.SPEC,
     ),
     TableColumn(
         name="flags",

@@ -62,7 +62,7 @@ class NoisePolicy(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class NoiseLimit:
     """`void` None: it never makes a measurement void."""
 
     flag: float
@@ -74,18 +74,18 @@ class NoiseLimits:
     """Means over the timed window of one rank, unless said otherwise. docs/measuring.md: why."""
 
     policy: NoisePolicy = NoisePolicy.VOID
-    steal_ratio: Limit = Limit(0.02, 0.10)
-    foreign_load_ratio: Limit = Limit(0.10, 0.30)
-    throttled_ratio: Limit = Limit(0.01, 0.10)
-    thermal_throttles_per_s: Limit = Limit(0.0, None)
-    swap_bytes_per_s: Limit = Limit(1e6, 20e6)
-    control_excess_ratio: Limit = Limit(0.10, 0.30)  # how much slower than its own past
-    hole_ratio: Limit = Limit(0.10, None)  # of the window's ticks
-    outlier_ratio: Limit = Limit(0.10, None)  # of the timed steps
+    steal_ratio: NoiseLimit = NoiseLimit(0.02, 0.10)
+    foreign_load_ratio: NoiseLimit = NoiseLimit(0.10, 0.30)
+    throttled_ratio: NoiseLimit = NoiseLimit(0.01, 0.10)
+    thermal_throttles_per_s: NoiseLimit = NoiseLimit(0.0, None)
+    swap_bytes_per_s: NoiseLimit = NoiseLimit(1e6, 20e6)
+    control_excess_ratio: NoiseLimit = NoiseLimit(0.10, 0.30)  # how much slower than its own past
+    hole_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the window's ticks
+    outlier_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the timed steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class NoiseFlag:
     """One thing that disturbed, in words for a user; `rank` None: it concerns the whole gang.
 
     `value`: what was measured, in the unit of its limit in `NoiseLimits`; None: not recorded.
@@ -195,7 +195,7 @@ def _value_of(flag: Mapping[str, Any]) -> float | None:
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 
-def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> Limit:
+def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> NoiseLimit:
     return {
         NoiseKind.STEAL: limits.steal_ratio,
         NoiseKind.FOREIGN_LOAD: limits.foreign_load_ratio,
@@ -208,7 +208,7 @@ def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> Limit:
     }[kind]
 
 
-def _weight(limit: Limit, value: float | None) -> float:
+def _weight(limit: NoiseLimit, value: float | None) -> float:
     if value is None or limit.void is None:
         return WEIGHT_UNMEASURED
     if value > limit.void:
@@ -227,15 +227,15 @@ class RankEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class NoiseVerdict:
     """`voids`: what makes it void, the worst first; all of them are among `flags` too.
 
     `step_time_low_s` and `_high_s`: 95 % interval of the median of the timed steps, within this
     attempt. `control_ratio`: the slowest rank's. `largest_outlier_s`: see farm.core.outliers.
     """
 
-    flags: tuple[Flag, ...] = ()
-    voids: tuple[Flag, ...] = ()
+    flags: tuple[NoiseFlag, ...] = ()
+    voids: tuple[NoiseFlag, ...] = ()
     control_ratio: float | None = None
     outlier_step_count: int | None = None
     largest_outlier_s: float | None = None
@@ -249,14 +249,14 @@ class _Measure:
 
     kind: NoiseKind
     value: float | None
-    limit: Limit
+    limit: NoiseLimit
     phrase: str
     write: Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    flag: Flag
+    flag: NoiseFlag
     severity: float | None  # value over the limit that voids; None: it does not void
 
 
@@ -265,7 +265,7 @@ def judge(
     *,
     timed_steps_s: Mapping[int, Sequence[float]],
     limits: NoiseLimits,
-) -> Verdict:
+) -> NoiseVerdict:
     """Judge a successful attempt.
 
     `timed_steps_s`: of the ranks that tell the gang's time, rank 0 alone where they step together.
@@ -288,7 +288,7 @@ def judge(
     low_s, high_s = median_interval(pooled) or (None, None)
     largest_s = [found.largest_s for found in outliers.values() if found.largest_s is not None]
     ratios = [e.control.ratio for e in ranks if e.control is not None]
-    return Verdict(
+    return NoiseVerdict(
         flags=tuple(finding.flag for finding in findings),
         voids=_voids(findings, limits),
         control_ratio=max((ratio for ratio in ratios if ratio is not None), default=None),
@@ -301,7 +301,7 @@ def judge(
 
 def control_voids(
     runs: Iterable[tuple[int, str, ControlRun | None]], limits: NoiseLimits
-) -> tuple[Flag, ...]:
+) -> tuple[NoiseFlag, ...]:
     """Return which of the (rank, agent id, run) forbid to measure at all, the slowest first."""
     findings = []
     for rank, agent_id, run in runs:
@@ -370,7 +370,7 @@ def _of_control(run: ControlRun | None, limits: NoiseLimits) -> _Measure:
     ratio = run.ratio if run is not None else None
     recent_ratio = run.recent_ratio if run is not None else None
     if limit.void is not None and recent_ratio is not None and recent_ratio - 1 <= limit.void:
-        limit = Limit(limit.flag, None)
+        limit = NoiseLimit(limit.flag, None)
     count = min(len(run.past_s), PAST_COUNT) if run is not None else 0
     return _Measure(
         kind=NoiseKind.CONTROL_RUN,
@@ -428,7 +428,7 @@ def _findings(measures: Iterable[_Measure], *, rank: int | None, where: str) -> 
         over = limit.void if limit.void is not None and value > limit.void else None
         shown = measure.write(limit.flag if over is None else over)
         told = measure.phrase.format(measure.write(value))
-        flag = Flag(
+        flag = NoiseFlag(
             kind=measure.kind,
             message=f"{where}: {told} (limit {shown})",
             rank=rank,
@@ -438,7 +438,7 @@ def _findings(measures: Iterable[_Measure], *, rank: int | None, where: str) -> 
     return findings
 
 
-def _voids(findings: Iterable[_Finding], limits: NoiseLimits) -> tuple[Flag, ...]:
+def _voids(findings: Iterable[_Finding], limits: NoiseLimits) -> tuple[NoiseFlag, ...]:
     if limits.policy is NoisePolicy.FLAG:
         return ()
     voiding = [(f.severity, f.flag) for f in findings if f.severity is not None]

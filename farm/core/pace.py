@@ -16,7 +16,7 @@ MOST_ASKED_TWICE = 16
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class StartPace:
     """Ranks: some `burst` at once, and `per_s` in the long run. Instants in seconds, of one clock.
 
     Some 33 a second keep a thousand agents at work with jobs of half a minute.

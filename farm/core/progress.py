@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class JobPace:
     """How long `job_count` jobs of one width kept their agents on average, from lease to end."""
 
     rank_count: int
@@ -28,7 +28,7 @@ class UnfinishedJob:
 class SweepLoad:
     """What is left of a sweep, and what its jobs took so far."""
 
-    paces: tuple[Pace, ...]
+    paces: tuple[JobPace, ...]
     active: tuple[UnfinishedJob, ...]
     waiting: tuple[UnfinishedJob, ...]
     is_paused: bool = False
@@ -55,7 +55,7 @@ class QueueOutlook:
 
 
 def remaining_s(
-    paces: Collection[Pace], unfinished: Collection[UnfinishedJob], *, agent_count: int
+    paces: Collection[JobPace], unfinished: Collection[UnfinishedJob], *, agent_count: int
 ) -> float | None:
     """Estimate the time until the last job ends, were the farm's agents all for this sweep.
 
@@ -72,7 +72,7 @@ def remaining_s(
 
 
 def queue_outlook(
-    loads: Iterable[SweepLoad], elsewhere: Collection[Pace], *, agent_count: int
+    loads: Iterable[SweepLoad], elsewhere: Collection[JobPace], *, agent_count: int
 ) -> QueueOutlook:
     """Estimate when all that is started or waits will be over, one sweep after another.
 
@@ -104,7 +104,7 @@ def queue_outlook(
 
 
 def _spent_s(
-    paces: Collection[Pace], unfinished: Collection[UnfinishedJob], *, agent_count: int
+    paces: Collection[JobPace], unfinished: Collection[UnfinishedJob], *, agent_count: int
 ) -> tuple[float, float]:
     """Return what all of them take with every agent at them, and what the longest one takes."""
     expected_s = {pace.rank_count: pace.mean_s for pace in paces}

@@ -14,7 +14,7 @@ _Question: TypeAlias = tuple[
 ]
 
 
-class Refusals:
+class FutileRequests:
     """What was asked for in vain, so that of thousands of jobs that ask for the same one is asked.
 
     While nothing changes in the pool, a second one has no other fate than the first: it neither

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from farm.core.barriers import BARRIERS, Barrier, Limits, barrier_limit_s
 from farm.core.lifecycle import AttemptState, RankPhase
 from farm.core.network_check import RankNetwork, find_deviations, find_leftovers
-from farm.core.noise import Flag, control_voids
+from farm.core.noise import NoiseFlag, control_voids
 from farm.core.spec import BatchSplit
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView, RankView
@@ -46,7 +46,7 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class AttemptEnd:
     """The attempt is over, for the reason given; a success has none.
 
     `disturbed` are the flags that made it void.
@@ -54,16 +54,16 @@ class End:
 
     state: AttemptState
     failure: Failure | None = None
-    disturbed: tuple[Flag, ...] = ()
+    disturbed: tuple[NoiseFlag, ...] = ()
 
 
-Decision = Wait | Resend | Advance | End
+Decision = Wait | Resend | Advance | AttemptEnd
 
 
 def decide(attempt: AttemptView, limits: Limits) -> Decision:
     """Say what to do next with an active attempt."""
     if attempt.cancel_requested:
-        return End(state=AttemptState.CANCELLED)
+        return AttemptEnd(state=AttemptState.CANCELLED)
     if ended := _verdict(attempt, limits):
         return ended
     barrier = BARRIERS.get(attempt.state)
@@ -100,14 +100,14 @@ def _is_untouched(attempt: AttemptView) -> bool:
     return attempt.spec.network is None or attempt.spec.network.is_untouched
 
 
-def voided(flags: tuple[Flag, ...]) -> End:
+def voided(flags: tuple[NoiseFlag, ...]) -> AttemptEnd:
     """Return how an attempt ends that was disturbed: the worst comes first and is the reason."""
     others = f" (and {len(flags) - 1} more)" if len(flags) > 1 else ""
     failure = Failure(kind=FailureKind.DISTURBED, message=flags[0].message + others)
-    return End(state=AttemptState.VOID, failure=failure, disturbed=flags)
+    return AttemptEnd(state=AttemptState.VOID, failure=failure, disturbed=flags)
 
 
-def _drift(attempt: AttemptView, limits: Limits) -> End | None:
+def _drift(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     """Void an attempt whose machines are not what they were, before anything is measured.
 
     The control runs are there once everybody has measured the untouched network.
@@ -127,7 +127,7 @@ def _drift(attempt: AttemptView, limits: Limits) -> End | None:
     return voided(flags) if flags else None
 
 
-def _wrong_network(attempt: AttemptView) -> End | None:
+def _wrong_network(attempt: AttemptView) -> AttemptEnd | None:
     """Void an attempt whose network is not what was asked for, before anything is measured."""
     profile = attempt.spec.network
     if attempt.state is not AttemptState.SHAPING or profile is None or profile.is_untouched:
@@ -149,7 +149,7 @@ def _wrong_network(attempt: AttemptView) -> End | None:
     return _void_for(deviations)
 
 
-def _not_back(attempt: AttemptView) -> End | None:
+def _not_back(attempt: AttemptView) -> AttemptEnd | None:
     """Void what was measured while, as it seems, somebody else shaped the network too."""
     seen = [
         RankNetwork(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
@@ -158,23 +158,23 @@ def _not_back(attempt: AttemptView) -> End | None:
     return _void_for(find_leftovers(seen))
 
 
-def _void_for(deviations: Sequence[str]) -> End | None:
+def _void_for(deviations: Sequence[str]) -> AttemptEnd | None:
     if not deviations:
         return None
     others = f" (and {len(deviations) - 1} more)" if len(deviations) > 1 else ""
     failure = Failure(kind=FailureKind.NETWORK, message=deviations[0] + others)
-    return End(state=AttemptState.VOID, failure=failure)
+    return AttemptEnd(state=AttemptState.VOID, failure=failure)
 
 
 def _has_passed(rank: RankView, phase: RankPhase) -> bool:
     return _ORDER.index(rank.phase) >= _ORDER.index(phase)
 
 
-def _lost(kind: FailureKind, message: str) -> End:
-    return End(state=AttemptState.LOST, failure=Failure(kind=kind, message=message))
+def _lost(kind: FailureKind, message: str) -> AttemptEnd:
+    return AttemptEnd(state=AttemptState.LOST, failure=Failure(kind=kind, message=message))
 
 
-def _unlike_versions(attempt: AttemptView) -> End | None:
+def _unlike_versions(attempt: AttemptView) -> AttemptEnd | None:
     """Refuse a gang of several framework versions, before anything is connected.
 
     It might fail in a way that names no version, or train and be measured as if it had one.
@@ -194,7 +194,7 @@ def _unlike_versions(attempt: AttemptView) -> End | None:
     return _lost(FailureKind.VERSIONS_DIFFER, f"{having}: install the same version on all agents")
 
 
-def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
+def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     """End the attempt if enough is known of its ranks' ends.
 
     A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
@@ -208,7 +208,7 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
     for rank, failure in failures:
         never_ready = rank.address is None and failure.kind is FailureKind.TRAINER_RAISED
         if failure.is_of_configuration and not never_ready:
-            return End(state=AttemptState.FAILED, failure=_named(rank, failure))
+            return AttemptEnd(state=AttemptState.FAILED, failure=_named(rank, failure))
     expired = [r for r in attempt.ranks if r.lease_s <= 0 and r.phase is not RankPhase.ENDED]
     if failures:
         silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED and r not in expired]
@@ -222,12 +222,12 @@ def _verdict(attempt: AttemptView, limits: Limits) -> End | None:
             # Of the network nobody complains while it trains: it was looked at after the end.
             is_void = failure.kind is FailureKind.NETWORK and attempt.state is AttemptState.RUNNING
             state = AttemptState.VOID if is_void else AttemptState.LOST
-            return End(state=state, failure=_named(rank, failure))
+            return AttemptEnd(state=state, failure=_named(rank, failure))
     if expired:
         names = ", ".join(f"{r.agent_id} (rank {r.rank})" for r in expired)
         return _lost(FailureKind.AGENT_LOST, f"no fresh heartbeat within the lease from {names}")
     if attempt.state is AttemptState.RUNNING and all(r.succeeded for r in attempt.ranks):
-        return _not_back(attempt) or End(state=AttemptState.SUCCEEDED)
+        return _not_back(attempt) or AttemptEnd(state=AttemptState.SUCCEEDED)
     return None
 
 
@@ -243,7 +243,7 @@ def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: L
     return waited_s < limits.verdict_s
 
 
-def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> End:
+def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> AttemptEnd:
     """Blame the ranks that say nothing for their peers' broken connections.
 
     One that is stopped, or whose machine hangs, cannot speak for itself, and its agent notices
@@ -263,7 +263,7 @@ def _named(rank: RankView, failure: Failure) -> Failure:
     )
 
 
-def _time_limit(attempt: AttemptView, limits: Limits) -> End | None:
+def _time_limit(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     """End an attempt of which the last words were lost.
 
     Each agent holds its rank to the limit itself, and its report is the result. If none comes,

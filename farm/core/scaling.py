@@ -11,7 +11,7 @@ from farm.core.measurement import OK, scaling_efficiency_ratio
 from farm.core.noise import disturbance_of_row, undisturbed_first
 
 
-class Measured(Protocol):
+class ScaledMeasurement(Protocol):
     """The columns of a measurement that matter here; the store's rows have them."""
 
     @property
@@ -55,13 +55,13 @@ _SET_UP = ("placement", "replicas_per_rank")
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
 
 
-def baselines(measurements: Iterable[Measured]) -> Baselines:
+def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
     """Return the throughput of one machine by workload: the median of its repetitions.
 
     Where several strategies ran on one machine, or one in several ways, the best of them is what a
     gang has to beat. Disturbed repetitions count only where there are no others.
     """
-    groups: dict[tuple[Workload, tuple[object, ...]], list[Measured]] = {}
+    groups: dict[tuple[Workload, tuple[object, ...]], list[ScaledMeasurement]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
             way = (row.strategy, *(getattr(row, name, None) for name in _SET_UP))
@@ -76,7 +76,7 @@ def baselines(measurements: Iterable[Measured]) -> Baselines:
     return best
 
 
-def efficiency(row: Measured, known: Baselines) -> float | None:
+def efficiency(row: ScaledMeasurement, known: Baselines) -> float | None:
     """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
     single = known.get(workload(row))
     if single is None or row.throughput_examples_per_s is None:
@@ -88,7 +88,7 @@ def efficiency(row: Measured, known: Baselines) -> float | None:
     )
 
 
-def workload(row: Measured) -> Workload:
+def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
     return Workload(
         row.model,

@@ -13,7 +13,7 @@ from farm.core.agent_index import AgentIndex, Kind, Wish, kind_of, suits, wish_o
 from farm.core.agent_pool import AgentPool
 from farm.core.nouns import counted
 from farm.core.outlook import Outlook
-from farm.core.refusals import Refusals
+from farm.core.refusals import FutileRequests
 from farm.core.spec import TORCH, TORCH_VERSION
 from farm.core.turns import Turns
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
@@ -57,7 +57,7 @@ def place(
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
     if not pool.free_count:
         return placements
-    refusals = Refusals(pool)
+    refusals = FutileRequests(pool)
     turns = Turns(
         jobs,
         gangs,

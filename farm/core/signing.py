@@ -33,7 +33,7 @@ _SIGNED_FIELDS = {"version", "agent_id", "signed", "signatures"}
 _MOST_SIGNATURES = 4
 
 
-class Direction(enum.Enum):
+class MessageDirection(enum.Enum):
     TO_AGENT = "to agent"
     TO_SERVER = "to server"
 
@@ -43,7 +43,7 @@ def sign(
     keys: Collection[AgentKey],
     *,
     agent_id: str,
-    direction: Direction,
+    direction: MessageDirection,
     kind: str,
 ) -> dict[str, object]:
     """Return what `seal` made with a signature by each of an agent's keys.
@@ -85,7 +85,7 @@ def verified(
     keys: Collection[AgentKey],
     *,
     agent_id: str,
-    direction: Direction,
+    direction: MessageDirection,
     kind: str,
 ) -> dict[str, object]:
     """Return what had been given to `sign`, if one of the agent's keys has signed it.
@@ -130,7 +130,9 @@ def _message(text: str) -> object:
         raise InvalidSpec("signed", text, "JSON") from None
 
 
-def _signature(text: str, key: AgentKey, agent_id: str, *, direction: Direction, kind: str) -> str:
+def _signature(
+    text: str, key: AgentKey, agent_id: str, *, direction: MessageDirection, kind: str
+) -> str:
     # None of them holds a line break, so no two lists of them have the same text.
     meant_for = f"benchfarm\n{WIRE_VERSION}\n{direction.value}\n{agent_id}\n{key.number}\n{kind}\n"
     # Half a surrogate pair is in no text of ours, but an answer must be had for each.

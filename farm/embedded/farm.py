@@ -24,7 +24,7 @@ from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.keys import agent_keys, with_signing_key
 from farm.embedded.leftovers import MARK, end_marked
-from farm.embedded.processes import Child, Nursery, Program
+from farm.embedded.processes import LoggedProcess, Nursery, Program
 from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite, local_site
@@ -157,7 +157,7 @@ class EmbeddedFarm:
         for program in programs:
             # A child started after the request to stop would only be ended again.
             self._signals.pause(0)
-            child = Child(program, log_dir=self.settings.home / "logs")
+            child = LoggedProcess(program, log_dir=self.settings.home / "logs")
             child.start()
             self._nursery.adopt(child)
 

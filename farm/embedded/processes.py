@@ -40,7 +40,7 @@ class Program:
     umask: int = -1  # -1: that of this process
 
 
-class Child:
+class LoggedProcess:
     """One started program with its log file `NAME.log`, which is appended to."""
 
     def __init__(self, program: Program, *, log_dir: Path) -> None:
@@ -113,7 +113,9 @@ class Child:
         return ""
 
 
-def stop_all(children: Iterable[Child], *, hurry: Callable[[], bool] = lambda: False) -> None:
+def stop_all(
+    children: Iterable[LoggedProcess], *, hurry: Callable[[], bool] = lambda: False
+) -> None:
     """End the children, the last stage first; at most each stage's grace, then SIGKILL.
 
     `hurry` is asked again and again: once true, nothing is waited for any more.
@@ -154,10 +156,10 @@ class Nursery:
     report: Callable[[str], None]
     max_restarts: int = 3
     forgiven_after_s: float = 600.0
-    children: list[Child] = field(default_factory=list)
+    children: list[LoggedProcess] = field(default_factory=list)
     _restarts: dict[str, _Restarts] = field(default_factory=dict)
 
-    def adopt(self, child: Child) -> None:
+    def adopt(self, child: LoggedProcess) -> None:
         """Take a started child into care."""
         self.children.append(child)
         self._restarts[child.program.name] = _Restarts(begun_s=time.monotonic())
@@ -177,7 +179,7 @@ class Nursery:
             elif not child.is_alive:
                 self._mourn(child, restarts)
 
-    def _mourn(self, child: Child, restarts: _Restarts) -> None:
+    def _mourn(self, child: LoggedProcess, restarts: _Restarts) -> None:
         name, status = child.program.name, child.reap()
         end = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         tail = child.log_tail()

@@ -21,7 +21,7 @@ from types import TracebackType
 
 import redis
 
-from farm.embedded.processes import Child, Program, stop_all
+from farm.embedded.processes import LoggedProcess, Program, stop_all
 from farm.errors import FarmError
 from farm.private_files import PRIVATE_UMASK, make_private_folder
 
@@ -59,7 +59,7 @@ def find_redis() -> Path:
 class RunningRedis:
     """A Redis that answers. As a context manager it stops at the end."""
 
-    child: Child
+    child: LoggedProcess
     port: int
     host: str = LOOPBACK
     password: str | None = field(default=None, repr=False)
@@ -124,7 +124,7 @@ def start_redis(
             grace_s=5.0,
             umask=PRIVATE_UMASK,
         )
-        child = Child(program, log_dir=log_dir or directory)
+        child = LoggedProcess(program, log_dir=log_dir or directory)
         running = RunningRedis(child, chosen, host, password)
         child.start()
         try:

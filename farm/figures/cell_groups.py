@@ -47,7 +47,7 @@ def tells_work(axis: Axis) -> bool:
 
 
 @dataclass(slots=True)
-class Group:
+class CellGroup:
     """`rest`: what its cells share, in the order of the other axes. `cells` by where they stand.
 
     `hidden_count`: cells that differ in something that is no axis, and stand where another does.
@@ -90,7 +90,7 @@ class Groups:
         at = {axis.name: position for position, axis in enumerate(table.axes)}
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
         self._singles: dict[Place, list[CellLine]] = {}
-        found: dict[Place, Group] = {}
+        found: dict[Place, CellGroup] = {}
         of_gangs: set[tuple[Place, str]] = set()
         for line, full in choice.admitted(table):
             key, place = key_of(full), place_of(full)
@@ -98,7 +98,7 @@ class Groups:
                 continue
             group = found.get(key)
             if group is None:
-                group = found[key] = Group(key)
+                group = found[key] = CellGroup(key)
             group.add(place, line)
             if line.configuration.is_one_machine:
                 self._singles.setdefault(self._part(key), []).append(line)
@@ -114,14 +114,14 @@ class Groups:
         )
         self.found = sorted(kept, key=lambda group: [order(value) for value in group.rest])
 
-    def largest(self, count: int) -> list[Group]:
+    def largest(self, count: int) -> list[CellGroup]:
         """Return the groups with most cells, in their order; gangs before single machines."""
         ranked = sorted(self.found, key=lambda group: (not group.has_gang, -len(group.cells)))
         chosen = {id(group) for group in ranked[:count]}
         return [group for group in self.found if id(group) in chosen]
 
     def completed(
-        self, group: Group, values: Mapping[str, Sequence[Value]]
+        self, group: CellGroup, values: Mapping[str, Sequence[Value]]
     ) -> dict[Place, CellLine]:
         """Return the cells of a group and, where it has none, those of one machine.
 
@@ -150,7 +150,7 @@ class Groups:
         )
 
 
-def _frameworks(group: Group) -> set[str]:
+def _frameworks(group: CellGroup) -> set[str]:
     return {_framework(line) for line in group.cells.values()}
 
 

@@ -13,18 +13,18 @@ from farm.core.display import byte_count, byte_rate, percent
 from farm.core.noise import NoiseLimits
 from farm.figures.step_figures import STEP_TIME, steps_over
 from farm.figures.step_points import StepPoint
-from farm.figures.timelines import Line, Points, Quantity, Shade, Timeline
+from farm.figures.timelines import Points, Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.store.sample_ranges import FOREIGN_LOAD, RankRanges
 
 _LIMITS = NoiseLimits()
 
 
-def _share(title: str) -> Quantity:
-    return Quantity(title=title, write=percent, d3_format=".3~%", top=1.0)
+def _share(title: str) -> TimelineAxis:
+    return TimelineAxis(title=title, write=percent, d3_format=".3~%", top=1.0)
 
 
-def _rate(title: str) -> Quantity:
-    return Quantity(title=title, write=byte_rate, d3_format=".3~s", suffix="B/s")
+def _rate(title: str) -> TimelineAxis:
+    return TimelineAxis(title=title, write=byte_rate, d3_format=".3~s", suffix="B/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Metric:
     """`limit`: of what disturbs, what has to be exceeded for a second to be drawn at all."""
 
     name: str
-    quantity: Quantity
+    quantity: TimelineAxis
     limit: float = 0.0
 
 
@@ -40,7 +40,9 @@ _METRICS = (
     _Metric("cpu_ratio", _share("CPU of the trainers")),
     _Metric(
         "resident_bytes",
-        Quantity(title="Memory of the trainers", write=byte_count, d3_format=".3~s", suffix="B"),
+        TimelineAxis(
+            title="Memory of the trainers", write=byte_count, d3_format=".3~s", suffix="B"
+        ),
     ),
     _Metric("net_rx_bytes_per_s", _rate("Received")),
     _Metric("net_tx_bytes_per_s", _rate("Sent")),
@@ -58,7 +60,7 @@ def _key(metric: _Metric) -> str:
     return metric.name.partition("_per_")[0].replace("_", "-")
 
 
-def quantity_of(name: str) -> Quantity:
+def quantity_of(name: str) -> TimelineAxis:
     """Return how the values of a metric of every rank are written."""
     return next(metric.quantity for metric in _METRICS if metric.name == name)
 
@@ -69,7 +71,7 @@ CHART_KEYS = tuple(_key(metric) for metric in (*_METRICS, *_DISTURBANCES))
 
 def rank_timelines(
     series: Mapping[int, RankRanges], steps: Sequence[StepPoint], *, shades: Sequence[Shade]
-) -> list[Timeline]:
+) -> list[TimelineFigure]:
     """Return a chart of each metric, with the steps laid over, and of what disturbed the ranks."""
     if not series:
         return []
@@ -100,8 +102,12 @@ def _disturbances(series: Mapping[int, RankRanges]) -> list[_Metric]:
 
 
 def _timeline(
-    metric: _Metric, lines: Sequence[Line], *, over: Sequence[Line], shades: Sequence[Shade]
-) -> Timeline:
+    metric: _Metric,
+    lines: Sequence[TimelineSeries],
+    *,
+    over: Sequence[TimelineSeries],
+    shades: Sequence[Shade],
+) -> TimelineFigure:
     quantity = metric.quantity
     highest = max(
         ((v, second, line.name) for line in lines for second, v in line.points if v is not None),
@@ -112,7 +118,7 @@ def _timeline(
     else:
         value, second, name = highest
         summary = f"at most {quantity.write(value)}, {name} after {second:.0f} s"
-    return Timeline(
+    return TimelineFigure(
         key=_key(metric),
         title=quantity.title,
         summary=summary + ("; the steps of rank 0 are laid over it" if over else ""),
@@ -123,9 +129,13 @@ def _timeline(
     )
 
 
-def _lines(series: Mapping[int, RankRanges], metric: _Metric, *, is_range: bool) -> list[Line]:
+def _lines(
+    series: Mapping[int, RankRanges], metric: _Metric, *, is_range: bool
+) -> list[TimelineSeries]:
     return [
-        Line(name=f"rank {rank}", style=style, points=_points(one, metric.name, is_range=is_range))
+        TimelineSeries(
+            name=f"rank {rank}", style=style, points=_points(one, metric.name, is_range=is_range)
+        )
         for style, (rank, one) in enumerate(sorted(series.items()))
     ]
 

@@ -22,7 +22,7 @@ from farm.figures.step_figures import (
     timed_steps,
 )
 from farm.figures.step_points import step_points
-from farm.figures.timelines import Shade, Timeline
+from farm.figures.timelines import Shade, TimelineFigure
 from farm.store.role_series import RoleSeries, roles_apart, roles_collocated
 from farm.store.sample_ranges import CHARTED, ranges_by_rank
 from farm.store.step_ranges import step_series, steps_within
@@ -36,7 +36,7 @@ _MOST_STEP_POINTS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ChartSelection:
     """What is asked of the charts: which ranks, from which second to which.
 
     `servers`: where they are, of a gang that has any, and its `world_size`.
@@ -56,9 +56,9 @@ class JobFigures:
     `width_ticks`: how many seconds one range of the ranks' charts stands for.
     """
 
-    ranks: Sequence[Timeline]
-    roles: Sequence[Timeline]
-    steps: Timeline | None
+    ranks: Sequence[TimelineFigure]
+    roles: Sequence[TimelineFigure]
+    steps: TimelineFigure | None
     histogram: Histogram | None
     summary: StepSummary | None
     shades: Sequence[Shade]
@@ -75,7 +75,11 @@ def timed_window(chief: Rank | None) -> tuple[float, float] | None:
 
 
 def read_job(
-    session: Session, attempt: Attempt, shown: Shown, *, timed_window: tuple[float, float] | None
+    session: Session,
+    attempt: Attempt,
+    shown: ChartSelection,
+    *,
+    timed_window: tuple[float, float] | None,
 ) -> JobFigures:
     """Read an attempt's samples and steps, thinned to what a reader can take in."""
     begin_s, end_s = shown.from_s or 0, shown.to_s
@@ -117,7 +121,7 @@ def read_job(
     )
 
 
-def _roles(session: Session, attempt: Attempt, shown: Shown) -> list[RoleSeries]:
+def _roles(session: Session, attempt: Attempt, shown: ChartSelection) -> list[RoleSeries]:
     """Return the series by role, of the whole attempt; nothing of a gang without servers."""
     if shown.servers is None:
         return []

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from farm.core.axes import Axis, Value
 from farm.figures.cell_axes import named_together, order
-from farm.figures.cell_groups import Group, Groups, Place, tells_work
+from farm.figures.cell_groups import CellGroup, Groups, Place, tells_work
 from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
-from farm.figures.sweep_choice import Choice, Metric
+from farm.figures.sweep_choice import CellMetric, Choice
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.figures.told import mark_of, told_of
 
@@ -32,7 +32,7 @@ class _Line:
 
 
 def line_figures(
-    table: SweepTable, choice: Choice, metrics: Sequence[Metric]
+    table: SweepTable, choice: Choice, metrics: Sequence[CellMetric]
 ) -> list[Figure | None]:
     """Draw each metric's lines with most cells in one panel; None where nothing is known of it."""
     along = choice.along
@@ -42,7 +42,7 @@ def line_figures(
     return [_in_one_panel(table, groups, along, metric) for metric in metrics]
 
 
-def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figure]:
+def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[Figure]:
     """Draw a panel for each place on the axes beside `choice.by`, whose values are its lines.
 
     Without it one panel, but where its lines were too many: then the axis is found that makes few
@@ -78,7 +78,9 @@ def line_panels(table: SweepTable, choice: Choice, metric: Metric) -> list[Figur
     return figures
 
 
-def _in_one_panel(table: SweepTable, groups: Groups, along: Axis, metric: Metric) -> Figure | None:
+def _in_one_panel(
+    table: SweepTable, groups: Groups, along: Axis, metric: CellMetric
+) -> Figure | None:
     drawn = groups.largest(MOST_LINES)
     left_out = len(groups.found) - len(drawn)
     said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
@@ -97,14 +99,14 @@ def _dividing(groups: Groups) -> Axis | None:
     return min(fitting, key=lambda one: one[0])[1] if fitting else None
 
 
-def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[Group]]:
+def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[CellGroup]]:
     """Return the groups by their place on those axes.
 
     One machine is put beside the gangs that do the same work, whatever their strategy and network.
     """
     at = [groups.rest.index(axis) for axis in beside]
     same = [i for i, axis in enumerate(beside) if tells_work(axis)]
-    panels: dict[Place, list[Group]] = {}
+    panels: dict[Place, list[CellGroup]] = {}
     for group in sorted(groups.found, key=lambda one: not one.has_gang):
         place = tuple(group.rest[i] for i in at)
         alike = [p for p in panels if all(p[i] == place[i] for i in same)]
@@ -116,7 +118,7 @@ def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[Group]]:
     return dict(sorted(panels.items(), key=lambda one: [order(value) for value in one[0]]))
 
 
-def _is_line(groups: Groups, members: Sequence[Group], table: SweepTable, along: Axis) -> bool:
+def _is_line(groups: Groups, members: Sequence[CellGroup], table: SweepTable, along: Axis) -> bool:
     values = {along.name: [v for v in table.values[along.name] if v is not None]}
     return any(len(groups.completed(group, values)) > 1 for group in members)
 
@@ -124,9 +126,9 @@ def _is_line(groups: Groups, members: Sequence[Group], table: SweepTable, along:
 def _figure(
     table: SweepTable,
     groups: Groups,
-    drawn: Sequence[Group],
+    drawn: Sequence[CellGroup],
     along: Axis,
-    metric: Metric,
+    metric: CellMetric,
     *,
     title: str,
     said: str,
@@ -157,7 +159,7 @@ def _figure(
     )
 
 
-def _marks(line: _Line, metric: Metric, *, x: ChartAxis, y: ChartAxis) -> list[Mark]:
+def _marks(line: _Line, metric: CellMetric, *, x: ChartAxis, y: ChartAxis) -> list[Mark]:
     return [
         mark_of(told, f"{line.name}, {x.title.lower()} {x.write(place)}", cell, x=place, y=y)
         for place, cell in line.cells
@@ -166,7 +168,7 @@ def _marks(line: _Line, metric: Metric, *, x: ChartAxis, y: ChartAxis) -> list[M
 
 
 def _placed(
-    groups: Groups, group: Group, values: Mapping[str, Sequence[Value]]
+    groups: Groups, group: CellGroup, values: Mapping[str, Sequence[Value]]
 ) -> list[tuple[float, CellLine]]:
     placed = []
     for [value], line in groups.completed(group, values).items():
@@ -175,7 +177,7 @@ def _placed(
     return sorted(placed, key=lambda one: one[0])[:MOST_PLACES]
 
 
-def _names(groups: Sequence[Group], rest: Sequence[Axis]) -> list[str]:
+def _names(groups: Sequence[CellGroup], rest: Sequence[Axis]) -> list[str]:
     """Name each group by what tells it from the others."""
     telling = [i for i in range(len(rest)) if len({group.rest[i] for group in groups}) > 1]
     axes = [rest[i] for i in telling]

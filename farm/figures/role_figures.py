@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from farm.figures.job_figures import quantity_of
 from farm.figures.step_figures import STEP_TIME
-from farm.figures.timelines import Line, Shade, Timeline
+from farm.figures.timelines import Shade, TimelineFigure, TimelineSeries
 from farm.store.role_series import SERVING, TRAINING, RoleSeries
 
 _METRICS = ("cpu_ratio", "resident_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -27,13 +27,13 @@ ROLE_CHART_KEYS = tuple(_key(metric) for metric in _METRICS)
 
 
 def role_timelines(
-    roles: Sequence[RoleSeries], *, over: Sequence[Line] = (), shades: Sequence[Shade]
-) -> list[Timeline]:
+    roles: Sequence[RoleSeries], *, over: Sequence[TimelineSeries] = (), shades: Sequence[Shade]
+) -> list[TimelineFigure]:
     """Return a chart for each metric that was told by role. `over`: the steps, laid over them."""
     found = []
     for metric in _METRICS:
         lines = [
-            Line(name=_NAMES[role.name], points=role.metrics[metric], style=style)
+            TimelineSeries(name=_NAMES[role.name], points=role.metrics[metric], style=style)
             for style, role in enumerate(roles)
             if any(value is not None for _, value in role.metrics.get(metric, ()))
         ]
@@ -43,14 +43,17 @@ def role_timelines(
 
 
 def _timeline(
-    metric: str, lines: Sequence[Line], over: Sequence[Line], shades: Sequence[Shade]
-) -> Timeline:
+    metric: str,
+    lines: Sequence[TimelineSeries],
+    over: Sequence[TimelineSeries],
+    shades: Sequence[Shade],
+) -> TimelineFigure:
     quantity = quantity_of(metric)
     most = [
         f"{line.name} at most {quantity.write(max(v for _, v in line.points if v is not None))}"
         for line in lines
     ]
-    return Timeline(
+    return TimelineFigure(
         key=_key(metric),
         title=_TITLES[metric],
         summary="; ".join(most) + ("; the steps of rank 0 are laid over them" if over else ""),

@@ -16,7 +16,7 @@ from farm.core.outliers import outlier_positions
 from farm.core.trainer_lines import StepKind
 from farm.figures.histogram import Histogram, histogram
 from farm.figures.step_points import StepPoint
-from farm.figures.timelines import Line, Quantity, Shade, Timeline
+from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.store.step_ranges import StepSeries
 
 _MOST_DRAWN_AS_BARS = 150  # so few steps are seen one by one, each as long as it took
@@ -26,7 +26,7 @@ _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.
 # Two points are joined unless there is more time between them than this: an evaluation, say.
 _HOLE_S = 1.0
 _HOLE_RATIO = 0.2  # of what the first of them stands for, since its end is reckoned by its median
-STEP_TIME = Quantity(title="Step time", write=duration, d3_format=".3~s", suffix="s")
+STEP_TIME = TimelineAxis(title="Step time", write=duration, d3_format=".3~s", suffix="s")
 
 _PHASES = {
     StepKind.WARMUP: ("warm-up", "warmup"),
@@ -100,22 +100,22 @@ def timed_steps(series: StepSeries) -> TimedSteps:
 
 def step_timeline(
     points: Sequence[StepPoint], timed: TimedSteps, *, shades: Sequence[Shade]
-) -> Timeline | None:
+) -> TimelineFigure | None:
     """Return the chart of the step times, those far from the median marked."""
     if not points:
         return None
     is_thinned = any(point.step_count > 1 for point in points)
-    lines = [Line(name="median" if is_thinned else "step time", points=_joined(points))]
+    lines = [TimelineSeries(name="median" if is_thinned else "step time", points=_joined(points))]
     if is_thinned:
         longest = [(point.begun_s, point.longest_s) for point in points]
-        lines.insert(0, Line(name="longest", points=longest, is_dots=True, style=5))
+        lines.insert(0, TimelineSeries(name="longest", points=longest, is_dots=True, style=5))
     far = [timed.at(place) for place in timed.far]
     if far:
         farthest = sorted(far, key=lambda one: one.step_time_s)[-_MOST_FAR_DOTS:]
         dots = sorted((one.begun_s, one.step_time_s) for one in farthest)
-        lines.append(Line(name="far from the median", points=dots, is_dots=True, style=4))
+        lines.append(TimelineSeries(name="far from the median", points=dots, is_dots=True, style=4))
     total = sum(point.step_count for point in points)
-    return Timeline(
+    return TimelineFigure(
         key="step-time",
         title="Step time of rank 0",
         summary=f"{counted(total, 'step', write=count)}, "
@@ -126,7 +126,7 @@ def step_timeline(
     )
 
 
-def steps_over(points: Sequence[StepPoint]) -> list[Line]:
+def steps_over(points: Sequence[StepPoint]) -> list[TimelineSeries]:
     """Return what is laid over the charts of the ranks: the steps, each as long as it took.
 
     Of many, the longest of each point, which is what explains a dip.
@@ -141,7 +141,9 @@ def steps_over(points: Sequence[StepPoint]) -> list[Line]:
         for point in points:
             level = point.longest_s
             places += [(point.begun_s, level), (point.end_s, level), (point.end_s, None)]
-    return [Line(name="longest step" if is_thinned else "step", points=places, is_over=True)]
+    return [
+        TimelineSeries(name="longest step" if is_thinned else "step", points=places, is_over=True)
+    ]
 
 
 def step_histogram(timed: TimedSteps) -> Histogram | None:

@@ -13,7 +13,7 @@ from farm.errors import InvalidSpec
 from farm.figures.cell_axes import CELL_AXES, order
 from farm.figures.sweep_table import CellLine, SweepTable
 
-_T = TypeVar("_T", "Metric", Axis)
+_T = TypeVar("_T", "CellMetric", Axis)
 
 FIXED = "at_"  # before the name of an axis: hold it at a value
 OPTIONS = ("metric", "x", "y", "along", "by")
@@ -21,7 +21,7 @@ QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class CellMetric:
     """A value of a cell that can be mapped, and how it is written.
 
     `time_power`: it is proportional to the step time (1), to its inverse (-1), or to neither (0),
@@ -35,12 +35,12 @@ class Metric:
     time_power: int = 1
 
 
-def _of_quantity(quantity: Quantity) -> Metric:
+def _of_quantity(quantity: Quantity) -> CellMetric:
     def read(line: CellLine) -> float | None:
         is_shown = not quantity.is_of_servers or line.configuration["server_count"]
         return line.median(quantity.name) if is_shown else None
 
-    return Metric(
+    return CellMetric(
         name=quantity.metric or quantity.name,
         title=quantity.title,
         read=read,
@@ -49,12 +49,12 @@ def _of_quantity(quantity: Quantity) -> Metric:
     )
 
 
-def _against_theory(metric: Metric) -> Metric:
+def _against_theory(metric: CellMetric) -> CellMetric:
     def read(line: CellLine) -> float | None:
         value, expected = metric.read(line), line.expected_bytes_per_step
         return value / expected - 1 if value is not None and expected else None
 
-    return Metric(
+    return CellMetric(
         name=f"{metric.name}_against_theory",
         title=f"{metric.title.split()[0]} vs theory",
         read=read,
@@ -64,7 +64,7 @@ def _against_theory(metric: Metric) -> Metric:
 
 
 STEP_TIME = _of_quantity(BY_NAME["step_time_s"])
-_INTERVAL = Metric(
+_INTERVAL = CellMetric(
     name="interval",
     title="95 % interval",
     read=lambda c: c.statistics.half_width_ratio,
@@ -72,15 +72,15 @@ _INTERVAL = Metric(
     time_power=0,
 )
 # What follows from a quantity of a cell, by the quantity that it stands beside.
-_BESIDE: Mapping[str, Metric] = {
-    "throughput_examples_per_s": Metric(
+_BESIDE: Mapping[str, CellMetric] = {
+    "throughput_examples_per_s": CellMetric(
         name="efficiency",
         title="Scaling efficiency",
         read=lambda c: c.efficiency_ratio,
         write=percent,
         time_power=-1,
     ),
-    "time_per_epoch_s": Metric(
+    "time_per_epoch_s": CellMetric(
         name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars
     ),
     **{
@@ -89,14 +89,14 @@ _BESIDE: Mapping[str, Metric] = {
     },
 }
 # Those with a column where some cell has a value.
-COLUMNS: tuple[Metric, ...] = tuple(
+COLUMNS: tuple[CellMetric, ...] = tuple(
     metric
     for quantity in SHOWN
     if quantity.name != "step_time_s"
     for metric in (_of_quantity(quantity), _BESIDE.get(quantity.name))
     if metric is not None
 )
-METRICS: tuple[Metric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
+METRICS: tuple[CellMetric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
 
 # Columns of the table of cells by which it is put in order.
 SORTS: Mapping[str, Callable[[CellLine], Value]] = {
@@ -110,7 +110,7 @@ SORTS: Mapping[str, Callable[[CellLine], Value]] = {
 }
 
 
-def columns_of(lines: Sequence[CellLine]) -> list[Metric]:
+def columns_of(lines: Sequence[CellLine]) -> list[CellMetric]:
     """Return what a table of these cells has columns for, beside the step time."""
     return [one for one in COLUMNS if any(one.read(line) is not None for line in lines)]
 
@@ -124,7 +124,7 @@ class Choice:
     address, to keep them in links.
     """
 
-    metric: Metric
+    metric: CellMetric
     x: Axis | None
     y: Axis | None
     along: Axis | None

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.cells import SweepCell, SweepCells
+from farm.core.cells import CellSummary, SweepCells
 from farm.core.measurement import OK
 from farm.core.precision import Precision
 from farm.core.scaling import Baselines, baselines
@@ -117,7 +117,7 @@ def first_cells(
         is_complete=reading.table.is_complete and len(lines) == len(reading.table.lines),
         timeline=lines[0].timeline if lines else None,
         cells=tuple(
-            SweepCell(
+            CellSummary(
                 spec=reading.specs[line.cell_hash],
                 repetitions=line.repetitions,
                 statistics=line.statistics,

@@ -19,7 +19,7 @@ _TICK_STEPS_S = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class TimelineAxis:
     """`write` writes a value with its unit. `d3_format` and `suffix` tell plotly the same.
 
     `top`: where its axis ends at the least, if it has an end by nature.
@@ -38,7 +38,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TimelineSeries:
     """`style`: the number of its colour. `is_over`: laid over the others, on the axis at the right.
 
     `is_dots`: points that no line joins.
@@ -72,7 +72,7 @@ class Shade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class TimelineFigure:
     """`summary` tells what it shows to who cannot see it. `over`: what the axis at the right is.
 
     `key` names it in the page.
@@ -81,9 +81,9 @@ class Timeline:
     key: str
     title: str
     summary: str
-    quantity: Quantity
-    lines: Sequence[Line]
-    over: Quantity | None = None
+    quantity: TimelineAxis
+    lines: Sequence[TimelineSeries]
+    over: TimelineAxis | None = None
     shades: Sequence[Shade] = ()
 
     @property
@@ -127,5 +127,5 @@ def write_second(second: float) -> str:
     return f"{second:g} s" if second < 60 else duration(second)
 
 
-def _first_and_last(line: Line) -> tuple[float, float]:
+def _first_and_last(line: TimelineSeries) -> tuple[float, float]:
     return line.points[0][0], line.points[-1][0]

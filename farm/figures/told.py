@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from farm.core.nouns import counted
 from farm.figures.chart import ChartAxis, Mark
-from farm.figures.sweep_choice import Metric
+from farm.figures.sweep_choice import CellMetric
 from farm.figures.sweep_table import CellLine
 
 
@@ -19,7 +19,7 @@ class Told:
     high: float | None
 
 
-def told_of(line: CellLine, metric: Metric) -> Told | None:
+def told_of(line: CellLine, metric: CellMetric) -> Told | None:
     """Return a metric of a cell, as uncertain as its step time; None where it is not known.
 
     Of an efficiency, the uncertainty of one machine comes on top.

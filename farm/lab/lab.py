@@ -15,7 +15,7 @@ from farm.lab.hosts import MAX_HOSTS, Host, make_hosts, plan_hosts, server_addre
 from farm.lab.slots import Slot, claim_slot
 from farm.lab.system import what_is_missing
 from farm.lab.warden import Warden
-from farm.lab.wirefilter import Direction, Wirefilter, check_profile
+from farm.lab.wirefilter import WireDirection, Wirefilter, check_profile
 from farm.lab.wires import Wires
 
 _ENDS_WITHIN_S = 10.0
@@ -103,11 +103,11 @@ class Lab:
         )
         check_profile(profile)
         for each in self.hosts if host is None else (host,):
-            self._wire(each).apply(profile, direction=Direction.TO_HOST)
+            self._wire(each).apply(profile, direction=WireDirection.TO_HOST)
 
     def link(self, host: Host) -> NetworkProfile:
         """Return how packets reach a host now, as its wire itself says."""
-        return self._wire(host).read(Direction.TO_HOST)
+        return self._wire(host).read(WireDirection.TO_HOST)
 
     def cut(self, host: Host) -> None:
         """Let no packet of the gang's network reach or leave the host; its interface stays up."""

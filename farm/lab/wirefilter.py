@@ -37,7 +37,7 @@ _PERCENT = 100.0
 _MS = 1000.0
 
 
-class Direction(enum.Enum):
+class WireDirection(enum.Enum):
     """As `wirefilter` has it: its left end is the switch, its right end the host."""
 
     FROM_HOST = "RL"
@@ -62,7 +62,7 @@ class Wirefilter:
         except PermissionError:
             return False  # labs are root's
 
-    def apply(self, profile: NetworkProfile, *, direction: Direction) -> None:
+    def apply(self, profile: NetworkProfile, *, direction: WireDirection) -> None:
         """Replace whatever the direction had, and read back that it has the profile.
 
         Raises:
@@ -76,7 +76,7 @@ class Wirefilter:
         )
         self._compare(found, wanted, direction)
 
-    def check(self, profile: NetworkProfile, *, direction: Direction) -> None:
+    def check(self, profile: NetworkProfile, *, direction: WireDirection) -> None:
         """See whether the direction still has what `apply` gave it.
 
         Raises:
@@ -84,7 +84,7 @@ class Wirefilter:
         """
         self._compare(self._ask("showinfo"), _parameters(profile, direction), direction)
 
-    def read(self, direction: Direction) -> NetworkProfile:
+    def read(self, direction: WireDirection) -> NetworkProfile:
         """Return what the direction has now.
 
         Raises:
@@ -107,11 +107,11 @@ class Wirefilter:
         self._let_pass(0)  # without a limit
 
     def _let_pass(self, size: int) -> None:
-        found = self._ask(*(f"mtu {d.value} {size}" for d in Direction), "showinfo")
-        for direction in Direction:
+        found = self._ask(*(f"mtu {d.value} {size}" for d in WireDirection), "showinfo")
+        for direction in WireDirection:
             self._compare(found, {"mtu": size}, direction)
 
-    def _compare(self, found: str, wanted: dict[str, float], direction: Direction) -> None:
+    def _compare(self, found: str, wanted: dict[str, float], direction: WireDirection) -> None:
         # A value that it cannot read it takes for success, and leaves the old one.
         shown = _shown(found, direction)
         for name, value in wanted.items():
@@ -163,10 +163,10 @@ def check_profile(profile: NetworkProfile) -> None:
         )
 
 
-def _parameters(profile: NetworkProfile, direction: Direction) -> dict[str, float]:
+def _parameters(profile: NetworkProfile, direction: WireDirection) -> dict[str, float]:
     """Return the profile in wirefilter's words and units; 0 stands for no limit."""
     bandwidth = profile.bandwidth_bytes_per_s
-    if bandwidth is None and direction is Direction.TO_HOST:
+    if bandwidth is None and direction is WireDirection.TO_HOST:
         bandwidth = _TOGETHER_BYTES_PER_S
     queue_bytes = 0.0
     if bandwidth is not None:
@@ -188,10 +188,10 @@ _SHOWN_AS = {
     "chanbufsize": "Cap.",
     "mtu": "MTU",
 }
-_ARROWS = {Direction.FROM_HOST: "R->L", Direction.TO_HOST: "L->R"}
+_ARROWS = {WireDirection.FROM_HOST: "R->L", WireDirection.TO_HOST: "L->R"}
 
 
-def _shown(answer: str, direction: Direction) -> dict[str, float]:
+def _shown(answer: str, direction: WireDirection) -> dict[str, float]:
     """Read lines such as "Delay  L->R 20.5+0U   R->L 7+0U"; only the first number counts."""
     values = {}
     for name, title in _SHOWN_AS.items():

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.figures.timelines import Line, Quantity, Shade, Timeline, second_ticks, write_second
+from farm.figures.timelines import (
+    Shade,
+    TimelineAxis,
+    TimelineFigure,
+    TimelineSeries,
+    second_ticks,
+    write_second,
+)
 from farm.plotting.look import panels
 from farm.plotting.marks import add_key, look, tick_text
 
@@ -19,7 +26,7 @@ _MOST_MARKED = 40  # points of a line that have a marker each; of more, some
 _ROW_HEIGHT_IN = 1.75
 
 
-def draw_timelines(timelines: Sequence[Timeline], *, title: str = "") -> Figure:
+def draw_timelines(timelines: Sequence[TimelineFigure], *, title: str = "") -> Figure:
     """Draw them stacked; gaps stay gaps, and what is laid over has the axis at the right.
 
     Raises:
@@ -40,7 +47,7 @@ def draw_timelines(timelines: Sequence[Timeline], *, title: str = "") -> Figure:
     return figure
 
 
-def _panel(ax: Axes, shown: Timeline) -> dict[str, Any]:
+def _panel(ax: Axes, shown: TimelineFigure) -> dict[str, Any]:
     ax.set_title(shown.title, loc="left")
     _scale(ax, shown, shown.quantity, is_over=False)
     handles = {one.name: _line(ax, one) for one in shown.lines if not one.is_over}
@@ -69,7 +76,7 @@ def _panel(ax: Axes, shown: Timeline) -> dict[str, Any]:
     return handles
 
 
-def _scale(ax: Axes, shown: Timeline, quantity: Quantity, *, is_over: bool) -> None:
+def _scale(ax: Axes, shown: TimelineFigure, quantity: TimelineAxis, *, is_over: bool) -> None:
     places = shown.ticks(is_over=is_over)
     ax.set_yticks(places, [tick_text(quantity.axis, value) for value in places])
     ax.set_ylim(*shown.extent(is_over=is_over))
@@ -83,7 +90,7 @@ def _seconds(ax: Axes, begin_s: float, end_s: float, *, is_named: bool) -> None:
         ax.set_xlabel("time since the start")
 
 
-def _line(ax: Axes, line: Line) -> Any:
+def _line(ax: Axes, line: TimelineSeries) -> Any:
     how = look(line.style)
     seconds = [second for second, _ in line.points]
     values = [float("nan") if value is None else value for _, value in line.points]
@@ -93,7 +100,7 @@ def _line(ax: Axes, line: Line) -> Any:
     return ax.plot(seconds, values, **how, markersize=3.5, markevery=every, linewidth=1.1)[0]
 
 
-def _steps(ax: Axes, line: Line) -> Any:
+def _steps(ax: Axes, line: TimelineSeries) -> Any:
     seconds = [second for second, _ in line.points]
     values = [float("nan") if value is None else value for _, value in line.points]
     return ax.plot(seconds, values, color=_STEPS, linewidth=1.0, solid_capstyle="butt")[0]

@@ -31,7 +31,7 @@ MIN_OBSERVATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownConditions:
     """What occurs in the measurements: beyond these names and conditions nothing is guessed."""
 
     count: int
@@ -40,7 +40,7 @@ class Known:
     conditions: dict[str, frozenset[float | None]]
 
     @classmethod
-    def of(cls, observations: Sequence[Observation]) -> Known:
+    def of(cls, observations: Sequence[Observation]) -> KnownConditions:
         ours = [plain(o.configuration) for o in observations]
         gangs = [c for c in ours if not c.is_one_machine]
         return cls(

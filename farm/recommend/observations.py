@@ -30,8 +30,8 @@ from farm.core.spec import TrainingPass
 from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.layout import farm_placement, layout_name
-from farm.recommend.outlying import Comparison, Timed, compare
-from farm.store.measurements import Filter, observed_rows
+from farm.recommend.outlying import AgentComparison, Timed, compare
+from farm.store.measurements import MeasurementFilter, observed_rows
 
 # Statuses: one machine or another failed, which says nothing about the configuration.
 MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
@@ -46,7 +46,7 @@ _AXES = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailedConfiguration:
     """A configuration that did not work, and how that is called: `out_of_memory`, ..."""
 
     measurement_id: int
@@ -79,10 +79,10 @@ class Loaded:
 
     fingerprint: str | None
     observations: tuple[Observation, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedConfiguration, ...]
     facts: Mapping[Configuration, tuple[Facts, ...]]
     untimed: tuple[int, ...]
-    comparison: Comparison
+    comparison: AgentComparison
 
     def steps_per_epoch(self, configuration: Configuration) -> int | None:
         """Return how many steps an epoch of this very configuration had, by majority."""
@@ -114,7 +114,7 @@ def load(
 
     None leaves model, data set or pass open. The kind with the most observations comes first.
     """
-    which = Filter(
+    which = MeasurementFilter(
         origin=origin,
         model=model,
         dataset=dataset,
@@ -125,7 +125,7 @@ def load(
 
 def load_sweep(session: Session, sweep_id: int) -> dict[str | None, Loaded]:
     """Return what the jobs of a sweep have measured, as `load` does."""
-    return by_hardware(observed_rows(session, Filter(sweep_id=sweep_id)))
+    return by_hardware(observed_rows(session, MeasurementFilter(sweep_id=sweep_id)))
 
 
 def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
@@ -154,7 +154,9 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
             continue
         if row.status != OK:
             failures.append(
-                Failure(measurement_id=row.id, configuration=configuration, status=row.status)
+                FailedConfiguration(
+                    measurement_id=row.id, configuration=configuration, status=row.status
+                )
             )
             continue
         facts.setdefault(configuration, []).append(_facts(row))

@@ -81,7 +81,7 @@ class Outlying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class AgentComparison:
     """What a comparison of all `agents` of one kind of hardware has found.
 
     `compared`: the agents of which it can be told whether they are off.
@@ -128,7 +128,7 @@ class _Accused:
         return 2 * len(self.far) - sum(len(one.logs) for one in self.sides)
 
 
-def compare(measured: Iterable[Timed]) -> Comparison:
+def compare(measured: Iterable[Timed]) -> AgentComparison:
     """Compare the agents of one kind of hardware.
 
     The worst agent is found first and its measurements are left out, until there is none: others
@@ -149,10 +149,10 @@ def compare(measured: Iterable[Timed]) -> Comparison:
             kept = [one for one in of_cell if one.measurement_id not in found[-1].set_aside_ids]
             if len(kept) < len(of_cell):
                 left[cell], sides[cell] = kept, _sides(kept, cell=cell)
-    return Comparison(outlying=_merged(found), agents=agents, compared=compared)
+    return AgentComparison(outlying=_merged(found), agents=agents, compared=compared)
 
 
-def cannot_tell(comparisons: Collection[Comparison], agents: Collection[str]) -> str | None:
+def cannot_tell(comparisons: Collection[AgentComparison], agents: Collection[str]) -> str | None:
     """Say of the agents that an answer rests on which of them could not be compared, if any."""
     compared = frozenset().union(*(one.compared for one in comparisons))
     unknown = sorted(set(agents) - compared)

@@ -54,7 +54,7 @@ class Prediction:
         )
 
 
-class Suspicion(Protocol):
+class Suspicious(Protocol):
     """A measurement that is hard to believe, and why."""
 
     @property
@@ -68,7 +68,7 @@ class StepTimeModel(Protocol):
     """Fitted to all measurements of one origin and kind of hardware, and calibrated."""
 
     @property
-    def suspicions(self) -> Sequence[Suspicion]: ...
+    def suspicions(self) -> Sequence[Suspicious]: ...
 
     @property
     def predictor_name(self) -> str: ...

@@ -19,7 +19,7 @@ from farm.recommend.outlying import cannot_tell
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 
 FARM = "farm"  # the origin of our own measurements, which exists even before the first
 
@@ -118,7 +118,7 @@ def settle(
 
 def check_origin(session: Session, origin: str) -> None:
     """Raise NotFound where nothing of an origin is in the store."""
-    if origin != FARM and not list_measurements(session, Filter(origin=origin), limit=1):
+    if origin != FARM and not list_measurements(session, MeasurementFilter(origin=origin), limit=1):
         raise NotFound(
             f"origin '{origin}': nothing of it is in this store; '{FARM}' has what was measured "
             "here, and `farm import` brings the published studies"

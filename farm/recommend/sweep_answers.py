@@ -43,7 +43,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepAnswer:
+class OwnAnswer:
     """`own_ids`: of the measurements behind its options, those of the sweep."""
 
     question: Question
@@ -80,7 +80,7 @@ class SweepAnswer:
 
 def answers_for(
     session: Session, sweep_id: int, *, memory: Memory | None = None, most: int | None = None
-) -> list[SweepAnswer]:
+) -> list[OwnAnswer]:
     """Answer for the conditions of the sweep's measurements, at most `most` of them."""
     answers = []
     for question in _questions(measured_conditions(session, sweep_id))[:most]:
@@ -93,7 +93,7 @@ def answers_for(
         )
         ids = {one for option in answer.options for one in option.measurement_ids}
         own_ids = ids_within(session, sweep_id, ids)
-        answers.append(SweepAnswer(question=question, answer=answer, own_ids=own_ids))
+        answers.append(OwnAnswer(question=question, answer=answer, own_ids=own_ids))
     return answers
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import AttemptState
 from farm.core.rank_limits import excess_of_attempt
-from farm.core.rendezvous import End, voided
+from farm.core.rendezvous import AttemptEnd, voided
 from farm.core.storable import storable
 from farm.core.trainer_lines import Failure, FailureKind
 from farm.core.views import AttemptView
@@ -41,7 +41,7 @@ class Over:
     """An attempt that is over, and how."""
 
     attempt: AttemptView
-    end: End
+    end: AttemptEnd
 
 
 def endings_of(

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.commands import StopAttempt
 from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Advance, End, Resend, Wait, decide
+from farm.core.rendezvous import Advance, AttemptEnd, Resend, Wait, decide
 from farm.core.views import AttemptView
 from farm.scheduler.ends import Over, endings_of, given_up, ids_of, told, write_endings
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
@@ -68,7 +68,7 @@ def _lead(
     endings = [given_up(token, reason) for token, reason in active.unreadable.items()]
     for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
-        if isinstance(decision, End):
+        if isinstance(decision, AttemptEnd):
             overs.append(Over(attempt, decision))
         elif not isinstance(decision, Wait):
             try:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from farm.core.pace import Pace
+from farm.core.pace import StartPace
 from farm.core.retries import RetryPolicy
 from farm.core.scheduling import Placement, place
 from farm.core.views import LiveAgent, WaitingJob
@@ -66,7 +66,7 @@ class Recollection:
     last_starts: dict[int, dt.datetime] = field(default_factory=dict)
     queue: WaitingQueue | None = None
     last_look: LastLook = field(default_factory=LastLook)
-    pace: Pace = field(default_factory=Pace)
+    pace: StartPace = field(default_factory=StartPace)
 
 
 def place_jobs(
@@ -121,7 +121,9 @@ def place_jobs(
     return outgoing
 
 
-def _at_their_pace(placements: Sequence[Placement], pace: Pace, *, now_s: float) -> list[Placement]:
+def _at_their_pace(
+    placements: Sequence[Placement], pace: StartPace, *, now_s: float
+) -> list[Placement]:
     """Return those that may start now, if all of them can."""
     left = copy.copy(pace)
     chosen: list[Placement] = []

@@ -20,7 +20,7 @@ _AN_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class ServedRank:
+class LeasedRank:
     """What an agent is leased for."""
 
     agent_id: str
@@ -61,7 +61,7 @@ def late_report_count(session: Session) -> int:
     return late_count(session)
 
 
-def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, ServedRank]:
+def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, LeasedRank]:
     """Return by id what each of the agents is leased for; the idle ones are not there.
 
     None: all agents. To name a hundred of them takes longer than to find what they serve.
@@ -72,7 +72,7 @@ def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[st
         .join(Rank, and_(Rank.attempt_id == Agent.attempt_id, Rank.agent_id == Agent.id))
     )
     rows = session.execute(query if agent_ids is None else query.where(Agent.id.in_(agent_ids)))
-    return {agent_id: ServedRank(agent_id, job_id, rank) for agent_id, job_id, rank in rows}
+    return {agent_id: LeasedRank(agent_id, job_id, rank) for agent_id, job_id, rank in rows}
 
 
 def finished_per_hour(session: Session, *, now: dt.datetime, hour_count: int) -> list[FinishedHour]:

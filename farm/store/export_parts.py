@@ -15,14 +15,14 @@ from farm.core.measurement_table import (
     FLAG_FIELDS,
     MEASUREMENT_TABLE,
     CellKind,
-    Source,
+    ColumnSource,
     TableColumn,
 )
 from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
 from farm.store.tables import Job
 
 _ROWS_A_PART = 1000
-_STORED = [column for column in MEASUREMENT_TABLE if column.source is not Source.SPEC]
+_STORED = [column for column in MEASUREMENT_TABLE if column.source is not ColumnSource.SPEC]
 
 
 def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
@@ -49,7 +49,7 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
 
 
 def _column(column: TableColumn) -> Any:
-    if column.source is Source.QUANTITY:
+    if column.source is ColumnSource.QUANTITY:
         return quantity_column(quantities.BY_NAME[column.name])
     axis = BY_NAME.get(column.name)
     if axis is None or not axis.is_further:
@@ -62,7 +62,7 @@ def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
     return {
         column.name: _written(
             column,
-            spec.get(column.name) if column.source is Source.SPEC else stored[column.name],
+            spec.get(column.name) if column.source is ColumnSource.SPEC else stored[column.name],
         )
         for column in MEASUREMENT_TABLE
     }

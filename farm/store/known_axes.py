@@ -30,7 +30,7 @@ class KnownAxes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class MeasuredHardware:
     """One kind of hardware of an origin, and how much was measured on it."""
 
     fingerprint: str | None
@@ -64,7 +64,7 @@ def known_axes(session: Session, origin: str) -> KnownAxes:
     )
 
 
-def hardware_of(session: Session, origin: str) -> list[Hardware]:
+def hardware_of(session: Session, origin: str) -> list[MeasuredHardware]:
     """Return the kinds of hardware of an origin, that with the most measurements first."""
     row = MeasurementRow
     counted = func.count().label("measurement_count")
@@ -75,7 +75,7 @@ def hardware_of(session: Session, origin: str) -> list[Hardware]:
         .order_by(counted.desc(), row.fingerprint, row.instance_type)
     )
     return [
-        Hardware(fingerprint=fingerprint, instance_type=kind, measurement_count=count)
+        MeasuredHardware(fingerprint=fingerprint, instance_type=kind, measurement_count=count)
         for fingerprint, kind, count in found
     ]
 

@@ -24,7 +24,7 @@ KEPT_REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedReport:
     """A report that does not count, and why. `body`: as a database takes it."""
 
     agent_id: str
@@ -37,7 +37,7 @@ class Refused:
     reason: str
 
 
-def set_aside(session: Session, refused: Sequence[Refused], *, now: dt.datetime) -> None:
+def set_aside(session: Session, refused: Sequence[RefusedReport], *, now: dt.datetime) -> None:
     """Keep reports that do not count, or count them where their agents have enough kept ones.
 
     The caller has locked the positions of their spools, which hold the counts. Of removed
@@ -102,7 +102,7 @@ def forgotten_late_count(session: Session, *, before: dt.datetime) -> int:
     return int(session.scalar(counts) or 0)
 
 
-def _row(one: Refused, *, now: dt.datetime) -> LateReport:
+def _row(one: RefusedReport, *, now: dt.datetime) -> LateReport:
     is_short = len(json.dumps(one.body)) <= KEPT_BODY_BYTES
     return LateReport(
         agent_id=one.agent_id,

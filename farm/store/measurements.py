@@ -23,7 +23,7 @@ _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class MeasurementFilter:
     """Which measurements are meant; None leaves a column open."""
 
     origin: str | None = None
@@ -58,7 +58,7 @@ def insert_measurements(session: Session, rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def list_measurements(
-    session: Session, which: Filter, *, after_id: int | None = None, limit: int = 100
+    session: Session, which: MeasurementFilter, *, after_id: int | None = None, limit: int = 100
 ) -> Sequence[MeasurementRow]:
     """Return measurements by ascending id; `after_id` goes on from a page's last."""
     query = _select(which).limit(limit)
@@ -67,7 +67,7 @@ def list_measurements(
     return session.scalars(query).all()
 
 
-def measurements_stamp(session: Session, which: Filter) -> Hashable:
+def measurements_stamp(session: Session, which: MeasurementFilter) -> Hashable:
     """Return a value that changes whenever measurements of that kind are added or removed.
 
     SQLite gives the id of a removed last row away again, so the ids alone would not do.
@@ -77,7 +77,7 @@ def measurements_stamp(session: Session, which: Filter) -> Hashable:
     return tuple(session.execute(counted).one())
 
 
-def observed_rows(session: Session, which: Filter) -> Sequence[Row[Any]]:
+def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[Any]]:
     """Return what models and answers are made of, by ascending id: some columns, `notes`, `agents`.
 
     Thousands are read for one answer, and whole rows take ten times as long. Of the details only
@@ -145,11 +145,11 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
 EXPORT_COLUMNS = tuple(column.name for column in MEASUREMENT_TABLE)
 
 
-def _select(which: Filter) -> Select[MeasurementRow]:
+def _select(which: MeasurementFilter) -> Select[MeasurementRow]:
     return _where(select(MeasurementRow), which).order_by(MeasurementRow.id)
 
 
-def _where(query: Select[*tuple[Any, ...]], which: Filter) -> Select[*tuple[Any, ...]]:
+def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[*tuple[Any, ...]]:
     wanted = {f.name: getattr(which, f.name) for f in dataclasses.fields(which)}
     sweep_id = wanted.pop("sweep_id")
     if sweep_id is not None:

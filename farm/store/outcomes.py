@@ -28,7 +28,7 @@ from farm.core.measurement import (
     timed_mean,
     timed_values,
 )
-from farm.core.noise import NoiseLimits, RankEvidence, Verdict, judge
+from farm.core.noise import NoiseLimits, NoiseVerdict, RankEvidence, judge
 from farm.core.quantities import Measured, measure
 from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.core.role_samples import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
@@ -47,13 +47,13 @@ OF_CONNECTIONS = "the trainers' own TCP connections"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class AttemptEvidence:
     """What the ranks of a successful attempt reported, in their order, and what to make of it."""
 
     outcomes: tuple[RankOutcome, ...]
     is_synchronous: bool
     timed_steps_s: Mapping[int, tuple[float, ...]]  # of the ranks that tell the gang's time
-    verdict: Verdict
+    verdict: NoiseVerdict
 
 
 def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
@@ -66,7 +66,7 @@ def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
 
 def evidence_of(
     attempt: AttemptView, findings: Findings, *, limits: NoiseLimits, is_synchronous: bool
-) -> Evidence:
+) -> AttemptEvidence:
     """Judge by what was found how far a successful attempt was disturbed.
 
     Raises:
@@ -87,7 +87,7 @@ def evidence_of(
     ]
     between = attempt.spec.steps_between_averages
     judged = {rank: averaged(times_s, between) for rank, times_s in timed_steps_s.items()}
-    return Evidence(
+    return AttemptEvidence(
         outcomes=outcomes,
         is_synchronous=is_synchronous,
         timed_steps_s=timed_steps_s,
@@ -99,7 +99,7 @@ def measurement_of(
     attempt: AttemptView,
     findings: Findings,
     *,
-    evidence: Evidence | None,
+    evidence: AttemptEvidence | None,
     failure: Failure | None,
     now: dt.datetime,
     traffic: Callable[[GangShape, float], Traffic] | None = None,
@@ -173,7 +173,7 @@ def _configuration(
     }
 
 
-def _further(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
+def _further(attempt: AttemptView, evidence: AttemptEvidence) -> dict[str, Any]:
     """Return what has no column of its own."""
     training = [o.result for o in evidence.outcomes if o.rank < attempt.spec.world_size]
     exchange = exchange_figures(
@@ -190,7 +190,7 @@ def _further(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
     return found
 
 
-def _operations(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
+def _operations(attempt: AttemptView, evidence: AttemptEvidence) -> dict[str, Any]:
     """Return reads and writes per second, means over the ranks that train and their timed windows.
 
     Of the machine's disks, and the trainers' own calls, of which most never reach a disk.
@@ -217,7 +217,7 @@ def _operations(attempt: AttemptView, evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _judged(verdict: Verdict) -> dict[str, Any]:
+def _judged(verdict: NoiseVerdict) -> dict[str, Any]:
     return {
         "step_time_low_s": verdict.step_time_low_s,
         "step_time_high_s": verdict.step_time_high_s,
@@ -229,7 +229,7 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
 
 def _measured(
     attempt: AttemptView,
-    evidence: Evidence,
+    evidence: AttemptEvidence,
     findings: Findings,
     traffic: Callable[[GangShape, float], Traffic] | None,
 ) -> Measured:

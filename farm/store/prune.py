@@ -25,7 +25,7 @@ from farm.store.engine import SQLITE, writing
 from farm.store.late_reports import forget_late_counts
 from farm.store.partitions import drop_partition, is_lock_conflict
 from farm.store.result_tables import LogPartRow, SampleRow
-from farm.store.retention import PrunePlan, Series, is_forgotten, is_old_log
+from farm.store.retention import PrunePlan, StoredSeries, is_forgotten, is_old_log
 from farm.store.tables import LateReport, SpoolPosition
 
 # Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.
@@ -89,7 +89,7 @@ def _short_writing(engine: sa.Engine) -> Iterator[Session]:
 class _Piece:
     """Some ticks of a series; `row_count` is at least the number of rows in them."""
 
-    series: Series
+    series: StoredSeries
     first_tick: int
     last_tick: int
 
@@ -106,7 +106,7 @@ class _Piece:
         )
 
 
-def _batches(all_series: Sequence[Series], *, width: int) -> Iterator[list[_Piece]]:
+def _batches(all_series: Sequence[StoredSeries], *, width: int) -> Iterator[list[_Piece]]:
     """Cut into pieces at multiples of `width`, and pack these for transactions of equal size."""
     length = -(-_ROWS_AT_ONCE // width) * width
     batch: list[_Piece] = []

@@ -34,7 +34,7 @@ from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
-from farm.store.late_reports import Refused, set_aside
+from farm.store.late_reports import RefusedReport, set_aside
 from farm.store.logs import insert_log_parts
 from farm.store.sample_rows import SampleSeries, insert_series
 from farm.store.series import insert_epochs
@@ -211,7 +211,7 @@ def _store_fresh(
 ) -> Stored:
     """Store a batch's reports but for its series, which are added to those of all."""
     late: Counter[tuple[int, int]] = Counter()
-    refused: list[Refused] = []
+    refused: list[RefusedReport] = []
     moves = False
     for sent in fresh:
         report, body = sent, None
@@ -310,12 +310,12 @@ def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | Non
     return refusal_of_report(leased, agent_id=agent_id, token=report.token, rank=report.rank)
 
 
-def _refused(batch: ReportBatch, report: Report, *, reason: str) -> Refused:
+def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedReport:
     try:
         body = _checked(report.body)
     except InvalidSpec:
         body = {}  # no database would take it; the reason says what was wrong with it
-    return Refused(
+    return RefusedReport(
         agent_id=batch.agent_id,
         generation=batch.generation,
         number=report.number,

@@ -34,7 +34,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class StoredSeries:
     """Stored samples of one rank of an attempt, from its first to its last tick."""
 
     day: dt.date
@@ -53,8 +53,8 @@ class PrunePlan:
     retention: Retention
     before: dt.datetime | None  # of what is dropped
     late_before: dt.datetime | None  # of the reports that did not count
-    dropped: tuple[Series, ...]
-    thinned: tuple[Series, ...]
+    dropped: tuple[StoredSeries, ...]
+    thinned: tuple[StoredSeries, ...]
     partitions: tuple[dt.date, ...]  # dropped whole
     late_report_count: int
     spool_position_count: int
@@ -76,8 +76,8 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     Raises:
         Unreachable: the database does not answer.
     """
-    dropped: list[Series] = []
-    thinned: list[Series] = []
+    dropped: list[StoredSeries] = []
+    thinned: list[StoredSeries] = []
     partitions: list[dt.date] = []
     late_count = position_count = log_count = 0
     before = None if retention.drop_after is None else now - retention.drop_after
@@ -124,7 +124,7 @@ def silent_agents(session: Session, *, before: dt.datetime) -> list[str]:
 
 def _series(
     session: Session, which: Sequence[ColumnElement[bool]], *, width: int = 1
-) -> list[Series]:
+) -> list[StoredSeries]:
     ranges = func.count(sa.distinct(SampleRow.tick // width))
     key = (SampleRow.day, SampleRow.attempt_id, SampleRow.rank)
     rows = session.execute(
@@ -140,7 +140,7 @@ def _series(
         .order_by(*key)
     )
     return [
-        Series(
+        StoredSeries(
             day=day,
             attempt_id=attempt_id,
             rank=rank,

@@ -14,14 +14,14 @@ from sqlalchemy import ColumnElement, Select, extract, func, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
-from farm.core.progress import Pace, SweepLoad, UnfinishedJob
+from farm.core.progress import JobPace, SweepLoad, UnfinishedJob
 from farm.store.tables import Attempt, Job, Sweep
 
 # An attempt that was lost, voided or cancelled says nothing of how long one takes.
 _DECIDED = (Attempt.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
 _LATEST_COUNT = 1000
 
-ReadPaces = Callable[[Session, Collection[int]], Mapping[int, tuple[Pace, ...]]]
+ReadPaces = Callable[[Session, Collection[int]], Mapping[int, tuple[JobPace, ...]]]
 
 
 def sweep_loads(
@@ -58,7 +58,7 @@ def sweep_loads(
     }
 
 
-def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[Pace, ...]]:
+def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPace, ...]]:
     """Return by sweep, for every width, how long its measured and failed jobs took.
 
     A job that failed, was asked for again and finished counts as often as it was decided. Of a
@@ -73,13 +73,13 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[Pace,
         .group_by(Job.sweep_id, Job.rank_count)
         .order_by(Job.sweep_id, Job.rank_count)
     )
-    found: dict[int, list[Pace]] = defaultdict(list)
+    found: dict[int, list[JobPace]] = defaultdict(list)
     for sweep_id, *row in rows:
         found[sweep_id].append(_pace(row))
     return {sweep_id: tuple(of_sweep) for sweep_id, of_sweep in found.items()}
 
 
-def latest_paces(session: Session) -> tuple[Pace, ...]:
+def latest_paces(session: Session) -> tuple[JobPace, ...]:
     """Return for every width how long the latest jobs took, whatever sweeps they were of."""
     latest = (
         select(Job.rank_count, _taken_s().label("taken_s"))
@@ -121,7 +121,7 @@ def _taken_s() -> ColumnElement[Any]:
     return extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
 
 
-def _pace(row: Sequence[Any]) -> Pace:
+def _pace(row: Sequence[Any]) -> JobPace:
     rank_count, count, mean_s = row
     # PostgreSQL reckons exactly, in decimals.
-    return Pace(rank_count=rank_count, job_count=count, mean_s=float(mean_s))
+    return JobPace(rank_count=rank_count, job_count=count, mean_s=float(mean_s))

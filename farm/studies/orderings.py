@@ -46,7 +46,7 @@ class Ordering:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OrderVerdict:
     """How many neighbouring pairs agree, say the opposite, or are too close to tell."""
 
     agree: int
@@ -66,7 +66,7 @@ class Verdict:
         return f"{self.agree} of {count}{tied}"
 
 
-def judge(ordering: Ordering, values: Sequence[Placed]) -> Verdict:
+def judge(ordering: Ordering, values: Sequence[Placed]) -> OrderVerdict:
     """Hold values against an ordering: each beside its next neighbour along the axis.
 
     Two values whose intervals overlap, or that are equal, are too close to tell.
@@ -84,7 +84,7 @@ def judge(ordering: Ordering, values: Sequence[Placed]) -> Verdict:
             tied += rises is None
             agree += rises is ordering.is_rising
             against += rises is (not ordering.is_rising)
-    return Verdict(agree, against, tied)
+    return OrderVerdict(agree, against, tied)
 
 
 def orderings_table(
@@ -146,7 +146,7 @@ def _rises(before: Placed, after: Placed) -> bool | None:
     return after.value > before.value
 
 
-def _compared(there: Verdict, here: Verdict) -> str:
+def _compared(there: OrderVerdict, here: OrderVerdict) -> str:
     if there.holds is None:
         return MISSING
     if here.holds is None:

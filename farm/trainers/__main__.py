@@ -19,7 +19,7 @@ from farm.core.trainer_lines import Assignment
 from farm.errors import FarmError, InvalidSpec
 from farm.trainers.failures import failure_of
 from farm.trainers.limits import limit
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.process import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -38,7 +38,7 @@ logger = logging.getLogger("farm.trainers")
 
 def main() -> NoReturn:
     """Run the assignment of the first line; leave with 0 only after a result."""
-    line = Line(take_stdout())
+    line = EventWriter(take_stdout())
     log_to_stderr()
     end_with_parent()
     offer_memory()

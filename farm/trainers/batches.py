@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepBatch:
     """One step's examples. `indices` are this rank's, `examples_count` is the whole gang's."""
 
     indices: IndexArray
@@ -74,7 +74,7 @@ def epoch_steps(
     epoch: int,
     examples_count: int,
     weights: Sequence[float] | None = None,
-) -> Iterator[Step]:
+) -> Iterator[StepBatch]:
     """Yield the steps of one epoch; the last one is partial unless the batches fit exactly.
 
     `weights`: see `share`.
@@ -91,7 +91,7 @@ def epoch_steps(
     for first in range(0, len(order), size):
         batch = order[first : first + size]
         mine = share(len(batch), world_size=job.world_size, rank=rank, weights=weights)
-        yield Step(
+        yield StepBatch(
             indices=batch[mine.start : mine.stop],
             examples_count=len(batch),
             is_partial=len(batch) < size,
@@ -100,7 +100,7 @@ def epoch_steps(
 
 def endless_steps(
     job: JobSpec, *, rank: int, examples_count: int, weights: Sequence[float] | None = None
-) -> Iterator[Step]:
+) -> Iterator[StepBatch]:
     """Yield the steps of epoch after epoch, without end."""
     for epoch in count():
         yield from epoch_steps(

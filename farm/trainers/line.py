@@ -9,7 +9,7 @@ from farm.core.trainer_lines import Event, write_event
 from farm.trainers.process import end_fork
 
 
-class Line:
+class EventWriter:
     """Writes events to a file descriptor of its own; safe to use from several threads."""
 
     def __init__(self, descriptor: int) -> None:

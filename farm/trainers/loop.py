@@ -34,10 +34,10 @@ from farm.core.trainer_lines import (
     StepProfile,
     TrainerResult,
 )
-from farm.trainers.batches import Step, endless_steps, epoch_steps
+from farm.trainers.batches import StepBatch, endless_steps, epoch_steps
 from farm.trainers.contracts import Engine, Evaluation
 from farm.trainers.failures import RankFailed
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.runner import Passed, StepRunner
 from farm.trainers.step_profile import step_profile
 from farm.trainers.waiting import signs_of_life
@@ -65,7 +65,7 @@ class Training:
         assignment: Assignment,
         engine: Engine,
         *,
-        line: Line,
+        line: EventWriter,
         examples_count: int,
         connect_s: float,
         batch_weights: Sequence[float] | None = None,
@@ -166,7 +166,7 @@ class Training:
             self._runner.recorder.add_epoch(_epoch(epoch, passed, trained.evaluation))
         return trained
 
-    def _endless_steps(self) -> Iterator[Step]:
+    def _endless_steps(self) -> Iterator[StepBatch]:
         return endless_steps(
             self._job,
             rank=self._rank,
@@ -174,7 +174,7 @@ class Training:
             weights=self._batch_weights,
         )
 
-    def _epoch_steps(self, epoch: int) -> Iterator[Step]:
+    def _epoch_steps(self, epoch: int) -> Iterator[StepBatch]:
         return epoch_steps(
             self._job,
             rank=self._rank,
@@ -183,7 +183,7 @@ class Training:
             weights=self._batch_weights,
         )
 
-    def _warm_up(self, stream: Iterator[Step]) -> None:
+    def _warm_up(self, stream: Iterator[StepBatch]) -> None:
         """Run the warm-up steps, partial ones among them, so that both sizes are warm."""
         steps = itertools.islice(stream, self._job.warmup_step_count)
         self._runner.run(steps, StepKind.WARMUP)
@@ -254,7 +254,7 @@ class Training:
         )
 
 
-def _until_full(stream: Iterator[Step], full_step_count: int) -> Iterator[Step]:
+def _until_full(stream: Iterator[StepBatch], full_step_count: int) -> Iterator[StepBatch]:
     """Yield steps until that many full ones have passed, the partial ones between included."""
     while full_step_count:
         step = next(stream)

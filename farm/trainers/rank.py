@@ -15,7 +15,7 @@ from farm.core.codec import from_json
 from farm.core.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.loop import Training
 from farm.trainers.models.model_file import ModelFile
 from farm.trainers.models.spawned import serve_spawned
@@ -25,7 +25,7 @@ from farm.trainers.serving import serve
 logger = logging.getLogger(__name__)
 
 
-def run_rank(assignment: Assignment, *, line: Line, orders: Orders) -> None:
+def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> None:
     """Load, report ready, wait for go, train, report the result, and part from the peers.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from farm.core.trainer_lines import Epoch, Progress, StepKind, Steps
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 
 SEND_INTERVAL_S = 1.0
 
@@ -20,7 +20,7 @@ class StepRecorder:
     The sending happens between two steps, never within one.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: EventWriter) -> None:
         self._line = line
         self._sent_at_s = time.monotonic()
         self._complete: list[Steps | Epoch] = []

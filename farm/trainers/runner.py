@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from farm.core.trainer_lines import FailureKind, Started, StepKind
-from farm.trainers.batches import Step
+from farm.trainers.batches import StepBatch
 from farm.trainers.contracts import Engine
 from farm.trainers.divergence import LossWatch
 from farm.trainers.failures import RankFailed
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.recorder import StepRecorder
 
 
@@ -35,14 +35,14 @@ class Passed:
 class StepRunner:
     """Drives an engine step by step. Ranks stay in step, since a step ends in a collective."""
 
-    def __init__(self, engine: Engine, line: Line, *, connect_s: float) -> None:
+    def __init__(self, engine: Engine, line: EventWriter, *, connect_s: float) -> None:
         self._engine = engine
         self._line = line
         self._connect_s = connect_s
         self._loss_watch = LossWatch()
         self.recorder = StepRecorder(line)
 
-    def run(self, steps: Iterable[Step], kind: StepKind) -> Passed:
+    def run(self, steps: Iterable[StepBatch], kind: StepKind) -> Passed:
         """Run `steps` and record each as `kind`, or as partial where a timed one is.
 
         Raises:
@@ -59,7 +59,7 @@ class StepRunner:
             passed.train_s += time_s
         return passed
 
-    def _run_one(self, step: Step, kind: StepKind) -> tuple[float, float]:
+    def _run_one(self, step: StepBatch, kind: StepKind) -> tuple[float, float]:
         begun_s = time.monotonic()
         loss_sum = self._engine.step(step.indices, examples_count=step.examples_count)
         time_s = time.monotonic() - begun_s

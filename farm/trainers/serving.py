@@ -7,11 +7,11 @@ import time
 
 from farm.core.trainer_lines import Progress, Started, TrainerResult
 from farm.trainers.contracts import Seat, ServedStrategy
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.window import TimedWindow
 
 
-def serve(strategy: ServedStrategy, seat: Seat, line: Line, interface: str) -> TrainerResult:
+def serve(strategy: ServedStrategy, seat: Seat, line: EventWriter, interface: str) -> TrainerResult:
     """Serve until every rank that trains has left, and return the result, unsent.
 
     It counts no payload: a server cannot tell timed steps from others, and what it sends is what

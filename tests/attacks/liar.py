@@ -29,7 +29,7 @@ from farm.core.agent_keys import read_key
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.codec import to_json
 from farm.core.messages import WIRE_VERSION
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.task_message import task_text
 from farm.wire import (
     BELL_KEY,
@@ -240,7 +240,7 @@ class Liar:
             _envelope(message),
             self._keys,
             agent_id=self._name,
-            direction=Direction.TO_SERVER,
+            direction=MessageDirection.TO_SERVER,
             kind=task,
         )
         return task_text(queue, task, signed)

@@ -9,7 +9,7 @@ import redis
 from farm.core.agent_keys import read_key
 from farm.core.commands import Go, StopAttempt
 from farm.core.messages import WIRE_VERSION, seal
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.task_message import task_text
 from farm.wire import (
     HEARTBEAT_TASK,
@@ -64,7 +64,7 @@ def _signed(
     message: object,
     *,
     name: str | None = None,
-    direction: Direction = Direction.TO_SERVER,
+    direction: MessageDirection = MessageDirection.TO_SERVER,
     kind: str = REPORTS_TASK,
 ) -> dict[str, object]:
     """What somebody can sign with an agent's key, in its name or in another's."""
@@ -88,7 +88,7 @@ def _command_by_anothers_key(farm: StrictFarm) -> str:
     stolen = farm.add_agent("stolen-commander")
     task = command_task("stop_attempt")
     message = seal(StopAttempt(token=1, reason="because I say so"))["message"]
-    to_agent = Direction.TO_AGENT
+    to_agent = MessageDirection.TO_AGENT
     forged = _signed(stolen, message, name="agent-2", direction=to_agent, kind=task)
     app = make_app(farm.broker.url_of(SERVER), owner="attacker")
     stop = StopAttempt(token=1, reason="because I say so")
@@ -100,7 +100,7 @@ def _command_by_anothers_key(farm: StrictFarm) -> str:
 def _repeated_command(farm: StrictFarm) -> str:
     """Send what the server may have signed once, for an attempt that is over."""
     go = Go(token=0, cluster={}, timeout_s=60.0)
-    task, to_agent = command_task("go"), Direction.TO_AGENT
+    task, to_agent = command_task("go"), MessageDirection.TO_AGENT
     once = _signed(farm.secrets["agent-1"], seal(go)["message"], direction=to_agent, kind=task)
     app = make_app(farm.broker.url_of(SERVER), owner="attacker")
     send_command(app, "agent-1", go, signer=lambda *_: once)

@@ -36,7 +36,7 @@ from farm.core.agent_keys import derive_key, key_text, read_key
 from farm.core.agents import AgentState
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.core.messages import seal
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.signing_key import make_signing_key
 from farm.store.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
@@ -174,7 +174,7 @@ class Probe:
             seal(beat),
             [self._key],
             agent_id=self._secrets.name,
-            direction=Direction.TO_SERVER,
+            direction=MessageDirection.TO_SERVER,
             kind=HEARTBEAT_TASK,
         )
         begun_s = time.monotonic()

@@ -16,7 +16,7 @@ from farm.core.trainer_lines import FailureKind
 from farm.registry import catalogue
 from farm.store.engine import reading, writing
 from farm.store.jobs import AttemptDetail, job_detail
-from farm.submission import Plan, submit
+from farm.submission import SubmissionPlan, submit
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
 
 STEPS = 150
@@ -45,7 +45,7 @@ def submit_served(farm: LiveFarm, **axes: object) -> int:
     sweep = parse_sweep(data)
     expansion = expand(sweep, dataclasses.replace(known, strategies=strategies))
     with writing(farm.engine) as session:
-        planned = Plan(data=data, sweep=sweep, expansion=expansion)
+        planned = SubmissionPlan(data=data, sweep=sweep, expansion=expansion)
         return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
 
 

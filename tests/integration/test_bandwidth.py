@@ -20,7 +20,7 @@ from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.tcp_proxy import TcpProxy
-from worker_agent.meetings import Carried, Trial, measure_bandwidths
+from worker_agent.meetings import Carried, WayTrial, measure_bandwidths
 from worker_agent.probe import EchoServer, measure_peers
 from worker_agent.transfer import take_transfers
 from worker_agent.visits import GREETING_BYTES, Visits, greeting
@@ -83,7 +83,7 @@ def stations(tmp_path: Path) -> Iterator[Stations]:
         yield Stations(tmp_path, stack)
 
 
-def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object) -> Trial:
+def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object) -> WayTrial:
     fields: dict[str, object] = {
         "token": TOKEN,
         "own_rank": station.rank,
@@ -93,10 +93,10 @@ def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object)
         "is_settled": True,
         **changes,
     }
-    return Trial(**fields)  # type: ignore[arg-type] # a test's own fields
+    return WayTrial(**fields)  # type: ignore[arg-type] # a test's own fields
 
 
-def measure(trials: list[Trial], stations: Stations) -> list[Carried]:
+def measure(trials: list[WayTrial], stations: Stations) -> list[Carried]:
     """Let every rank measure at once."""
     deadline = time.monotonic() + 60
     with ThreadPoolExecutor(len(trials)) as pool:

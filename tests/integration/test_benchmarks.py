@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Figure
+from benchmarks.figures import BenchmarkFigure
 
 pytestmark = pytest.mark.alone
 
@@ -32,7 +32,7 @@ def test_a_quick_run_prints_both_figures(command: list[str]) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    figures = [Figure(**fields) for fields in json.loads(run.stdout)]
+    figures = [BenchmarkFigure(**fields) for fields in json.loads(run.stdout)]
     assert figures[0].ours
     assert figures[0].baseline
     assert all(figure.reached is None for figure in figures), "a quick run is held to nothing"

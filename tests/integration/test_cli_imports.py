@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.importers import IMPORTERS
 from farm.store.engine import reading, writing
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests.factories import add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
@@ -34,7 +34,7 @@ def table(tmp_path: Path) -> Path:
 
 def stored(engine: sa.Engine, origin: str) -> list[MeasurementRow]:
     with reading(engine) as session:
-        return list(list_measurements(session, Filter(origin=origin), limit=1000))
+        return list(list_measurements(session, MeasurementFilter(origin=origin), limit=1000))
 
 
 @pytest.mark.parametrize("name", [publication.name for publication in IMPORTERS])

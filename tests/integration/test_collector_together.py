@@ -22,7 +22,7 @@ from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch, Sample, Samples
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.errors import InvalidSpec
 from farm.keyring import Keyring
 from farm.store.agent_keys import add_agent_key
@@ -275,7 +275,7 @@ def test_a_message_that_is_not_signed_costs_those_around_it_nothing(
 
     def signed(message: ReportBatch, *, by: str) -> dict[str, object]:
         key = derive_key(FARM_KEY, by, numbers[by])
-        to_server = Direction.TO_SERVER
+        to_server = MessageDirection.TO_SERVER
         return sign(seal(message), [key], agent_id=by, direction=to_server, kind=REPORTS_TASK)
 
     collector = Collector(engine, broker, keyring=Keyring(engine, FARM_KEY))
@@ -300,7 +300,7 @@ def signer(engine: sa.Engine) -> Callable[..., dict[str, object]]:
         message: object, *, by: str, kind: str, name: str | None = None
     ) -> dict[str, object]:
         key = derive_key(FARM_KEY, by, numbers[by])
-        to_server = Direction.TO_SERVER
+        to_server = MessageDirection.TO_SERVER
         return sign(seal(message), [key], agent_id=name or by, direction=to_server, kind=kind)
 
     return signed

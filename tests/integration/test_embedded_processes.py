@@ -14,7 +14,7 @@ import pytest
 
 from farm.embedded.home import is_held, locked
 from farm.embedded.leftovers import MARK, end_marked, find_marked
-from farm.embedded.processes import Child, Nursery, Program, stop_all
+from farm.embedded.processes import LoggedProcess, Nursery, Program, stop_all
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 
@@ -133,7 +133,7 @@ def test_a_killed_parent_takes_its_children_along(tmp_path: Path, mark: str) -> 
 
 def test_a_child_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path, mark: str) -> None:
     deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    child = Child(
+    child = LoggedProcess(
         _program(tmp_path, f"{deaf}; print('deaf', flush=True); time.sleep(600)", grace_s=0.3),
         log_dir=tmp_path,
     )
@@ -147,7 +147,7 @@ def test_a_child_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path, 
 
 def test_a_second_request_does_not_wait_for_the_grace(tmp_path: Path, mark: str) -> None:
     deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    child = Child(
+    child = LoggedProcess(
         _program(tmp_path, f"{deaf}; print('deaf', flush=True); time.sleep(600)", grace_s=600),
         log_dir=tmp_path,
     )
@@ -169,7 +169,9 @@ def test_later_stages_end_before_earlier_ones_are_told(tmp_path: Path, mark: str
         "time.sleep(600)"
     )
     children = [
-        Child(_program(tmp_path, note, str(order), str(stage), stage=stage), log_dir=tmp_path)
+        LoggedProcess(
+            _program(tmp_path, note, str(order), str(stage), stage=stage), log_dir=tmp_path
+        )
         for stage in (0, 1, 2)
     ]
     for child in children:
@@ -181,7 +183,9 @@ def test_later_stages_end_before_earlier_ones_are_told(tmp_path: Path, mark: str
 
 def test_what_is_left_of_a_dead_childs_group_ends_with_it(tmp_path: Path, mark: str) -> None:
     fork = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
-    child = Child(_program(tmp_path, fork, "import time; time.sleep(600)"), log_dir=tmp_path)
+    child = LoggedProcess(
+        _program(tmp_path, fork, "import time; time.sleep(600)"), log_dir=tmp_path
+    )
     child.start()
     _until(lambda: not child.is_alive, "the leader's end")
     assert len(find_marked(mark)) == 1
@@ -194,7 +198,9 @@ def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
 ) -> None:
     said: list[str] = []
     nursery = Nursery(said.append)
-    child = Child(_program(tmp_path, "print('I fall'); raise SystemExit(3)"), log_dir=tmp_path)
+    child = LoggedProcess(
+        _program(tmp_path, "print('I fall'); raise SystemExit(3)"), log_dir=tmp_path
+    )
     child.start()
     nursery.adopt(child)
 
@@ -210,7 +216,7 @@ def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
 
 def test_a_child_that_keeps_dying_is_given_up(tmp_path: Path, mark: str) -> None:
     nursery = Nursery(lambda line: None, max_restarts=0)
-    child = Child(_program(tmp_path, "raise SystemExit(3)"), log_dir=tmp_path)
+    child = LoggedProcess(_program(tmp_path, "raise SystemExit(3)"), log_dir=tmp_path)
     child.start()
     nursery.adopt(child)
     _until(lambda: not child.is_alive, "its end")
@@ -220,7 +226,7 @@ def test_a_child_that_keeps_dying_is_given_up(tmp_path: Path, mark: str) -> None
 
 def test_a_child_with_a_wrong_setting_is_not_started_again(tmp_path: Path, mark: str) -> None:
     nursery = Nursery(lambda line: None)
-    child = Child(_program(tmp_path, "raise SystemExit(2)"), log_dir=tmp_path)
+    child = LoggedProcess(_program(tmp_path, "raise SystemExit(2)"), log_dir=tmp_path)
     child.start()
     nursery.adopt(child)
     _until(lambda: not child.is_alive, "its end")

@@ -31,7 +31,7 @@ from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.models.model_file import ModelFile
 from farm.trainers.process import EXIT_FAILED
-from farm.trainers.sessions.scheme import Plan, Scheme
+from farm.trainers.sessions.scheme import RankScheme, Scheme
 from tests.integration.trainer_process import TrainerProcess, go
 
 JOB = JobSpec(
@@ -445,9 +445,9 @@ def test_a_peer_that_is_lost_while_a_model_is_built_is_no_failure_of_its_file(
     assert failed.value.kind is FailureKind.TRAINER_RAISED
 
 
-def plan_alone() -> Plan:
+def plan_alone() -> RankScheme:
     device = "/device:CPU:0"
-    return Plan(
+    return RankScheme(
         scheme=Scheme.CENTRAL_REDUCE,
         rank=0,
         world_size=1,

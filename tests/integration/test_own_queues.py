@@ -17,7 +17,7 @@ from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
 from farm.core.agent_keys import derive_key
 from farm.core.messages import seal
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.errors import Unreachable
 from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife, read_signs
@@ -66,7 +66,7 @@ def own_queues(
 def signed_beat(agent_id: str, counter: int = 1) -> dict[str, object]:
     beat = seal(heartbeat(agent_id=agent_id, counter=counter))
     key = derive_key(bytes(32), agent_id, 1)
-    to_server = Direction.TO_SERVER
+    to_server = MessageDirection.TO_SERVER
     return sign(beat, [key], agent_id=agent_id, direction=to_server, kind=HEARTBEAT_TASK)
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from farm.core.commands import StopAttempt
 from farm.core.reports import RankStarted
 from farm.embedded.home import Endpoints, locked, write_endpoints
-from farm.embedded.processes import Child, Program
+from farm.embedded.processes import LoggedProcess, Program
 from farm.embedded.redis import start_redis
 from farm.store.engine import make_engine
 from tests.agents import AgentFarm
@@ -78,7 +78,7 @@ def test_what_an_embedded_farm_writes_is_private(umask: int, tmp_path: Path) -> 
     with locked(home):
         write_endpoints(home, endpoints)
         program = Program(name="touch", argv=("/bin/true",), environ={})
-        child = Child(program, log_dir=home / "logs")
+        child = LoggedProcess(program, log_dir=home / "logs")
         child.start()
         child.reap()
         with start_redis(home / "redis") as redis:

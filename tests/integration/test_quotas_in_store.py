@@ -22,7 +22,7 @@ from farm.core.lifecycle import AttemptState
 from farm.core.messages import WIRE_VERSION
 from farm.core.rank_limits import MOST_BODY_BYTES, SLACK_S
 from farm.core.reports import LONGEST_LOG_CHARACTERS, RankEnded
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.keyring import Keyring
 from farm.life_signs import COLLECTOR, SignOfLife
 from farm.store.agent_keys import add_agent_key
@@ -79,7 +79,7 @@ class Collector:
         now = NOW + seconds(self.clock.now_s)
         envelope: Body = {"version": WIRE_VERSION, "message": message}
         if self._key is not None:
-            keys, to_server = [self._key], Direction.TO_SERVER
+            keys, to_server = [self._key], MessageDirection.TO_SERVER
             envelope = sign(envelope, keys, agent_id="a", direction=to_server, kind=task)
         if task == HEARTBEAT_TASK:
             beats = self._door.let_in(task, [envelope], read_beat)

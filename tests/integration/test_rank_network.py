@@ -18,7 +18,7 @@ from tests.factories import job_spec
 from worker_agent import emulators
 from worker_agent.config import load_config
 from worker_agent.emulators.site import Site
-from worker_agent.events import AgentEvent, NetworkMeasured, Purpose, RankCleared
+from worker_agent.events import AgentEvent, MeasuringPurpose, NetworkMeasured, RankCleared
 from worker_agent.ports import PortRange
 from worker_agent.resources import RankResources
 
@@ -115,7 +115,7 @@ def test_a_peer_that_cannot_even_be_looked_up_is_a_reason(
     resources.measure((address(UNSPEAKABLE),), timeout_s=10)
 
     measured = await_event(events, NetworkMeasured)
-    assert measured.purpose is Purpose.UNTOUCHED
+    assert measured.purpose is MeasuringPurpose.UNTOUCHED
     assert measured.failure is not None
     assert measured.failure.startswith("UnicodeError: ")
 
@@ -126,7 +126,7 @@ def test_what_an_emulator_did_not_foresee_is_a_reason_and_is_undone(
     resources.shape(DELAYED, addresses=(address("127.0.0.1"),), timeout_s=10)
 
     measured = await_event(events, NetworkMeasured)
-    assert measured.purpose is Purpose.SHAPED
+    assert measured.purpose is MeasuringPurpose.SHAPED
     assert measured.failure == "OSError: [Errno 105] No buffer space available"
     assert FlawedKernel.shaped is DELAYED
     resources.clear()

@@ -14,7 +14,7 @@ from farm.core.agent_keys import KeyRecord, derive_key
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.messages import seal
 from farm.core.reports import Report, ReportBatch
-from farm.core.signing import Direction, sign
+from farm.core.signing import MessageDirection, sign
 from farm.errors import InvalidSpec, NotFound
 from farm.keyring import Keyring
 from farm.store.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
@@ -44,7 +44,9 @@ def batch(sender: str, *, number: int, of: str = "a") -> dict[str, object]:
     """An empty batch of `of`, signed by `sender` with that of its keys."""
     plain = seal(ReportBatch(agent_id=of, generation="g", reports=(REPORT,)))
     key = derive_key(FARM_KEY, sender, number)
-    return sign(plain, [key], agent_id=sender, direction=Direction.TO_SERVER, kind=REPORTS_TASK)
+    return sign(
+        plain, [key], agent_id=sender, direction=MessageDirection.TO_SERVER, kind=REPORTS_TASK
+    )
 
 
 def test_an_agent_has_one_key_at_a_time_and_another_only_by_rotation(engine: sa.Engine) -> None:

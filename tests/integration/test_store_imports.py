@@ -21,7 +21,7 @@ from farm.store.imports import (
     remove_origin,
     source_of,
 )
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests.factories import NOW, add_job, add_measurement, seconds
 
@@ -50,7 +50,10 @@ def put(
 
 def stored(engine: sa.Engine, origin: str = "a study") -> dict[str, int]:
     with reading(engine) as session:
-        return {row.source_key: row.id for row in list_measurements(session, Filter(origin=origin))}
+        return {
+            row.source_key: row.id
+            for row in list_measurements(session, MeasurementFilter(origin=origin))
+        }
 
 
 def test_an_imported_measurement_is_stored_with_its_source(engine: sa.Engine) -> None:
@@ -66,7 +69,7 @@ def test_an_imported_measurement_is_stored_with_its_source(engine: sa.Engine) ->
     )
     put(engine, row)
     with reading(engine) as session:
-        [found] = list_measurements(session, Filter(origin="a study"))
+        [found] = list_measurements(session, MeasurementFilter(origin="a study"))
     assert (found.model, found.training_pass, found.one_way_delay_s) == (
         "their net",
         "forward",

@@ -8,7 +8,7 @@ from farm.store.engine import reading, writing
 from farm.store.export_parts import export_parts
 from farm.store.measurements import (
     EXPORT_COLUMNS,
-    Filter,
+    MeasurementFilter,
     insert_measurement,
     list_measurements,
     measurements_stamp,
@@ -50,7 +50,7 @@ def test_missing_stays_none_and_zero_stays_zero(engine: sa.Engine) -> None:
             details={"agents": ["a1"]},
         )
     with reading(engine) as session:
-        [row] = list_measurements(session, Filter())
+        [row] = list_measurements(session, MeasurementFilter())
     assert (row.step_time_s, row.cpu_ratio, row.model) == (None, 0.0, None)
     assert (row.one_way_delay_s, row.server_count, row.repetition) == (0.0, 0, 0)
     assert row.details == {"agents": ["a1"]}
@@ -78,15 +78,15 @@ def test_a_filter_tells_measurements_apart(engine: sa.Engine, other: dict[str, o
         wanted = add_measurement(
             session, "two", **{"instance_type": "d2", "fingerprint": "f", **other}
         )
-        found = list_measurements(session, Filter(**other))  # type: ignore[arg-type]
+        found = list_measurements(session, MeasurementFilter(**other))  # type: ignore[arg-type]
     assert [row.id for row in found] == [wanted]
 
 
 def test_measurements_are_listed_in_pages(engine: sa.Engine) -> None:
     with writing(engine) as session:
         ids = [add_measurement(session, str(n)) for n in range(3)]
-        page = list_measurements(session, Filter(), limit=2)
-        rest = list_measurements(session, Filter(), after_id=page[-1].id, limit=2)
+        page = list_measurements(session, MeasurementFilter(), limit=2)
+        rest = list_measurements(session, MeasurementFilter(), after_id=page[-1].id, limit=2)
     assert [row.id for row in [*page, *rest]] == ids
 
 
@@ -129,7 +129,10 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
 
 
 def test_a_stamp_changes_with_measurements_of_its_own_kind_alone(engine: sa.Engine) -> None:
-    of_farm, of_study = Filter(origin="farm", model="mlp"), Filter(origin="a study")
+    of_farm, of_study = (
+        MeasurementFilter(origin="farm", model="mlp"),
+        MeasurementFilter(origin="a study"),
+    )
 
     def stamps() -> tuple[object, object]:
         with reading(engine) as session:
@@ -152,7 +155,7 @@ def test_what_answers_are_made_of_comes_with_the_notes_of_its_source(engine: sa.
         add_measurement(session, "1", details={"notes": ["read off a chart"], "row": 3})
         add_measurement(session, "2", status="out_of_memory", step_time_s=None)
         add_measurement(session, "3", origin="a study")
-        rows = observed_rows(session, Filter(origin="farm"))
+        rows = observed_rows(session, MeasurementFilter(origin="farm"))
     assert [(row.status, row.step_time_s, row.notes) for row in rows] == [
         ("ok", 0.1, ["read off a chart"]),
         ("out_of_memory", None, None),

@@ -30,7 +30,7 @@ from farm.core.trainer_lines import (
 )
 from farm.trainers.contracts import Engine, Seat
 from farm.trainers.failures import RankFailed, failure_of
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 
 pytestmark = pytest.mark.tensorflow
 
@@ -82,7 +82,7 @@ def train(job: JobSpec, engine: Engine, folder: Path) -> tuple[TrainerResult, li
         training = Training(
             Assignment(job=job, rank=0, cpus=(0,)),
             engine,
-            line=Line(file.fileno()),
+            line=EventWriter(file.fileno()),
             examples_count=1437,
             connect_s=0.0,
         )

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from farm.importers import IMPORTERS
 from farm.store.engine import reading, writing
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
@@ -36,7 +36,7 @@ def _text(answer: TestResponse) -> str:
 
 def _stored(engine: sa.Engine, origin: str) -> list[MeasurementRow]:
     with reading(engine) as session:
-        return list(list_measurements(session, Filter(origin=origin), limit=1000))
+        return list(list_measurements(session, MeasurementFilter(origin=origin), limit=1000))
 
 
 def _look(

@@ -13,7 +13,7 @@ import pytest
 
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from farm.lab.wirefilter import Direction, Wirefilter
+from farm.lab.wirefilter import WireDirection, Wirefilter
 
 pytestmark = pytest.mark.alone
 
@@ -69,7 +69,7 @@ def wire(path: Path, answers: dict[str, bytes], *, chunk: int = 4096) -> Iterato
 def test_each_command_waits_for_the_end_of_the_answer_before(tmp_path: Path) -> None:
     path = tmp_path / "wire"
     with wire(path, {"showinfo": info()}, chunk=1) as heard:
-        Wirefilter(path).apply(PROFILE, direction=Direction.TO_HOST)
+        Wirefilter(path).apply(PROFILE, direction=WireDirection.TO_HOST)
 
     assert heard == [
         "delay LR 20",
@@ -86,18 +86,18 @@ def test_a_value_that_was_not_taken_is_noticed(tmp_path: Path) -> None:
         wire(tmp_path / "wire", {"showinfo": info(delay="19+0U")}),
         pytest.raises(EmulationFailed, match="link wire: delay should be 20 and is 19"),
     ):
-        Wirefilter(tmp_path / "wire").apply(PROFILE, direction=Direction.TO_HOST)
+        Wirefilter(tmp_path / "wire").apply(PROFILE, direction=WireDirection.TO_HOST)
 
 
 def test_a_wire_that_was_told_otherwise_meanwhile_is_noticed(tmp_path: Path) -> None:
     with wire(tmp_path / "as_told", {"showinfo": info()}) as heard:
-        Wirefilter(tmp_path / "as_told").check(PROFILE, direction=Direction.TO_HOST)
+        Wirefilter(tmp_path / "as_told").check(PROFILE, direction=WireDirection.TO_HOST)
     assert heard == ["showinfo"], "who looks changes nothing"
     with (
         wire(tmp_path / "wire", {"showinfo": info(delay="0+0U")}),
         pytest.raises(EmulationFailed, match="link wire: delay should be 20 and is 0"),
     ):
-        Wirefilter(tmp_path / "wire").check(PROFILE, direction=Direction.TO_HOST)
+        Wirefilter(tmp_path / "wire").check(PROFILE, direction=WireDirection.TO_HOST)
 
 
 def test_a_cut_that_was_not_taken_is_noticed(tmp_path: Path) -> None:
@@ -114,16 +114,16 @@ def test_a_refused_command_is_named(tmp_path: Path) -> None:
         wire(tmp_path / "wire", answers),
         pytest.raises(EmulationFailed, match="refused 'loss LR 1': 1038 Function not impl"),
     ):
-        Wirefilter(tmp_path / "wire").apply(PROFILE, direction=Direction.TO_HOST)
+        Wirefilter(tmp_path / "wire").apply(PROFILE, direction=WireDirection.TO_HOST)
 
 
 def test_both_directions_are_read_apart_and_large_numbers_too(tmp_path: Path) -> None:
     with wire(tmp_path / "wire", {"showinfo": info()}):
-        towards = Wirefilter(tmp_path / "wire").read(Direction.TO_HOST)
+        towards = Wirefilter(tmp_path / "wire").read(WireDirection.TO_HOST)
     (tmp_path / "wire").unlink()
     answers = {"showinfo": info().replace(b"R->L 1.5e+06", b"R->L 2.5e-01")}
     with wire(tmp_path / "wire", answers):
-        away = Wirefilter(tmp_path / "wire").read(Direction.FROM_HOST)
+        away = Wirefilter(tmp_path / "wire").read(WireDirection.FROM_HOST)
 
     assert towards == PROFILE
     assert away == NetworkProfile(one_way_delay_s=0.00025, bandwidth_bytes_per_s=1_310_720)
@@ -134,7 +134,7 @@ def test_an_answer_of_another_program_is_no_measurement(tmp_path: Path) -> None:
         wire(tmp_path / "wire", {"showinfo": b"nothing\n" + DONE}),
         pytest.raises(EmulationFailed, match="says nothing of 'Delay'"),
     ):
-        Wirefilter(tmp_path / "wire").read(Direction.TO_HOST)
+        Wirefilter(tmp_path / "wire").read(WireDirection.TO_HOST)
 
 
 def test_a_wire_that_says_nothing_is_given_up(
@@ -145,7 +145,7 @@ def test_a_wire_that_says_nothing_is_given_up(
         wire(tmp_path / "wire", {"showinfo": b"0000 DATA END WITH '.'\n"}),
         pytest.raises(EmulationFailed, match=r"link wire does not answer at .*: timed out"),
     ):
-        Wirefilter(tmp_path / "wire").read(Direction.TO_HOST)
+        Wirefilter(tmp_path / "wire").read(WireDirection.TO_HOST)
 
 
 def test_no_wire_at_all_is_named(tmp_path: Path) -> None:

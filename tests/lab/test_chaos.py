@@ -22,7 +22,7 @@ from farm.embedded.sites import AgentSite
 from farm.lab.hosts import Host
 from farm.lab.lab import Lab
 from farm.lab.system import processes_in
-from farm.lab.wirefilter import Direction, Wirefilter
+from farm.lab.wirefilter import WireDirection, Wirefilter
 from farm.store.engine import make_engine, reading, writing
 from farm.store.jobs import request_cancel_sweep
 from farm.store.tables import Job
@@ -138,7 +138,7 @@ def cancel(farm: EmbeddedFarm, sweep_id: int) -> None:
 
 def delay_s(host: Host) -> float:
     """What the host's wire itself says of what leaves the host."""
-    return Wirefilter.of_interface(host.interface).read(Direction.FROM_HOST).one_way_delay_s
+    return Wirefilter.of_interface(host.interface).read(WireDirection.FROM_HOST).one_way_delay_s
 
 
 def find_program(host: Host, word: str, *among: int) -> list[int]:

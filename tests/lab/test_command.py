@@ -17,7 +17,7 @@ from farm.embedded.leftovers import find_marked
 from farm.embedded.redis import free_port
 from farm.lab.system import namespaces
 from farm.store.engine import make_engine, reading
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.tables import Agent
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 
@@ -48,7 +48,7 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
 
     engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
     with reading(engine) as session:
-        rows = list_measurements(session, Filter(), limit=100)
+        rows = list_measurements(session, MeasurementFilter(), limit=100)
         [agent, _] = session.scalars(sa.select(Agent))
         interface = agent.facts["interface"]
     engine.dispose()

@@ -18,7 +18,7 @@ from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.lab.lab import Lab
 from farm.store.engine import make_engine, reading, writing
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Job
 from farm.submission import plan, submit
@@ -83,7 +83,7 @@ def measured(engine: sa.Engine, farm: EmbeddedFarm) -> MeasurementRow:
     except AssertionError as error:
         raise AssertionError(f"{error}\n{farm.log_tails()}") from None
     with reading(engine) as session:
-        [row] = list_measurements(session, Filter(sweep_id=submitted.sweep_id), limit=2)
+        [row] = list_measurements(session, MeasurementFilter(sweep_id=submitted.sweep_id), limit=2)
     return row
 
 

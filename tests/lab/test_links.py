@@ -9,7 +9,7 @@ import pytest
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 from farm.lab.lab import Lab
-from farm.lab.wirefilter import LINKS, MAX_BANDWIDTH_BYTES_PER_S, Direction, Wirefilter
+from farm.lab.wirefilter import LINKS, MAX_BANDWIDTH_BYTES_PER_S, WireDirection, Wirefilter
 from tests.lab.stations import Stations
 
 # Of Ethernet's 1514 bytes a segment carries 1448.
@@ -122,13 +122,13 @@ def test_a_link_says_what_was_set(stations: Stations) -> None:
 def test_what_a_host_sends_is_set_apart_from_what_reaches_it(stations: Stations) -> None:
     _, two = stations.lab.hosts
     wire = Wirefilter.of_interface(two.interface)
-    wire.apply(NetworkProfile(one_way_delay_s=0.01), direction=Direction.FROM_HOST)
+    wire.apply(NetworkProfile(one_way_delay_s=0.01), direction=WireDirection.FROM_HOST)
     try:
         stations.lab.set_link(two, delay_s=0.02)
         stations.lab.set_link(two)
-        assert wire.read(Direction.FROM_HOST).one_way_delay_s == 0.01
+        assert wire.read(WireDirection.FROM_HOST).one_way_delay_s == 0.01
     finally:
-        wire.apply(NetworkProfile(), direction=Direction.FROM_HOST)
+        wire.apply(NetworkProfile(), direction=WireDirection.FROM_HOST)
 
 
 @pytest.mark.parametrize(

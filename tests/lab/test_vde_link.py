@@ -11,7 +11,7 @@ import pytest
 from farm.core.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.lab.hosts import Host
-from farm.lab.wirefilter import Direction, Wirefilter
+from farm.lab.wirefilter import WireDirection, Wirefilter
 from tests.lab.stations import Stations
 from worker_agent.emulators.site import Site
 from worker_agent.emulators.vde_link import VdeLink
@@ -136,7 +136,7 @@ def test_the_link_of_another_lab_is_neither_claimed_nor_cleared(stations: Statio
         assert stranger.probe() == f"{one.interface} is not a link of a lab (see farm lab)"
         stranger.clear()
         wire = Wirefilter.of_interface(one.interface)
-        assert wire.read(Direction.FROM_HOST).one_way_delay_s == 0.02
+        assert wire.read(WireDirection.FROM_HOST).one_way_delay_s == 0.02
     finally:
         clear(stations, one)
 

@@ -22,7 +22,7 @@ from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.lab.lab import Lab
 from farm.store.engine import make_engine, reading, writing
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job
 from farm.submission import plan, submit
@@ -77,7 +77,7 @@ class LabFarm:
 
         self._wait(has_succeeded, "the job has succeeded")
         with reading(self._engine) as session:
-            [row] = list_measurements(session, Filter(sweep_id=sweep_id), limit=2)
+            [row] = list_measurements(session, MeasurementFilter(sweep_id=sweep_id), limit=2)
         return row
 
     def attempts(self, sweep_id: int) -> list[Attempt]:

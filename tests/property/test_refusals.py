@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from farm.core.agent_index import SHARES_CORES
-from farm.core.refusals import Refusals
+from farm.core.refusals import FutileRequests
 from farm.core.scheduling import Placement, place
 from farm.core.views import GangAtWork, LiveAgent, WaitingJob
 
@@ -141,5 +141,5 @@ def test_asking_the_same_again_would_change_nothing(
     jobs: list[WaitingJob], farm: tuple[list[LiveAgent], list[GangAtWork]]
 ) -> None:
     placements = _place(jobs, farm)
-    with mock.patch.object(Refusals, "is_again", return_value=False):
+    with mock.patch.object(FutileRequests, "is_again", return_value=False):
         assert _place(jobs, farm) == placements

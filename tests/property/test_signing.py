@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from farm.core.agent_keys import derive_key
 from farm.core.messages import WIRE_VERSION
-from farm.core.signing import Direction, claimed_agent, sign, verified
+from farm.core.signing import MessageDirection, claimed_agent, sign, verified
 from farm.errors import InvalidSpec
 from farm.transport import own_message
 
@@ -43,7 +43,7 @@ UNSIGNED = {"version": WIRE_VERSION, "agent_id": "vm-1", "signed": "{}"}
 
 
 def accepted(envelope: object) -> bool:
-    for direction in Direction:
+    for direction in MessageDirection:
         for kind in KINDS:
             try:
                 verified(envelope, [KEY], agent_id="vm-1", direction=direction, kind=kind)
@@ -67,13 +67,13 @@ def test_nothing_that_was_not_signed_is_accepted(envelope: object) -> None:
     assert not accepted(envelope)
 
 
-@given(MESSAGES, st.sampled_from(Direction), st.sampled_from(KINDS))
+@given(MESSAGES, st.sampled_from(MessageDirection), st.sampled_from(KINDS))
 def test_what_was_signed_comes_out_and_only_for_what_it_was_meant(
-    message: dict[str, object], direction: Direction, kind: str
+    message: dict[str, object], direction: MessageDirection, kind: str
 ) -> None:
     plain = {"version": WIRE_VERSION, "message": message}
     envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
-    for other_direction in Direction:
+    for other_direction in MessageDirection:
         for other_kind in KINDS:
             try:
                 found = verified(
@@ -91,7 +91,7 @@ def test_a_signed_message_with_any_place_changed_is_refused(
     message: dict[str, object], data: st.DataObject
 ) -> None:
     plain = {"version": WIRE_VERSION, "message": message}
-    direction, kind = Direction.TO_SERVER, "farm.reports"
+    direction, kind = MessageDirection.TO_SERVER, "farm.reports"
     envelope = sign(plain, [KEY], agent_id="vm-1", direction=direction, kind=kind)
     place = data.draw(st.sampled_from(sorted(envelope)))
     value = data.draw(JSON | st.text())

@@ -10,7 +10,7 @@ from farm.core.commands import BeatConfirmed, Confirm, StopAttempt
 from farm.core.gang import commands_for
 from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
 from farm.core.messages import unseal
-from farm.core.rendezvous import Advance, End, Resend, decide
+from farm.core.rendezvous import Advance, AttemptEnd, Resend, decide
 from farm.core.reports import ReportBatch
 from farm.core.retries import after_attempt
 from farm.core.scheduling import Placement, place
@@ -108,7 +108,7 @@ class LedgerServer:
                     attempt.job.state = move(attempt.job.state, JobState.RUNNING)
                 everyone = tuple(rank.rank for rank in attempt.ranks)
                 outgoing += self._command(attempt, view, everyone, now=now)
-            elif isinstance(decision, End):
+            elif isinstance(decision, AttemptEnd):
                 self._end(attempt, decision, now=now)
         return outgoing
 
@@ -120,7 +120,7 @@ class LedgerServer:
         commands = commands_for(view, attempt.state, ranks, limits=_LIMITS)
         return [Outgoing(attempt.ranks[rank].agent_id, c) for rank, c in commands.items()]
 
-    def _end(self, attempt: AttemptEntry, end: End, *, now: dt.datetime) -> None:
+    def _end(self, attempt: AttemptEntry, end: AttemptEnd, *, now: dt.datetime) -> None:
         job = attempt.job
         attempt.state, attempt.since = move(attempt.state, end.state), now
         attempt.failure_kind = end.failure.kind if end.failure else None

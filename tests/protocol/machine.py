@@ -20,9 +20,9 @@ from farm.core.trainer_lines import (
     TrainerResult,
 )
 from worker_agent.events import (
+    MeasuringPurpose,
     NetworkMeasured,
     Post,
-    Purpose,
     RankCleared,
     RankEvent,
     Sampled,
@@ -98,7 +98,7 @@ class SimulatedResources:
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
         assert len(addresses) == self._command.rank_count
-        self._measured(Purpose.UNTOUCHED)
+        self._measured(MeasuringPurpose.UNTOUCHED)
 
     def shape(
         self,
@@ -108,7 +108,7 @@ class SimulatedResources:
         timeout_s: float,
     ) -> None:
         assert profile is None
-        self._measured(Purpose.SHAPED)
+        self._measured(MeasuringPurpose.SHAPED)
 
     def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
         if not self._has_trainer:
@@ -151,7 +151,7 @@ class SimulatedResources:
             TrainerExited(token=self._command.token, process=0, return_code=return_code)
         )
 
-    def _measured(self, purpose: Purpose) -> None:
+    def _measured(self, purpose: MeasuringPurpose) -> None:
         self.under_way.append(
             NetworkMeasured(
                 token=self._command.token,

@@ -18,7 +18,7 @@ from farm.core.admission import LeasedAttempt
 from farm.core.agents import AgentState, BeatEcho, Heartbeat
 from farm.core.barriers import Limits
 from farm.core.commands import Confirm
-from farm.core.rendezvous import End
+from farm.core.rendezvous import AttemptEnd
 from farm.core.reports import ReportBatch
 from farm.core.views import AttemptView
 from worker_agent.delivery import Delivery
@@ -132,7 +132,7 @@ def lease_is_never_freed() -> Iterator[None]:
     """The scheduler does not notice that an agent's lease ran out."""
     verdict = farm.core.rendezvous._verdict
 
-    def patient(attempt: AttemptView, limits: Limits) -> End | None:
+    def patient(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
         ranks = tuple(dataclasses.replace(rank, lease_s=1.0) for rank in attempt.ranks)
         return verdict(dataclasses.replace(attempt, ranks=ranks), limits)
 

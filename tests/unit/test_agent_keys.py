@@ -8,8 +8,8 @@ import pytest
 
 from farm.core.agent_keys import (
     AgentKey,
+    KeyPurpose,
     KeyRecord,
-    Purpose,
     derive_key,
     hkdf,
     key_text,
@@ -43,9 +43,9 @@ def test_every_agent_number_and_purpose_has_a_key_of_its_own() -> None:
         for farm_key in (FARM_KEY, FARM_KEY[::-1])
         for agent_id in ("a", "b", "a1", "1")
         for number in (1, 11)
-        for purpose in Purpose
+        for purpose in KeyPurpose
     }
-    assert len(made) == 2 * 4 * 2 * len(Purpose)
+    assert len(made) == 2 * 4 * 2 * len(KeyPurpose)
 
 
 def test_a_key_is_read_as_it_was_written_and_never_shown() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.precision import figures_of, stopped
-from farm.core.cells import SweepCell, SweepCells
+from farm.core.cells import CellSummary, SweepCells
 from farm.core.precision import (
     Outcome,
     Precision,
@@ -35,12 +35,12 @@ SPREAD = Timeline(
 )
 
 
-def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> SweepCell:
+def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> CellSummary:
     repetitions = tuple(
         Repetition(job_id=100 * batch + i, outcome=Outcome.MEASURED, step_time_s=t)
         for i, t in enumerate(times_s)
     )
-    return SweepCell(
+    return CellSummary(
         spec={"strategy": "single", "global_batch_size": batch},
         repetitions=repetitions,
         statistics=cell_statistics(repetitions, STRICT, SPREAD),
@@ -48,7 +48,7 @@ def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> S
     )
 
 
-def swept(*cells: SweepCell) -> SweepCells:
+def swept(*cells: CellSummary) -> SweepCells:
     return SweepCells(precision=STRICT, cells=cells, timeline=SPREAD)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS, TABLE, main, write_lines
 from benchmarks.committed import Committed, change_of, print_beside, read_committed
-from benchmarks.figures import STOPPED_STATUS, Figure, at_least, run_benchmark, shown
+from benchmarks.figures import STOPPED_STATUS, BenchmarkFigure, at_least, run_benchmark, shown
 from benchmarks.pairs import PairedRatio
 from benchmarks.scale import fitted_exponent
 from benchmarks.warm import agrees
@@ -25,13 +25,15 @@ PAGE = ROOT / "docs" / "performance.md"
 AT = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
 
-def figure(*, reached: bool | None = True) -> Figure:
-    return Figure(
+def figure(*, reached: bool | None = True) -> BenchmarkFigure:
+    return BenchmarkFigure(
         name="a | figure", unit="s", ours=0.5, baseline=0.25, against="bare", reached=reached
     )
 
 
-def measuring(*figures: Figure) -> Callable[[argparse.Namespace], Sequence[Figure]]:
+def measuring(
+    *figures: BenchmarkFigure,
+) -> Callable[[argparse.Namespace], Sequence[BenchmarkFigure]]:
     return lambda given: figures
 
 
@@ -49,9 +51,9 @@ def test_make_bench_fills_the_page() -> None:
 
 def test_the_ratio_is_ours_to_the_baseline_unless_it_is_given() -> None:
     assert figure().ratio == 2.0
-    paired = Figure(name="a", unit="s", ours=1.0, baseline=2.0, against="b", ratio=0.51)
+    paired = BenchmarkFigure(name="a", unit="s", ours=1.0, baseline=2.0, against="b", ratio=0.51)
     assert paired.ratio == 0.51
-    alone = Figure(name="a", unit="s", ours=1.0, baseline=None, against="none")
+    alone = BenchmarkFigure(name="a", unit="s", ours=1.0, baseline=None, against="none")
     assert alone.ratio is None
 
 
@@ -66,15 +68,18 @@ def test_the_ratio_is_ours_to_the_baseline_unless_it_is_given() -> None:
     ],
 )
 def test_a_missed_limit_or_no_figure_at_all_is_a_failure(
-    figures: list[Figure], options: list[str], status: int, capsys: pytest.CaptureFixture[str]
+    figures: list[BenchmarkFigure],
+    options: list[str],
+    status: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_benchmark("doc", measuring(*figures), argv=["--json", *options]) == status
     printed = json.loads(capsys.readouterr().out)
-    assert [Figure(**fields).ours for fields in printed] == [f.ours for f in figures]
+    assert [BenchmarkFigure(**fields).ours for fields in printed] == [f.ours for f in figures]
 
 
 def test_what_a_user_can_mend_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(given: argparse.Namespace) -> list[Figure]:
+    def fail(given: argparse.Namespace) -> list[BenchmarkFigure]:
         raise FarmError("there is no PostgreSQL")
 
     assert run_benchmark("doc", fail, argv=["--quick"]) == 1
@@ -86,7 +91,7 @@ def test_a_signal_ends_a_benchmark_once_and_restores_what_was(
 ) -> None:
     cleaned = []
 
-    def wait(given: argparse.Namespace) -> list[Figure]:
+    def wait(given: argparse.Namespace) -> list[BenchmarkFigure]:
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:

@@ -8,9 +8,9 @@ from collections.abc import Hashable
 import pytest
 
 from farm.errors import Unreachable
-from web.live.changes import Changes, Kind, Subject, TooManyWatchers
+from web.live.changes import ChangeKind, Changes, Subject, TooManyWatchers
 
-ONE, OTHER = Subject(Kind.SWEEP, 1), Subject(Kind.JOB, 1)
+ONE, OTHER = Subject(ChangeKind.SWEEP, 1), Subject(ChangeKind.JOB, 1)
 PATIENCE_S = 10.0
 
 

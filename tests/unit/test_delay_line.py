@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from farm.core.spec import NetworkProfile
-from worker_agent.delay_line import DelayLine, Mark, Pipe
+from worker_agent.delay_line import DelayLine, Pipe, StreamEnd
 
 NOW = 100.0
 
@@ -43,11 +43,11 @@ def test_nothing_comes_out_before_the_connection_would_stand() -> None:
 def test_the_end_and_a_reset_travel_as_long_as_bytes_and_behind_them() -> None:
     delayed = line(NetworkProfile(one_way_delay_s=0.02))
     delayed.put(b"a", now=NOW)
-    delayed.put(Mark.END, now=NOW + 0.01)
+    delayed.put(StreamEnd.END, now=NOW + 0.01)
 
     assert delayed.take(now=NOW + 0.025) == b"a"
     assert delayed.take(now=NOW + 0.025) is None
-    assert delayed.take(now=NOW + 0.031) is Mark.END
+    assert delayed.take(now=NOW + 0.031) is StreamEnd.END
 
 
 def test_jitter_reorders_nothing() -> None:

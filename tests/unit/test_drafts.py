@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from farm.errors import Unreachable
-from farm.submission import Submitted, plan
+from farm.submission import SubmittedSweep, plan
 from tests.web_client import SWEEP
 from web.new_sweep.drafts import Draft, Drafts, Sent, form_key
 from web.new_sweep.preview import summarise
@@ -24,9 +24,9 @@ class Queue:
     def __init__(self) -> None:
         self.count = 0
 
-    def enqueue(self) -> Submitted:
+    def enqueue(self) -> SubmittedSweep:
         self.count += 1
-        return Submitted(sweep_id=self.count, job_count=1, skipped=())
+        return SubmittedSweep(sweep_id=self.count, job_count=1, skipped=())
 
 
 def test_a_draft_is_found_by_its_ticket_for_two_hours() -> None:
@@ -71,7 +71,7 @@ def test_another_form_or_another_text_is_another_sweep() -> None:
 def test_a_form_that_failed_may_be_sent_again() -> None:
     sent, queue = Sent(), Queue()
 
-    def fail() -> Submitted:
+    def fail() -> SubmittedSweep:
         raise Unreachable("the database is away")
 
     with pytest.raises(Unreachable):
@@ -82,7 +82,7 @@ def test_a_form_that_failed_may_be_sent_again() -> None:
 def test_two_presses_at_once_enqueue_one_sweep() -> None:
     sent, queue, may_go = Sent(), Queue(), threading.Event()
 
-    def slowly() -> Submitted:
+    def slowly() -> SubmittedSweep:
         assert may_go.wait(timeout=60)
         return queue.enqueue()
 

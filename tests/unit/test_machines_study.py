@@ -19,7 +19,7 @@ from farm.importers.published import read_publication
 from farm.plotting.look import file_of
 from farm.studies.contracts import LabHosts, Page
 from farm.studies.machines import MACHINES
-from farm.studies.machines.cells import StepTimes, own_times, published_times
+from farm.studies.machines.cells import CellTimes, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, size_of, values_of
 from farm.studies.machines.figures import paired_batches
 from farm.studies.machines.page import machines_page
@@ -64,7 +64,7 @@ def whole_study() -> list[StudyRun]:
 
 
 @pytest.fixture(scope="module")
-def published() -> StepTimes:
+def published() -> CellTimes:
     return published_times(read_publication(ANWAR2021).measurements)
 
 
@@ -99,7 +99,7 @@ SHOWN_BY_THE_TABLE = {
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS, ids=lambda one: one.says)
-def test_the_published_table_shows_each_ordering(published: StepTimes, ordering: Ordering) -> None:
+def test_the_published_table_shows_each_ordering(published: CellTimes, ordering: Ordering) -> None:
     found = judge(ordering, values_of(published)[ordering.of])
 
     count = found.agree + found.against + found.tied
@@ -107,7 +107,7 @@ def test_the_published_table_shows_each_ordering(published: StepTimes, ordering:
     assert found.holds
 
 
-def test_one_machine_holds_at_every_delay_of_the_study(published: StepTimes) -> None:
+def test_one_machine_holds_at_every_delay_of_the_study(published: CellTimes) -> None:
     """A look-up by batch and delay alone would never answer 1 under a delay."""
     answers = {
         (batch, delay_s): found
@@ -123,14 +123,14 @@ def test_one_machine_holds_at_every_delay_of_the_study(published: StepTimes) -> 
     assert answers[64000, 0.0].speedup is None  # one machine ran out of memory
 
 
-def test_the_step_time_of_one_machine_is_that_of_its_fifty_steps(published: StepTimes) -> None:
+def test_the_step_time_of_one_machine_is_that_of_its_fifty_steps(published: CellTimes) -> None:
     alone = published.cell(1, 2560, 0.1)
     assert alone is not None
     assert alone.step_time_s == pytest.approx(0.784)
     assert alone.epoch_s == pytest.approx(70 * 0.784)
 
 
-def test_the_study_waits_for_as_many_round_trips_as_a_ring_has(published: StepTimes) -> None:
+def test_the_study_waits_for_as_many_round_trips_as_a_ring_has(published: CellTimes) -> None:
     slopes = {
         size: [fit.slope for b in (192, 1280, 2560) if (fit := published.round_trips(size, b))]
         for size in (2, 3)
@@ -139,7 +139,7 @@ def test_the_study_waits_for_as_many_round_trips_as_a_ring_has(published: StepTi
     assert all(4.0 < slope < 5.0 for slope in slopes[3])
 
 
-def test_the_large_batch_is_the_largest_that_one_machine_has_done(published: StepTimes) -> None:
+def test_the_large_batch_is_the_largest_that_one_machine_has_done(published: CellTimes) -> None:
     sizes = [size_of(published, batch) for batch in published.batches]
     assert sizes == ["small", "between", "between", "between", "large", "beyond"]
 
@@ -203,7 +203,7 @@ def test_an_epoch_is_seventy_steps_at_every_batch() -> None:
     assert float(shown["9 000", "1", "-"][6]) == pytest.approx(per_example_us, rel=0.01)
 
 
-def test_every_batch_of_ours_stands_below_one_of_the_study(published: StepTimes) -> None:
+def test_every_batch_of_ours_stands_below_one_of_the_study(published: CellTimes) -> None:
     own = own_times(whole_study())
     assert paired_batches(published, own) == [(192, 96), (2560, 600), (32000, 9000)]
     one = own_times([run(1, 96)])

@@ -11,8 +11,8 @@ from farm.core.codec import to_json
 from farm.core.means import mean
 from farm.core.measurement import (
     AttemptFigures,
-    Direction,
     RankOutcome,
+    TrafficDirection,
     Unknown,
     averaged,
     bytes_per_step,
@@ -210,12 +210,12 @@ def test_each_timed_part_is_placed_once_and_not_for_each_sample() -> None:
 
 def test_bytes_per_step_are_one_ranks_on_average() -> None:
     busy = dataclasses.replace(RESULT, payload_tx_bytes=12000)
-    assert bytes_per_step([outcome(0), outcome(1, result=busy)], Direction.SENT) == 2000
+    assert bytes_per_step([outcome(0), outcome(1, result=busy)], TrafficDirection.SENT) == 2000
 
 
 def test_a_mean_over_ranks_lacks_none_of_them() -> None:
     uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
-    found = bytes_per_step([outcome(0), outcome(1, result=uncounted)], Direction.SENT)
+    found = bytes_per_step([outcome(0), outcome(1, result=uncounted)], TrafficDirection.SENT)
     assert isinstance(found, Unknown)
     assert "rank 1" in found.reason
 
@@ -280,25 +280,27 @@ def test_a_rank_without_examples_in_a_partial_step_need_not_push() -> None:
     )
     traffic = described.traffic(GangShape(world_size=2, server_count=1), 1000)
     ranks = [outcome(0, result=half)]
-    found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=False)
+    found = bytes_per_step(ranks, TrafficDirection.SENT, traffic=traffic, is_synchronous=False)
     assert found == 500
-    found = bytes_per_step(ranks, Direction.SENT, traffic=traffic, is_synchronous=True)
+    found = bytes_per_step(ranks, TrafficDirection.SENT, traffic=traffic, is_synchronous=True)
     assert isinstance(found, Unknown)
 
 
 def test_what_else_passed_the_interface_is_not_the_gangs() -> None:
     noisy = dataclasses.replace(RESULT, interface_tx_bytes=10**9)
-    assert bytes_per_step([outcome(0, result=noisy)], Direction.SENT) == 1000
+    assert bytes_per_step([outcome(0, result=noisy)], TrafficDirection.SENT) == 1000
 
 
 def test_partial_steps_send_as_many_bytes_as_full_ones() -> None:
     half_partial = dataclasses.replace(RESULT, timed_step_count=4, window_step_count=8)
-    assert bytes_per_step([outcome(0, result=half_partial)], Direction.SENT) == 500
+    assert bytes_per_step([outcome(0, result=half_partial)], TrafficDirection.SENT) == 500
 
 
 def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:
     uncounted = dataclasses.replace(RESULT, payload_tx_bytes=None)
-    assert isinstance(bytes_per_step([outcome(0, result=uncounted)], Direction.SENT), Unknown)
+    assert isinstance(
+        bytes_per_step([outcome(0, result=uncounted)], TrafficDirection.SENT), Unknown
+    )
 
 
 @pytest.mark.parametrize(("world_size", "share"), [(1, 0.0), (2, 1.0), (4, 1.5)])
@@ -461,4 +463,6 @@ def test_a_synchronous_gang_updates_its_weights_once_a_step() -> None:
 
 def test_received_bytes_are_counted_as_sent_ones() -> None:
     greedy = dataclasses.replace(RESULT, payload_rx_bytes=12000)
-    assert bytes_per_step([outcome(0), outcome(1, result=greedy)], Direction.RECEIVED) == 2000
+    assert (
+        bytes_per_step([outcome(0), outcome(1, result=greedy)], TrafficDirection.RECEIVED) == 2000
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.core.measurement_table import MEASUREMENT_TABLE, Source
+from farm.core.measurement_table import MEASUREMENT_TABLE, ColumnSource
 from farm.core.spec import JobSpec, TrainingPass
 from farm.importers.table import COLUMNS, REQUIRED, read_table
 from farm.store.result_tables import MeasurementRow
@@ -26,7 +26,7 @@ def test_every_column_is_stored_under_its_name() -> None:
     stored = set(MeasurementRow.__table__.columns.keys())
     asked = {field.name for field in dataclasses.fields(JobSpec)}
     for column in MEASUREMENT_TABLE:
-        known = asked if column.source is Source.SPEC else stored
+        known = asked if column.source is ColumnSource.SPEC else stored
         assert column.stored in known, column.name
 
 

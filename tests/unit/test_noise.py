@@ -13,8 +13,8 @@ from farm.core.noise import (
     NoiseKind,
     NoiseLimits,
     NoisePolicy,
+    NoiseVerdict,
     RankEvidence,
-    Verdict,
     control_voids,
     foreign_load_ratio,
     judge,
@@ -59,11 +59,11 @@ def evidence(rank: int = 0, *, control: ControlRun | None = None, **changes: Any
     )
 
 
-def verdict(*ranks: RankEvidence, limits: NoiseLimits = LIMITS) -> Verdict:
+def verdict(*ranks: RankEvidence, limits: NoiseLimits = LIMITS) -> NoiseVerdict:
     return judge(ranks, timed_steps_s={0: STEPS_S}, limits=limits)
 
 
-def kinds(found: Verdict) -> list[NoiseKind]:
+def kinds(found: NoiseVerdict) -> list[NoiseKind]:
     return [flag.kind for flag in found.flags]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from farm.studies.orderings import (
     Ordering,
+    OrderVerdict,
     Placed,
-    Verdict,
     claims_table,
     judge,
     orderings_table,
@@ -30,12 +30,12 @@ def at(delay: float, value: float, *, size: int = 2, half: float | None = None) 
 def test_each_value_is_held_against_its_next_neighbour() -> None:
     values = [at(40, 5.0), at(0, 1.0), at(20, 3.0)]
 
-    assert judge(DELAY, values) == Verdict(agree=2, against=0, tied=0)
+    assert judge(DELAY, values) == OrderVerdict(agree=2, against=0, tied=0)
     assert judge(DELAY, [at(0, 3.0), at(20, 2.0), at(40, 1.0)]).holds is False
 
 
 def test_values_that_differ_in_more_are_never_compared() -> None:
-    assert judge(DELAY, [at(0, 1.0, size=2), at(20, 3.0, size=3)]) == Verdict(0, 0, 0)
+    assert judge(DELAY, [at(0, 1.0, size=2), at(20, 3.0, size=3)]) == OrderVerdict(0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_values_that_differ_in_more_are_never_compared() -> None:
     ids=["equal", "overlapping intervals"],
 )
 def test_what_is_too_close_tells_nothing(pair: tuple[Placed, Placed]) -> None:
-    assert judge(DELAY, pair) == Verdict(agree=0, against=0, tied=1)
+    assert judge(DELAY, pair) == OrderVerdict(agree=0, against=0, tied=1)
     assert judge(DELAY, pair).holds is None
 
 
@@ -72,7 +72,7 @@ def test_only_where_it_is_said_to_hold() -> None:
         where=lambda place: place["size"] == 3,
     )
 
-    assert judge(ordering, [at(0, 2.0), at(20, 1.0)]) == Verdict(0, 0, 0)
+    assert judge(ordering, [at(0, 2.0), at(20, 1.0)]) == OrderVerdict(0, 0, 0)
 
 
 def test_the_table_says_why_sources_differ_only_where_they_do() -> None:

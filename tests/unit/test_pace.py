@@ -3,11 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.pace import HOLD_S, MOST_ASKED_TWICE, Pace
+from farm.core.pace import HOLD_S, MOST_ASKED_TWICE, StartPace
 
 
 def test_a_burst_and_then_so_many_a_second() -> None:
-    pace = Pace(per_s=2.0, burst=3)
+    pace = StartPace(per_s=2.0, burst=3)
     assert pace.may_start(now_s=100.0)
     pace.took(3)
     assert not pace.may_start(now_s=100.4)
@@ -19,7 +19,7 @@ def test_a_burst_and_then_so_many_a_second() -> None:
 
 
 def test_a_gang_wider_than_what_is_left_starts_and_those_after_it_wait() -> None:
-    pace = Pace(per_s=2.0, burst=3)
+    pace = StartPace(per_s=2.0, burst=3)
     assert pace.may_start(now_s=0.0)
     pace.took(8)
     assert not pace.may_start(now_s=2.9)
@@ -27,7 +27,7 @@ def test_a_gang_wider_than_what_is_left_starts_and_those_after_it_wait() -> None
 
 
 def test_a_clock_that_jumps_back_takes_nothing_away_and_stops_nobody() -> None:
-    pace = Pace(per_s=1.0, burst=2)
+    pace = StartPace(per_s=1.0, burst=2)
     pace.may_start(now_s=5000.0)
     pace.took(2)
     assert not pace.may_start(now_s=1400.0)
@@ -35,7 +35,7 @@ def test_a_clock_that_jumps_back_takes_nothing_away_and_stops_nobody() -> None:
 
 
 def test_nobody_starts_while_many_have_to_be_asked_twice() -> None:
-    pace = Pace()
+    pace = StartPace()
     pace.asked_twice(MOST_ASKED_TWICE, now_s=10.0)
     assert pace.may_start(now_s=10.1), "some are lost at any time"
     pace.asked_twice(MOST_ASKED_TWICE + 1, now_s=10.0)
@@ -53,7 +53,7 @@ def test_nobody_starts_while_many_have_to_be_asked_twice() -> None:
 def test_never_more_than_the_burst_and_the_rate_and_one_gang(
     steps: list[float], per_s: float, burst: int, width: int
 ) -> None:
-    pace = Pace(per_s=per_s, burst=burst)
+    pace = StartPace(per_s=per_s, burst=burst)
     now_s = started = 0.0
     for step in steps:
         now_s += step

@@ -16,7 +16,7 @@ from farm.figures.chart import ChartAxis, Mark
 from farm.figures.heat_map import heat_map
 from farm.figures.sweep_choice import read_choice
 from farm.figures.sweep_table import CellState
-from farm.figures.timelines import Line, Quantity, Shade, Timeline
+from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.plotting import bars as bar_drawing
 from farm.plotting import heat_maps, timelines
 from farm.plotting.look import file_of
@@ -113,16 +113,16 @@ def test_rows_without_a_cell_at_what_is_held_are_left_out_and_named() -> None:
     assert "ps_sync: no cell at what is held" in " ".join(ax.get_title(loc="left").split())
 
 
-def series(*, over: bool = True) -> Timeline:
+def series(*, over: bool = True) -> TimelineFigure:
     points = [(0, 1.0), (1, None), (2, 3.0)]
-    steps = Line(name="step", points=[(0, 0.1), (0.1, 0.1), (0.1, None)], is_over=True)
-    return Timeline(
+    steps = TimelineSeries(name="step", points=[(0, 0.1), (0.1, 0.1), (0.1, None)], is_over=True)
+    return TimelineFigure(
         key="role-cpu",
         title="CPU by role",
         summary="",
-        quantity=Quantity(title="CPU"),
-        lines=[*([steps] if over else []), Line(name="servers, mean", points=points)],
-        over=Quantity(title="Step time", write=duration) if over else None,
+        quantity=TimelineAxis(title="CPU"),
+        lines=[*([steps] if over else []), TimelineSeries(name="servers, mean", points=points)],
+        over=TimelineAxis(title="Step time", write=duration) if over else None,
         shades=[Shade(name="timed", kind="timed", begin_s=0.5, end_s=1.5)],
     )
 

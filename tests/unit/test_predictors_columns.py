@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farm.recommend.predictors.columns import AXES, Columns
+from farm.recommend.predictors.columns import AXES, FeatureColumns
 from farm.recommend.predictors.numbering import Numbering
 from tests.synthetic_steps import configuration
 
@@ -18,7 +18,9 @@ def test_configurations_that_differ_in_batch_and_network_alone_are_one_family() 
         dataclasses.replace(gang, global_batch_size=128),
         dataclasses.replace(gang, packet_loss_ratio=0.01),
     ]
-    columns = Columns.of([gang, configuration(4, 64), *others, configuration(2, 64, strategy="ps")])
+    columns = FeatureColumns.of(
+        [gang, configuration(4, 64), *others, configuration(2, 64, strategy="ps")]
+    )
     assert columns.family_of.tolist() == [0, 1, 0, 0, 2]
     assert columns.world_sizes.tolist() == [2, 4, 2, 2, 2]
     assert columns.replica_batch_sizes.tolist() == [32, 16, 64, 32, 32]
@@ -26,21 +28,21 @@ def test_configurations_that_differ_in_batch_and_network_alone_are_one_family() 
 
 def test_a_bandwidth_is_seconds_per_byte_and_no_limit_is_none() -> None:
     limited = configuration(2, 64, bandwidth_bytes_per_s=4e6)
-    columns = Columns.of([configuration(2, 64), limited])
+    columns = FeatureColumns.of([configuration(2, 64), limited])
     assert columns.condition("bandwidth_bytes_per_s").tolist() == [0.0, 2.5e-7]
 
 
 def test_one_machine_has_no_network_and_a_server_beside_it_has_one() -> None:
     alone = dataclasses.replace(configuration(1, 64), one_way_delay_s=0.02, network="far")
     served = dataclasses.replace(alone, server_count=1)
-    columns = Columns.of([alone, configuration(1, 64), served])
+    columns = FeatureColumns.of([alone, configuration(1, 64), served])
     assert columns.family_of.tolist() == [0, 0, 1]
     assert columns.are_gangs.tolist() == [False, False, True]
     assert columns.condition("one_way_delay_s").tolist() == [0.0, 0.0, 0.02]
 
 
 def test_no_configuration_is_no_row() -> None:
-    columns = Columns.of([])
+    columns = FeatureColumns.of([])
     assert len(columns) == 0
     assert columns.places.shape == (0, len(AXES))
     assert not columns.are_gangs.any()

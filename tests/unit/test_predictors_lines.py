@@ -8,7 +8,7 @@ import pytest
 from farm.importers.anwar2021 import ANWAR2021
 from farm.recommend.configuration import Configuration
 from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.lines import Lines
 from tests.synthetic_steps import configuration, measure
@@ -20,7 +20,8 @@ def errors_between(known: dict[Configuration, float], *asked: Configuration) -> 
     cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
     errors = np.array([known[c] for c in cells.configurations])
     return [
-        float(e) for e in Lines(cells, errors, only_conditions=True).log_errors(Columns.of(asked))
+        float(e)
+        for e in Lines(cells, errors, only_conditions=True).log_errors(FeatureColumns.of(asked))
     ]
 
 
@@ -67,7 +68,9 @@ def test_all_axes_together_say_the_mean_of_what_each_says() -> None:
     }
     cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
     errors = np.array([known[c] for c in cells.configurations])
-    asked = Columns.of([configuration(4, 100, 0.02), configuration(4, 101, 0.03, strategy="p2")])
+    asked = FeatureColumns.of(
+        [configuration(4, 100, 0.02), configuration(4, 101, 0.03, strategy="p2")]
+    )
     # Halfway in ln(batch); 1.6 + (3.2 - 1.6) / 3 in world size; beyond the last a tenth counts.
     said = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
     mean = sum(error * weight for error, weight in said.items()) / sum(said.values())

@@ -6,13 +6,13 @@ import pytest
 
 from farm.core.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.physical import Physical
 from tests.synthetic_steps import configuration, grid, law, measure
 
 
 def predicted_s(observations: list[Observation], *asked: Configuration) -> list[float]:
-    return [float(t) for t in Physical().fit(observations).times_s(Columns.of(asked))]
+    return [float(t) for t in Physical().fit(observations).times_s(FeatureColumns.of(asked))]
 
 
 def exact(configurations: list[Configuration]) -> list[Observation]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
 from farm.recommend.predictors.kernel import Component, Kernel
 from farm.recommend.predictors.points import Distances, Frame, Points
@@ -26,13 +26,13 @@ kernels = pytest.mark.parametrize("components", [SMOOTH, BY_PART], ids=["smooth"
 
 def points_of(configurations: Sequence[Configuration], frame: Frame) -> Points:
     """With shares that differ from one to the next."""
-    columns = Columns.of(configurations)
+    columns = FeatureColumns.of(configurations)
     shares = np.arange(len(columns) * len(PARTS), dtype=np.float64) % 7
     return frame.points(columns, 1.0 + shares.reshape(-1, len(PARTS)))
 
 
 def frame_of(configurations: Sequence[Configuration]) -> Frame:
-    return Frame.of(Columns.of(configurations))
+    return Frame.of(FeatureColumns.of(configurations))
 
 
 @kernels

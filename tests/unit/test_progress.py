@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.progress import Pace, SweepLoad, UnfinishedJob, queue_outlook, remaining_s
+from farm.core.progress import JobPace, SweepLoad, UnfinishedJob, queue_outlook, remaining_s
 
 
-def pace(world_size: int, mean_s: float, job_count: int = 1) -> Pace:
-    return Pace(rank_count=world_size, job_count=job_count, mean_s=mean_s)
+def pace(world_size: int, mean_s: float, job_count: int = 1) -> JobPace:
+    return JobPace(rank_count=world_size, job_count=job_count, mean_s=mean_s)
 
 
 def waiting(count: int, world_size: int = 1) -> list[UnfinishedJob]:
@@ -16,7 +16,7 @@ def waiting(count: int, world_size: int = 1) -> list[UnfinishedJob]:
 
 
 def load(
-    paces: list[Pace],
+    paces: list[JobPace],
     *,
     active: list[UnfinishedJob] | None = None,
     waits: list[UnfinishedJob] | None = None,

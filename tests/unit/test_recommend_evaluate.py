@@ -8,8 +8,15 @@ import pytest
 
 from farm.recommend.calibrated.splits import Fold, Split, all_splits
 from farm.recommend.configuration import Observation
-from farm.recommend.evaluating.evaluate import POOLED, Trial, Tried, run_trial, summarise, trials
-from farm.recommend.evaluating.scores import Outcome
+from farm.recommend.evaluating.evaluate import (
+    POOLED,
+    FoldTrial,
+    Tried,
+    run_trial,
+    summarise,
+    trials,
+)
+from farm.recommend.evaluating.scores import HeldOut
 from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR
 from tests.synthetic_steps import configuration, grid, measure
@@ -21,7 +28,7 @@ OBSERVATIONS = measure(grid(world_sizes=(1, 2, 4), batches=(64, 256, 1024), dela
 def test_times_that_are_held_out_change_nothing_of_what_is_said_of_them(predictor: str) -> None:
     """Not the value, not the interval: no weight, parameter or calibration knows them."""
     fold = next(s.folds[-1] for s in all_splits(OBSERVATIONS) if s.name == "batch")
-    trial = Trial(predictor_name=predictor, fold=fold)
+    trial = FoldTrial(predictor_name=predictor, fold=fold)
     changed = [
         dataclasses.replace(o, step_time_s=o.step_time_s * 7) if i in fold.tested else o
         for i, o in enumerate(OBSERVATIONS)
@@ -63,7 +70,7 @@ def test_a_choice_knows_what_was_measured_and_an_unseen_one_does_not() -> None:
     folds = [Fold(tuple({0, 1, 2} - {i}), (i,)) for i in range(3)]
     tried = [
         Tried(
-            trial=Trial(predictor_name="some", fold=fold),
+            trial=FoldTrial(predictor_name="some", fold=fold),
             outcomes=(_outcome(o, predicted_s[o.measurement_id]),),
             constant=(),
         )
@@ -77,7 +84,7 @@ def test_a_choice_knows_what_was_measured_and_an_unseen_one_does_not() -> None:
     assert score.unseen_choices.mean_ratio == pytest.approx(2.0)
 
 
-def _outcome(observation: Observation, time_s: float) -> Outcome:
+def _outcome(observation: Observation, time_s: float) -> HeldOut:
     prediction = Prediction(
         step_time_s=time_s,
         low_s=time_s,
@@ -86,4 +93,4 @@ def _outcome(observation: Observation, time_s: float) -> Outcome:
         high80_s=time_s,
         basis=Basis.INTERPOLATED,
     )
-    return Outcome(observation=observation, prediction=prediction)
+    return HeldOut(observation=observation, prediction=prediction)

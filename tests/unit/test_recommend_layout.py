@@ -13,7 +13,7 @@ from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.core.sweep import parse_sweep
 from farm.recommend.configuration import Configuration
 from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
-from farm.recommend.plans.planner import MeasurementPlan, Proposal
+from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
 from farm.recommend.queries import meant
 from farm.registry import catalogue
@@ -110,7 +110,7 @@ def test_a_planned_case_keeps_how_it_is_set_up() -> None:
 def test_a_plan_is_set_up_as_proposed_where_a_sweep_file_has_another_default(
     changes: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    proposal = Proposal(
+    proposal = PlannedMeasurement(
         configuration=configuration(model="small_cnn", dataset="digits", **changes),
         cost=1.0,
         reason="why",

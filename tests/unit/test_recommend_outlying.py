@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
-from farm.recommend.outlying import Comparison, Timed, cannot_tell, compare
+from farm.recommend.outlying import AgentComparison, Timed, cannot_tell, compare
 from farm.recommend.service import recommend
 from tests.factories import add_measurement
 
@@ -70,7 +70,7 @@ def simulated(
     return found
 
 
-def accused(comparison: Comparison) -> set[str]:
+def accused(comparison: AgentComparison) -> set[str]:
     return {agent for one in comparison.outlying for agent in one.agents}
 
 

@@ -14,8 +14,8 @@ from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.plans.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
 from farm.recommend.plans.measuring_cost import MACHINE_HOURS, USD, measuring_costs
-from farm.recommend.plans.planner import MeasurementPlan, Proposal
-from farm.recommend.plans.planning import Known, Planned, Task, make_plan
+from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
+from farm.recommend.plans.planning import KnownMeasurements, Planned, Task, make_plan
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text
 from farm.registry import catalogue
 
@@ -40,7 +40,7 @@ def cell(world_size: int, batch: int = 64, delay_s: float = 0.0, **more: Any) ->
 
 def plan_of(configurations: Sequence[Configuration], reason: str = "why") -> MeasurementPlan:
     proposals = tuple(
-        Proposal(
+        PlannedMeasurement(
             configuration=c,
             cost=0.5,
             reason=reason,
@@ -54,14 +54,14 @@ def plan_of(configurations: Sequence[Configuration], reason: str = "why") -> Mea
     )
 
 
-def planned(known: Known, *, axes: Axes | None = None, **changes: Any) -> Planned:
+def planned(known: KnownMeasurements, *, axes: Axes | None = None, **changes: Any) -> Planned:
     fields: dict[str, Any] = {"count": 4, "step_count": 10, "warmup_step_count": 5}
     task = Task(axes=axes or Axes(), **{**fields, **changes})
     return make_plan(known, task, catalogue=catalogue())
 
 
-def observed(*configurations: Configuration) -> Known:
-    return Known(
+def observed(*configurations: Configuration) -> KnownMeasurements:
+    return KnownMeasurements(
         observations=[
             Observation(measurement_id=i, configuration=c, step_time_s=0.01 + 0.001 * i)
             for i, c in enumerate(configurations)
@@ -233,12 +233,14 @@ def test_a_plan_proposes_only_what_the_farm_would_take() -> None:
 
 def test_where_nothing_is_measured_the_grid_has_to_be_named() -> None:
     axes = Axes(strategies=("mwms_ring",), world_sizes=(1, 2), global_batch_sizes=(64, 256))
-    found = planned(Known(observations=()), axes=axes, model="small_cnn", dataset="digits")
+    found = planned(
+        KnownMeasurements(observations=()), axes=axes, model="small_cnn", dataset="digits"
+    )
     assert {p.configuration.world_size for p in found.plan.proposals} == {1, 2}
     assert found.plan.cost > 0
     with pytest.raises(InvalidSpec, match="world_sizes: expected a value, since nothing is"):
         planned(
-            Known(observations=()),
+            KnownMeasurements(observations=()),
             axes=dataclasses.replace(axes, world_sizes=()),
             model="small_cnn",
             dataset="digits",

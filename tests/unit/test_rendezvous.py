@@ -10,7 +10,7 @@ from farm.core.barriers import Limits, barrier_limit_s
 from farm.core.commands import RankAddress
 from farm.core.control_run import ControlRun
 from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, End, Resend, Wait, decide
+from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, AttemptEnd, Resend, Wait, decide
 from farm.core.reports import PeerBandwidth, PeerRtt
 from farm.core.spec import BatchSplit, JobSpec, NetworkProfile
 from farm.core.trainer_lines import Failure, FailureKind
@@ -123,7 +123,7 @@ def test_a_missed_barrier_ends_the_attempt_and_names_who_was_missing() -> None:
         state_age_s=10.0,
     )
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.RENDEZVOUS
@@ -136,7 +136,7 @@ def test_one_expired_lease_ends_the_attempt_for_the_whole_gang() -> None:
         AttemptState.RUNNING, rank(0, RankPhase.STARTED), rank(1, RankPhase.STARTED, lease_s=-0.1)
     )
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.AGENT_LOST
@@ -151,7 +151,7 @@ def test_the_lease_of_a_rank_that_has_ended_does_not_matter_any_more() -> None:
 
 def test_an_attempt_succeeds_when_every_rank_ended_with_a_result() -> None:
     ranks = [rank(i, RankPhase.ENDED, succeeded=True, ended_age_s=0.0) for i in (0, 1)]
-    assert decide(attempt(AttemptState.RUNNING, *ranks), LIMITS) == End(
+    assert decide(attempt(AttemptState.RUNNING, *ranks), LIMITS) == AttemptEnd(
         state=AttemptState.SUCCEEDED
     )
 
@@ -163,7 +163,7 @@ def test_a_failed_configuration_decides_at_once_although_a_peer_complained_first
         failed(1, FailureKind.OUT_OF_MEMORY, ended_age_s=0.0),
     )
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.FAILED
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.OUT_OF_MEMORY
@@ -175,7 +175,7 @@ def test_a_lost_peer_waits_for_the_cause_before_it_decides() -> None:
     assert decide(attempt(AttemptState.RUNNING, complaint, running), LIMITS) == Wait()
     late = dataclasses.replace(complaint, ended_age_s=2.0)
     decision = decide(attempt(AttemptState.RUNNING, late, running), LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
 
 
@@ -183,7 +183,7 @@ def test_who_says_nothing_is_the_cause_of_its_peers_complaints() -> None:
     complaint = failed(0, FailureKind.PEER_LOST, ended_age_s=2.0)
     view = attempt(AttemptState.RUNNING, complaint, rank(1, RankPhase.STARTED))
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
     assert decision.failure == Failure(
         kind=FailureKind.STALLED,
@@ -194,7 +194,7 @@ def test_who_says_nothing_is_the_cause_of_its_peers_complaints() -> None:
 def test_a_gang_in_which_everybody_lost_somebody_blames_nobody() -> None:
     ranks = [failed(i, FailureKind.PEER_LOST, ended_age_s=2.0) for i in (0, 1)]
     decision = decide(attempt(AttemptState.RUNNING, *ranks), LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.PEER_LOST
 
@@ -203,7 +203,7 @@ def test_nobody_waits_for_a_prepared_rank_when_another_cannot_prepare() -> None:
     lacking = failed(1, FailureKind.DATASET_MISSING, ended_age_s=0.0)
     view = attempt(AttemptState.PREPARING, rank(0, RankPhase.PREPARED), lacking)
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.failure is not None
     assert decision.failure.message == "rank 1 on vm-1: because dataset_missing"
 
@@ -214,7 +214,7 @@ def test_whoever_may_lack_the_same_has_a_moment_to_say_so() -> None:
     assert decide(view, LIMITS) == Wait()
     lacking = dataclasses.replace(lacking, ended_age_s=PREPARING_VERDICT_S)
     view = attempt(AttemptState.PREPARING, rank(0, RankPhase.LEASED), lacking)
-    assert isinstance(decide(view, LIMITS), End)
+    assert isinstance(decide(view, LIMITS), AttemptEnd)
 
 
 def prepared(*frameworks: str) -> list[RankView]:
@@ -223,7 +223,7 @@ def prepared(*frameworks: str) -> list[RankView]:
 
 def test_a_gang_of_several_versions_is_refused_before_anything_is_measured() -> None:
     ranks = prepared("tensorflow 2.21.0", "tensorflow 2.20.0", "tensorflow 2.21.0")
-    assert decide(attempt(AttemptState.PREPARING, *ranks), LIMITS) == End(
+    assert decide(attempt(AttemptState.PREPARING, *ranks), LIMITS) == AttemptEnd(
         state=AttemptState.LOST,
         failure=Failure(
             kind=FailureKind.VERSIONS_DIFFER,
@@ -246,7 +246,7 @@ def test_the_cause_is_named_and_not_its_echo() -> None:
         AttemptState.RUNNING, failed(0, FailureKind.PEER_LOST), failed(1, FailureKind.KILLED)
     )
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.KILLED
 
@@ -258,7 +258,7 @@ def test_a_silent_dead_agent_is_the_cause_of_its_peers_complaints() -> None:
         rank(1, RankPhase.STARTED, lease_s=-1.0),
     )
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.AGENT_LOST
 
@@ -266,7 +266,7 @@ def test_a_silent_dead_agent_is_the_cause_of_its_peers_complaints() -> None:
 def test_a_job_over_its_time_limit_is_a_failed_configuration() -> None:
     ranks = [failed(0, FailureKind.TIME_LIMIT), rank(1, RankPhase.STARTED)]
     decision = decide(attempt(AttemptState.RUNNING, *ranks, state_age_s=100.0), LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.FAILED
 
 
@@ -275,7 +275,7 @@ def test_a_gang_that_never_says_how_it_ended_is_a_failed_machine() -> None:
     patient = attempt(AttemptState.RUNNING, *ranks, state_age_s=104.0)
     assert decide(patient, LIMITS) == Wait()
     decision = decide(dataclasses.replace(patient, state_age_s=105.0), LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
     assert decision.failure is not None
     assert "rank 1 on vm-1" in decision.failure.message
@@ -289,14 +289,14 @@ def test_a_trainer_that_raises_before_it_is_ready_says_nothing_of_the_configurat
 ) -> None:
     view = attempt(AttemptState.PREPARING, failed(0, FailureKind.TRAINER_RAISED, address=address))
     decision = decide(view, LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is state
 
 
 def test_cancelling_wins_over_everything() -> None:
     ranks = [failed(0, FailureKind.KILLED), rank(1, RankPhase.LEASED, lease_s=-1.0)]
     view = attempt(AttemptState.PREPARING, *ranks, cancel_requested=True)
-    assert decide(view, LIMITS) == End(state=AttemptState.CANCELLED)
+    assert decide(view, LIMITS) == AttemptEnd(state=AttemptState.CANCELLED)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_machine_that_drifted_ends_the_attempt_at_the_peers_barrier_and_at_no_
     if state is not AttemptState.MEASURING:
         assert isinstance(decision, Advance)
         return
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.VOID
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.DISTURBED
@@ -328,7 +328,7 @@ def test_the_slowest_of_several_drifted_machines_is_named_and_the_others_counted
         for i, s in enumerate((1.4, 2.0))
     ]
     decision = decide(attempt(AttemptState.MEASURING, *ranks), LIMITS)
-    assert isinstance(decision, End)
+    assert isinstance(decision, AttemptEnd)
     assert decision.failure is not None
     assert "vm-1" in decision.failure.message
     assert decision.failure.message.endswith("(and 1 more)")
@@ -367,7 +367,7 @@ def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
         assert decision == Advance(state=AttemptState.STARTING)
         return
     failure = Failure(kind=FailureKind.NETWORK, message=ending)
-    assert decision == End(state=AttemptState.VOID, failure=failure)
+    assert decision == AttemptEnd(state=AttemptState.VOID, failure=failure)
 
 
 @pytest.mark.parametrize(("seen_bytes_per_s", "is_void"), [(1.2e6, False), (0.6e6, True)])
@@ -391,7 +391,7 @@ def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
         return
     message = "the bandwidth from rank 1 on vm-1 to rank 0 is 4.80 Mbit/s, expected 10.0 Mbit/s"
     failure = Failure(kind=FailureKind.NETWORK, message=message)
-    assert decision == End(state=AttemptState.VOID, failure=failure)
+    assert decision == AttemptEnd(state=AttemptState.VOID, failure=failure)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_profile_that_takes_long_to_verify_has_the_time_for_it(
     assert barrier_limit_s(view, AttemptState.SHAPING, limits=LIMITS) == limit_s
     assert decide(dataclasses.replace(view, state_age_s=limit_s - 1), LIMITS) == Wait()
     ended = decide(dataclasses.replace(view, state_age_s=limit_s), LIMITS)
-    assert isinstance(ended, End)
+    assert isinstance(ended, AttemptEnd)
     assert ended.failure is not None
     assert f"within {limit_s:g} s by rank 1" in ended.failure.message
 
@@ -437,23 +437,23 @@ def test_a_network_that_does_not_come_back_voids_a_success(
     )
     decision = decide(attempt(AttemptState.RUNNING, *ranks), LIMITS)
     if ending is None:
-        assert decision == End(state=AttemptState.SUCCEEDED)
+        assert decision == AttemptEnd(state=AttemptState.SUCCEEDED)
         return
     failure = Failure(kind=FailureKind.NETWORK, message=ending)
-    assert decision == End(state=AttemptState.VOID, failure=failure)
+    assert decision == AttemptEnd(state=AttemptState.VOID, failure=failure)
 
 
 def test_a_profile_that_was_not_there_to_the_end_voids_the_attempt() -> None:
     success = rank(1, RankPhase.ENDED, succeeded=True)
     lost = failed(0, FailureKind.NETWORK, ended_age_s=2.0)
     ended = decide(attempt(AttemptState.RUNNING, lost, success), LIMITS)
-    assert isinstance(ended, End)
+    assert isinstance(ended, AttemptEnd)
     assert ended.state is AttemptState.VOID
     assert ended.failure is not None
     assert ended.failure.message == "rank 0 on vm-0: because network"
     # Before anything trains it is a machine that cannot do what it was told.
     shaping = decide(attempt(AttemptState.SHAPING, lost, rank(1, RankPhase.SHAPED)), LIMITS)
-    assert isinstance(shaping, End)
+    assert isinstance(shaping, AttemptEnd)
     assert shaping.state is AttemptState.LOST
 
 
@@ -462,7 +462,7 @@ def test_a_batch_that_is_to_be_shared_by_speed_needs_the_speed_of_every_rank_tha
     spec = dataclasses.replace(SPEC, batch_split=BatchSplit.BY_SPEED)
     both = [rank(0, RankPhase.MEASURED, control=known), rank(1, RankPhase.MEASURED)]
     ended = decide(attempt(AttemptState.MEASURING, *both, spec=spec), LIMITS)
-    assert isinstance(ended, End)
+    assert isinstance(ended, AttemptEnd)
     assert ended.state is AttemptState.LOST
     assert ended.failure is not None
     assert "no control run, which tells the speed, of rank 1" in ended.failure.message

@@ -11,7 +11,7 @@ from farm.core import signing
 from farm.core.agent_keys import AgentKey, derive_key
 from farm.core.commands import StopAttempt
 from farm.core.messages import WIRE_VERSION, Stranger, seal, stranger_in
-from farm.core.signing import Direction, claimed_agent, is_signed, sign, verified
+from farm.core.signing import MessageDirection, claimed_agent, is_signed, sign, verified
 from farm.errors import InvalidSpec
 
 KEY, NEXT = (derive_key(bytes(32), "a", number) for number in (1, 2))
@@ -21,13 +21,13 @@ TASK = "agent.stop_attempt"
 
 
 def signed(**changes: Any) -> dict[str, Any]:
-    given = {"agent_id": "a", "direction": Direction.TO_AGENT, "kind": TASK, **changes}
+    given = {"agent_id": "a", "direction": MessageDirection.TO_AGENT, "kind": TASK, **changes}
     keys = given.pop("keys", [KEY])
     return json.loads(json.dumps(sign(SEALED, keys, **given)))  # type: ignore[no-any-return]
 
 
 def opened(envelope: object, **changes: Any) -> object:
-    given = {"agent_id": "a", "direction": Direction.TO_AGENT, "kind": TASK, **changes}
+    given = {"agent_id": "a", "direction": MessageDirection.TO_AGENT, "kind": TASK, **changes}
     keys = given.pop("keys", [KEY])
     return verified(envelope, keys, **given)
 
@@ -42,7 +42,7 @@ def test_what_was_signed_comes_out_as_it_was() -> None:
         {"keys": [OTHERS]},
         {"keys": [NEXT]},
         {"keys": []},
-        {"direction": Direction.TO_SERVER},
+        {"direction": MessageDirection.TO_SERVER},
         {"kind": "agent.confirm"},
         {"agent_id": "b"},
         {"agent_id": "b", "keys": [OTHERS]},
@@ -124,8 +124,8 @@ def test_the_sender_of_a_signed_message_is_known_before_it_is_trusted() -> None:
 def test_signed_nonsense_is_refused_too() -> None:
     deep: dict[str, object] = {"version": WIRE_VERSION, "message": None}
     for text in ("{", "[" * 100_000, ""):
-        good = sign(deep, [KEY], agent_id="a", direction=Direction.TO_AGENT, kind=TASK)
+        good = sign(deep, [KEY], agent_id="a", direction=MessageDirection.TO_AGENT, kind=TASK)
         assert opened(good) == deep
-        mac = signing._signature(text, KEY, "a", direction=Direction.TO_AGENT, kind=TASK)
+        mac = signing._signature(text, KEY, "a", direction=MessageDirection.TO_AGENT, kind=TASK)
         with pytest.raises(InvalidSpec, match=r"^signed: expected JSON"):
             opened({**good, "signed": text, "signatures": {"1": mac}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farm.recommend.contracts import Question, Recommendation
-from farm.recommend.sweep_answers import Share, SweepAnswer
+from farm.recommend.sweep_answers import OwnAnswer, Share
 from tests.unit.test_recommend_objective import option
 
 
@@ -33,5 +33,5 @@ def test_what_speaks_against_the_recommended_option_is_told_with_it() -> None:
         reason=None,
         cautions=("only disturbed measurements",),
     )
-    found = SweepAnswer(question=Question(global_batch_size=64), answer=answer, own_ids=())
+    found = OwnAnswer(question=Question(global_batch_size=64), answer=answer, own_ids=())
     assert found.to_json()["cautions"] == ["only disturbed measurements"]

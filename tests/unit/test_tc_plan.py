@@ -13,7 +13,7 @@ from worker_agent.emulators.tc_plan import (
     GANG_CLASS,
     ROOT,
     UNLIMITED_BYTES_PER_S,
-    Plan,
+    TcPlan,
     make_plan,
     queued_packets,
 )
@@ -21,7 +21,7 @@ from worker_agent.emulators.tc_plan import (
 PEER = ipaddress.ip_address("10.99.0.3")
 
 
-def plan(profile: NetworkProfile, *peers: str, spared_ports: tuple[int, ...] = ()) -> Plan:
+def plan(profile: NetworkProfile, *peers: str, spared_ports: tuple[int, ...] = ()) -> TcPlan:
     found = [ipaddress.ip_address(peer) for peer in peers or (str(PEER),)]
     return make_plan(profile, peers=found, spared_ports=spared_ports)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farm.core.spec import JobSpec
 from farm.errors import InvalidSpec
-from farm.trainers.batches import Step, endless_steps, epoch_order, epoch_steps, share
+from farm.trainers.batches import StepBatch, endless_steps, epoch_order, epoch_steps, share
 
 world_sizes = st.integers(1, 9)
 counts = st.integers(1, 60)
@@ -30,7 +30,7 @@ def job(*, batch: int, world_size: int = 1, seed: int = 0, repeat: bool = False)
     )
 
 
-def epoch(spec: JobSpec, rank: int, *, count: int, number: int = 0) -> list[Step]:
+def epoch(spec: JobSpec, rank: int, *, count: int, number: int = 0) -> list[StepBatch]:
     return list(epoch_steps(spec, rank=rank, epoch=number, examples_count=count))
 
 

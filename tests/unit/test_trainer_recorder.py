@@ -9,7 +9,7 @@ import pytest
 
 from farm.core.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
 from farm.trainers import recorder as recorder_module
-from farm.trainers.line import Line
+from farm.trainers.line import EventWriter
 from farm.trainers.recorder import StepRecorder
 
 
@@ -33,7 +33,7 @@ def sent(tmp_path: Path) -> Iterator[Sent]:
 
 @pytest.fixture
 def recorder(sent: Sent) -> StepRecorder:
-    return StepRecorder(Line(sent.descriptor))
+    return StepRecorder(EventWriter(sent.descriptor))
 
 
 def test_consecutive_steps_of_one_kind_are_one_chunk(recorder: StepRecorder, sent: Sent) -> None:

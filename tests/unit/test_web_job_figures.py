@@ -21,14 +21,14 @@ from farm.figures.step_figures import (
     timed_steps,
 )
 from farm.figures.step_points import StepPoint
-from farm.figures.timelines import Line, Quantity, Shade, Timeline, second_ticks
+from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries, second_ticks
 from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
 from farm.store.step_ranges import StepSeries
 from web.drawing.timeline_json import to_json
 from web.drawing.timeline_svg import draw, drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
-SHARE = Quantity(title="CPU", top=1.0)
+SHARE = TimelineAxis(title="CPU", top=1.0)
 
 
 def _ranges(ticks: list[int], *, width: int = 1, **values: Values) -> RankRanges:
@@ -57,23 +57,23 @@ def _chunk(first: int, *times_s: float, kind: StepKind = StepKind.TIMED) -> Step
     return StepTimes(kind=kind, first_step=first, begun_s=float(first), times_s=times_s)
 
 
-def _timeline(*lines: Line, shades: tuple[Shade, ...] = ()) -> Timeline:
-    return Timeline(
+def _timeline(*lines: TimelineSeries, shades: tuple[Shade, ...] = ()) -> TimelineFigure:
+    return TimelineFigure(
         key="cpu", title="CPU", summary="a lot", quantity=SHARE, lines=lines, shades=shades
     )
 
 
-def _svg(timeline: Timeline) -> ElementTree.Element:
+def _svg(timeline: TimelineFigure) -> ElementTree.Element:
     text = str(draw(timeline)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
     return ElementTree.fromstring(text)
 
 
-def _data(timeline: Timeline) -> dict[str, object]:
+def _data(timeline: TimelineFigure) -> dict[str, object]:
     found: dict[str, object] = json.loads(str(to_json(timeline)))
     return found
 
 
-def _charts(series: dict[int, RankRanges], *steps: StepPoint) -> dict[str, Timeline]:
+def _charts(series: dict[int, RankRanges], *steps: StepPoint) -> dict[str, TimelineFigure]:
     return {chart.key: chart for chart in rank_timelines(series, steps, shades=())}
 
 
@@ -208,7 +208,7 @@ def test_no_step_is_no_chart() -> None:
 def test_the_server_draws_lines_shades_and_gaps_inside_the_chart() -> None:
     shades = (Shade(name="timed", kind="timed", begin_s=5.0, end_s=500.0),)
     points = [(0.0, 0.1), (1.0, 0.2), (1.0, None), (3.0, 0.3), (9.0, None), (10.0, 2.0)]
-    svg = _svg(_timeline(Line(name="rank 0", points=points), shades=shades))
+    svg = _svg(_timeline(TimelineSeries(name="rank 0", points=points), shades=shades))
     box = [float(n) for n in svg.attrib["viewBox"].split()]
     assert len(svg.findall(f"{SVG}polyline")) == 1
     dots = svg.findall(f"{SVG}circle")  # seconds 3 and 10, alone between two holes
@@ -223,14 +223,14 @@ def test_the_server_draws_lines_shades_and_gaps_inside_the_chart() -> None:
 def test_the_server_draws_fewer_points_and_keeps_the_peak() -> None:
     points: list[tuple[float, float | None]] = [(float(t), 0.5) for t in range(2000)]
     points[777] = (777.0, 1.0)
-    [line] = _svg(_timeline(Line(name="rank 0", points=points))).findall(f"{SVG}polyline")
+    [line] = _svg(_timeline(TimelineSeries(name="rank 0", points=points))).findall(f"{SVG}polyline")
     places = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
     assert len(places) <= 300
     assert min(y for _, y in places) < min(y for x, y in places if x < 100)
 
 
 def test_nothing_measured_is_said_and_not_drawn() -> None:
-    text = str(draw(_timeline(Line(name="rank 0", points=[(0.0, None)]))))
+    text = str(draw(_timeline(TimelineSeries(name="rank 0", points=[(0.0, None)]))))
     assert "Not measured" in text
     assert "<svg" not in text
     assert not drawn(_timeline()).json
@@ -238,7 +238,7 @@ def test_nothing_measured_is_said_and_not_drawn() -> None:
 
 def test_names_are_text_to_a_browser_and_to_plotly() -> None:
     evil = "</script><b>x</b>"
-    timeline = _timeline(Line(name=evil, points=[(0.0, 0.5), (1.0, 0.5)]))
+    timeline = _timeline(TimelineSeries(name=evil, points=[(0.0, 0.5), (1.0, 0.5)]))
     shown = drawn(timeline)
     assert "<" not in str(shown.json)
     assert "&lt;b&gt;" in json.loads(str(shown.json))["data"][0]["name"]
@@ -249,10 +249,10 @@ def test_plotly_gets_gaps_shades_and_a_second_axis() -> None:
     shade = Shade(name="timed", kind="timed", begin_s=0.5, end_s=1.0)
     points = [(0, 0.123456), (0, None), (2, 1234567.0)]
     lines = (
-        Line(name="step", points=[(0.0, 0.25)], is_over=True),
-        Line(name="rank 0", points=points, style=7),
+        TimelineSeries(name="step", points=[(0.0, 0.25)], is_over=True),
+        TimelineSeries(name="rank 0", points=points, style=7),
     )
-    timeline = Timeline(
+    timeline = TimelineFigure(
         key="x", title="x", summary="", quantity=SHARE, over=SHARE, lines=lines, shades=(shade,)
     )
     data = json.loads(str(to_json(timeline)))
@@ -275,9 +275,9 @@ def test_seconds_are_written_at_round_places(end_s: float) -> None:
 
 def test_a_zoom_stays_while_new_values_come_since_no_range_is_given_anew() -> None:
     def axes(end_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        quantity = Quantity(title="Received", d3_format=".3~s", suffix="B/s")
-        lines = (Line(name="rank 0", points=[(0.0, 1.0), (end_s, end_s)]),)
-        chart = Timeline(key="x", title="x", summary="", quantity=quantity, lines=lines)
+        quantity = TimelineAxis(title="Received", d3_format=".3~s", suffix="B/s")
+        lines = (TimelineSeries(name="rank 0", points=[(0.0, 1.0), (end_s, end_s)]),)
+        chart = TimelineFigure(key="x", title="x", summary="", quantity=quantity, lines=lines)
         layout = json.loads(str(to_json(chart)))["layout"]
         return layout["xaxis"], layout["yaxis"]
 

@@ -19,7 +19,7 @@ from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests.factories import NOW, job_spec, seconds
 from web.drawing.histogram import draw as draw_histogram
 from web.job.comparison import compare
-from web.job.network import Verdict, network_of
+from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
 from web.job.shares import shares
 from web.job.story import told
@@ -101,8 +101,8 @@ def test_a_network_as_asked_is_told_from_one_that_is_not() -> None:
     right, wrong = network_of(gang(0.041), DELAYED), network_of(gang(0.021), DELAYED)
     assert right is not None
     assert wrong is not None
-    assert (right.verdict, right.remarks) == (Verdict.AS_ASKED, ())
-    assert wrong.verdict is Verdict.NOT_AS_ASKED
+    assert (right.verdict, right.remarks) == (NetworkVerdict.AS_ASKED, ())
+    assert wrong.verdict is NetworkVerdict.NOT_AS_ASKED
     assert "from rank 1 on a1 to rank 0 takes 21.0 ms, expected 41.0 ms" in wrong.remarks[0]
     # The wrong way comes first.
     first = wrong.ways[0]
@@ -124,7 +124,7 @@ def test_what_is_left_over_after_the_end_is_said() -> None:
     ]
     found = network_of(ranks, DELAYED)
     assert found is not None
-    assert found.verdict is Verdict.AS_ASKED
+    assert found.verdict is NetworkVerdict.AS_ASKED
     assert "still takes 41.0 ms after the end" in found.remarks[0]
     assert [way.is_undone for way in found.ways] == [False, True]
 
@@ -145,19 +145,19 @@ def test_a_narrow_way_is_found_and_an_untouched_network_is_not_judged() -> None:
     ]
     found = network_of(ranks, limit)
     assert found is not None
-    assert found.verdict is Verdict.NOT_AS_ASKED
+    assert found.verdict is NetworkVerdict.NOT_AS_ASKED
     assert found.narrowest is not None
     assert (found.narrowest.rank, found.narrowest.bytes_per_s) == (1, 0.5e6)
     untouched = network_of(ranks, None)
     assert untouched is not None
-    assert untouched.verdict is Verdict.UNTOUCHED
+    assert untouched.verdict is NetworkVerdict.UNTOUCHED
     assert {way.is_right for way in untouched.ways} == {None}
 
 
 def test_a_network_that_nobody_measured_yet_is_not_judged() -> None:
     found = network_of([_rank(0), _rank(1)], DELAYED)
     assert found is not None
-    assert (found.verdict, found.before, found.shaped) == (Verdict.UNKNOWN, None, None)
+    assert (found.verdict, found.before, found.shaped) == (NetworkVerdict.UNKNOWN, None, None)
     assert network_of([_rank(0)], DELAYED) is None
 
 

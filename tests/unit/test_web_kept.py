@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from farm.errors import InvalidSpec
-from web.kept import Kept, Made
+from web.kept import Kept, KeptValue
 
 PATIENCE_S = 10.0
 
@@ -23,11 +23,11 @@ class _Maker:
         return f"value {self.count} after {before}"
 
 
-def _always(made: Made[str]) -> bool:
+def _always(made: KeptValue[str]) -> bool:
     return True
 
 
-def _never(made: Made[str]) -> bool:
+def _never(made: KeptValue[str]) -> bool:
     return False
 
 

@@ -29,7 +29,7 @@ from web.access import limits
 from web.access.callers import Caller, caller, is_loopback, known_caller
 from web.access.scopes import SAFE_METHODS, needed_scope
 from web.backend import backend
-from web.errors import Refused, is_for_programs
+from web.errors import RefusedRequest, is_for_programs
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def _turn_away(needed: Scope) -> ResponseReturnValue:
 def _check_host() -> None:
     host = _host_of(f"//{request.headers.get('Host', '')}")
     if not (is_loopback(host) or host == backend().settings.web_host.strip("[]").lower()):
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.MISDIRECTED_REQUEST,
             f"Host: expected a loopback name such as localhost, got {host[:80]!r}; "
             "to serve under other names make a token: `farm token create NAME --scope admin`",
@@ -188,7 +188,7 @@ def _check_api(needed: Scope) -> None:
         if who.is_farm_open:
             _check_type()
         elif not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
-            raise Refused(
+            raise RefusedRequest(
                 HTTPStatus.FORBIDDEN, f"{CSRF_HEADER}: expected the token of this sign-in"
             )
     if not who.may(needed):
@@ -197,7 +197,7 @@ def _check_api(needed: Scope) -> None:
 
 def _check_type() -> None:
     if request.mimetype not in _GUARDED_TYPES:
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type: expected application/json, got {request.mimetype[:80]!r}",
         )
@@ -208,7 +208,7 @@ def _check_form(needed: Scope | None) -> ResponseReturnValue | None:
     if needed is not None and caller().scope is None:
         return redirect(url_for("login.get_login"), HTTPStatus.SEE_OTHER)
     if not _same(request.form.get(CSRF_FIELD, ""), csrf_token()):
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.FORBIDDEN,
             "this form is too old, or its cookie is missing: load the page again, then repeat it",
         )
@@ -223,21 +223,21 @@ def _check_origin() -> None:
     own = request.headers.get("Host", "").lower()
     is_foreign = origin is not None and origin.lower().partition("://")[2] != own
     if is_foreign or _is_from_elsewhere():
-        raise Refused(HTTPStatus.FORBIDDEN, "the request comes from another site's page")
+        raise RefusedRequest(HTTPStatus.FORBIDDEN, "the request comes from another site's page")
 
 
 def _check_embedding() -> None:
     """Let other sites lead to a page, and load nothing of it into theirs."""
     modes = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
     if _is_from_elsewhere() and modes != ("navigate", "document"):
-        raise Refused(HTTPStatus.FORBIDDEN, "another site's page must not load this")
+        raise RefusedRequest(HTTPStatus.FORBIDDEN, "another site's page must not load this")
 
 
 def _is_from_elsewhere() -> bool:
     return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
 
 
-def _unauthorised(who: Caller) -> Refused:
+def _unauthorised(who: Caller) -> RefusedRequest:
     """Say that a token is needed, or that this one is wrong, which is counted."""
     challenge = 'Bearer realm="benchfarm"'
     detail = "Authorization: expected 'Bearer' and a token of this farm (`farm token create`)"
@@ -246,12 +246,12 @@ def _unauthorised(who: Caller) -> Refused:
         logger.warning("wrong token presented", extra={"address": request.remote_addr})
         challenge += ', error="invalid_token"'
         detail = "Authorization: the token is wrong, expired or revoked"
-    return Refused(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
+    return RefusedRequest(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
 
 
-def _forbidden(who: Caller, needed: Scope) -> Refused:
+def _forbidden(who: Caller, needed: Scope) -> RefusedRequest:
     has = "no scope" if who.scope is None else f"the scope {who.scope.value}"
-    return Refused(
+    return RefusedRequest(
         HTTPStatus.FORBIDDEN,
         f"this needs a token with the scope {needed.value}, and {who.token} has {has}",
         headers={

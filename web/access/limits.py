@@ -20,7 +20,7 @@ from flask_limiter import ApplicationLimit, Limiter, RequestLimit
 from web.access.callers import ENVIRONMENT, known_caller
 from web.access.scopes import SAFE_METHODS, is_costly
 from web.backend import now
-from web.errors import Refused
+from web.errors import RefusedRequest
 
 SIGN_IN = "login.post_login"
 _FAILURES, _CHANGES, _COSTLY = "10 per minute", "120 per minute", "60 per minute"
@@ -135,7 +135,7 @@ def _refuse(what: str) -> Callable[[RequestLimit], NoReturn]:
     def refuse(limit: RequestLimit) -> NoReturn:
         # Not `reset_at`, which is up to a second later than the window ends.
         wait_s = max(1, math.ceil(limit.window.reset_time - now().timestamp()))
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.TOO_MANY_REQUESTS,
             f"too many {what}: expected at most {limit.limit.amount} a minute; "
             f"try again in {wait_s} s",

@@ -22,7 +22,7 @@ from farm.core.nouns import counted
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
-from farm.recommend.sweep_answers import Share, SweepAnswer, answers_for
+from farm.recommend.sweep_answers import OwnAnswer, Share, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
 
@@ -41,7 +41,7 @@ class Advice:
     question: Question
     answer: Recommendation
     runner_up: Option | None
-    found: SweepAnswer
+    found: OwnAnswer
 
     @property
     def share(self) -> Share | None:

@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from farm.core.codec import content_hash
 from farm.registry import catalogue
 from farm.store.engine import reading
-from farm.store.measurements import Filter, measurements_stamp
+from farm.store.measurements import MeasurementFilter, measurements_stamp
 from web.backend import backend, read_session
-from web.errors import Refused
+from web.errors import RefusedRequest
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Planned, Task
@@ -54,7 +54,7 @@ def needing_maths() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         needed = f"planning needs {error.name}: pip install 'benchfarm[ml]'"
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, needed) from None
+        raise RefusedRequest(HTTPStatus.SERVICE_UNAVAILABLE, needed) from None
 
 
 def propose(
@@ -71,7 +71,7 @@ def propose(
             a price is not known and counts.
     """
     with read_session() as session:
-        which = Filter(origin=origin, model=task.model, dataset=task.dataset)
+        which = MeasurementFilter(origin=origin, model=task.model, dataset=task.dataset)
         stamp = measurements_stamp(session, which)
     made = backend().background.ask(
         ("plan", stamp, origin, fingerprint, content_hash(task)),

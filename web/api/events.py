@@ -19,8 +19,8 @@ from web import parameters
 from web.access.limits import viewer
 from web.api.description import described
 from web.backend import backend, read_session
-from web.errors import Refused
-from web.live.changes import Kind, Subject, TooManyWatchers, Watcher
+from web.errors import RefusedRequest
+from web.live.changes import ChangeKind, Subject, TooManyWatchers, Watcher
 from web.parameters import Given
 
 bp = APIBlueprint("api_events", __name__, url_prefix="/api/v1", tag="Events")
@@ -36,7 +36,7 @@ _RETRY_AFTER_S = 10
 _SWEEP = parameters.row_id("sweep", "Watch this sweep. Either this or `job`.")
 _JOB = parameters.row_id("job", "Watch this job. Either this or `sweep`.")
 _PARAMETERS = (_SWEEP, _JOB)
-_TABLES: Mapping[Kind, type[Sweep | Job]] = {Kind.SWEEP: Sweep, Kind.JOB: Job}
+_TABLES: Mapping[ChangeKind, type[Sweep | Job]] = {ChangeKind.SWEEP: Sweep, ChangeKind.JOB: Job}
 
 
 @bp.get("/events")
@@ -67,7 +67,7 @@ def get_events() -> ResponseReturnValue:
     try:
         watcher = watching.enter_context(backend().changes.watching(subject, viewer=viewer()))
     except TooManyWatchers:
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "events: as many as possible are watching already; read again now and then instead",
             headers={"Retry-After": str(_RETRY_AFTER_S)},
@@ -81,9 +81,9 @@ def get_events() -> ResponseReturnValue:
 def _subject(given: Given) -> Subject:
     sweep_id, job_id = given[_SWEEP], given[_JOB]
     if sweep_id is not None and job_id is None:
-        return Subject(Kind.SWEEP, sweep_id)
+        return Subject(ChangeKind.SWEEP, sweep_id)
     if job_id is not None and sweep_id is None:
-        return Subject(Kind.JOB, job_id)
+        return Subject(ChangeKind.JOB, job_id)
     raise InvalidSpec("sweep", sweep_id, "either a sweep or a job")
 
 

@@ -22,7 +22,7 @@ from farm.store.kept_answers import find_answer, keep_answer, note_request
 from farm.store.tables import KeptAnswer
 from web.access.callers import caller
 from web.backend import backend, in_each_transaction, now, read_session
-from web.errors import Refused
+from web.errors import RefusedRequest
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -66,7 +66,9 @@ def install(app: Flask) -> None:
             return None
         if not (key.isprintable() and 0 < len(key) <= LONGEST_KEY_CHARACTERS):
             expected = f"1 to {LONGEST_KEY_CHARACTERS} printable characters"
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected {expected}, got {key!r:.80}")
+            raise RefusedRequest(
+                HTTPStatus.BAD_REQUEST, f"{HEADER}: expected {expected}, got {key!r:.80}"
+            )
         who = caller().token or request.remote_addr
         sent = _Request(
             name=_digest(f"{who}\n{request.full_path}\n{key}".encode(errors="backslashreplace")),
@@ -99,14 +101,14 @@ def install(app: Flask) -> None:
 
 def _again(sent: _Request, known: KeptAnswer) -> Response:
     if known.request_digest != sent.digest:
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"{HEADER}: another request was sent with {sent.key}; expected a new key",
         )
     if known.status is None:
         if sent.begun_at - known.begun_at < _UNDER_WAY:
             raise _under_way(sent)
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.CONFLICT,
             f"{HEADER}: the request with {sent.key} was carried out at {known.begun_at:%H:%M:%S} "
             "UTC, and its answer was not kept; look at what it has changed, and use a new key for "
@@ -142,8 +144,8 @@ def _keep(sent: _Request, response: Response) -> None:
         logger.warning("an answer was not kept: %s", error)
 
 
-def _under_way(sent: _Request) -> Refused:
-    return Refused(
+def _under_way(sent: _Request) -> RefusedRequest:
+    return RefusedRequest(
         HTTPStatus.CONFLICT,
         f"{HEADER}: the request with {sent.key} is being carried out; try again",
         headers={"Retry-After": str(_RETRY_AFTER_S)},

@@ -7,7 +7,7 @@ from flask import jsonify
 from flask.typing import ResponseReturnValue
 
 from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE
-from farm.store.measurements import Filter, list_measurements
+from farm.store.measurements import MeasurementFilter, list_measurements
 from web import parameters
 from web.api import answers, shapes
 from web.api.description import described
@@ -40,7 +40,7 @@ def get_measurements() -> ResponseReturnValue:
     """List measurements by ascending id."""
     given = parameters.read(_PARAMETERS)
     limit = given[LIMIT]
-    which = Filter(
+    which = MeasurementFilter(
         sweep_id=given[_SWEEP],
         origin=given[_ORIGIN],
         model=given[_MODEL],

@@ -29,7 +29,7 @@ from web.advice.questions import LARGEST, read_prices
 from web.api import advice_answers
 from web.api.description import described
 from web.backend import backend
-from web.errors import Refused
+from web.errors import RefusedRequest
 from web.parameters import Given
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def get_plan() -> ResponseReturnValue:
         _task(given), origin=origin, fingerprint=given[_FINGERPRINT], patience_s=_PATIENCE_S
     )
     if proposed is None:
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "the plan is still being made: ask again",
             headers={"Retry-After": str(_RETRY_AFTER_S)},

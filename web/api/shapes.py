@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from farm.core.codec import to_json
-from farm.store.dashboard import ServedRank
+from farm.store.dashboard import LeasedRank
 from farm.store.jobs import AttemptDetail, JobDetail
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps import SweepSummary
@@ -121,7 +121,7 @@ def _rank(row: Rank) -> answers.Rank:
 
 
 def agent(
-    row: Agent, served: ServedRank | None, *, now: dt.datetime, lease_s: float
+    row: Agent, served: LeasedRank | None, *, now: dt.datetime, lease_s: float
 ) -> answers.Agent:
     """Write an agent with what it says of itself and what it is leased for."""
     beat_at = row.heartbeat_at

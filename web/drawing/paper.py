@@ -15,7 +15,7 @@ from farm.aside import run_aside
 from farm.figures.bars import Bars
 from farm.figures.chart import Figure
 from farm.figures.heat_map import HeatMap
-from web.errors import Refused
+from web.errors import RefusedRequest
 
 # One at a time: each needs a processor, and 100 MB.
 _drawing = threading.Lock()
@@ -39,7 +39,7 @@ def png_file(shown: Figure | Bars | HeatMap) -> bytes:
         Refused: these take too long; ask again.
     """
     if not _drawing.acquire(timeout=_TURN_LIMIT_S):
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "other pictures are being drawn: ask again in a minute",
             headers={"Retry-After": "60"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from farm.figures.timelines import Line, Timeline
+from farm.figures.timelines import TimelineFigure, TimelineSeries
 from web.drawing.plotly_figure import in_page, literally
 
 
@@ -32,7 +32,7 @@ _UNITS = (
 _WHOLE_FROM = 1000.0  # what is larger needs no fraction for four digits
 
 
-def to_json(timeline: Timeline) -> Markup:
+def to_json(timeline: TimelineFigure) -> Markup:
     """Return what the script reads, as JSON that may stand in a page.
 
     Plotly chooses the ticks, and the ranges where they follow the values: what a reader has zoomed
@@ -60,7 +60,7 @@ def to_json(timeline: Timeline) -> Markup:
     return in_page(data)
 
 
-def _trace(timeline: Timeline, line: Line, unit: _Unit) -> dict[str, object]:
+def _trace(timeline: TimelineFigure, line: TimelineSeries, unit: _Unit) -> dict[str, object]:
     quantity = timeline.over if line.is_over else timeline.quantity
     assert quantity is not None, "what is laid over has an axis"
     name = literally(line.name)
@@ -83,7 +83,7 @@ def _trace(timeline: Timeline, line: Line, unit: _Unit) -> dict[str, object]:
     }
 
 
-def _axis(timeline: Timeline, *, is_over: bool) -> dict[str, object]:
+def _axis(timeline: TimelineFigure, *, is_over: bool) -> dict[str, object]:
     quantity = timeline.over if is_over else timeline.quantity
     assert quantity is not None, "what is laid over has an axis"
     axis: dict[str, object] = {

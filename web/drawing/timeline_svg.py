@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from farm.figures.timelines import (
-    Line,
     Points,
-    Timeline,
+    TimelineFigure,
+    TimelineSeries,
     second_ticks,
     write_second,
 )
@@ -36,19 +36,19 @@ _Up = Callable[[float], float]
 class DrawnTimeline:
     """A chart as its template shows it: `json` is what the script reads."""
 
-    figure: Timeline
+    figure: TimelineFigure
     svg: Markup
     json: Markup
 
 
-def drawn(timeline: Timeline) -> DrawnTimeline:
+def drawn(timeline: TimelineFigure) -> DrawnTimeline:
     """Return all that a template needs to show a timeline."""
     # Nothing to draw leaves the script nothing to draw over.
     json = to_json(timeline) if _is_measured(timeline) else Markup("")
     return DrawnTimeline(figure=timeline, svg=draw(timeline), json=json)
 
 
-def draw(timeline: Timeline) -> Markup:
+def draw(timeline: TimelineFigure) -> Markup:
     """Draw it."""
     if not _is_measured(timeline):
         return Markup('<p class="quiet">Not measured.</p>')
@@ -71,11 +71,11 @@ def draw(timeline: Timeline) -> Markup:
     )
 
 
-def _is_measured(timeline: Timeline) -> bool:
+def _is_measured(timeline: TimelineFigure) -> bool:
     return any(value is not None for line in timeline.lines for _, value in line.points)
 
 
-def _placing(timeline: Timeline, *, is_over: bool) -> _Up:
+def _placing(timeline: TimelineFigure, *, is_over: bool) -> _Up:
     low, high = timeline.extent(is_over=is_over)
 
     def up(value: float) -> float:
@@ -85,7 +85,7 @@ def _placing(timeline: Timeline, *, is_over: bool) -> _Up:
     return up
 
 
-def _shades(timeline: Timeline, across: _Across, *, right: float) -> Markup:
+def _shades(timeline: TimelineFigure, across: _Across, *, right: float) -> Markup:
     floor = _HEIGHT - _BOTTOM
     begin_s, end_s = timeline.span_s
     return Markup("").join(
@@ -101,7 +101,7 @@ def _shades(timeline: Timeline, across: _Across, *, right: float) -> Markup:
     )
 
 
-def _grid(timeline: Timeline, across: _Across, up: _Up, *, right: float) -> Markup:
+def _grid(timeline: TimelineFigure, across: _Across, up: _Up, *, right: float) -> Markup:
     floor = _HEIGHT - _BOTTOM
     lines = [
         Markup(
@@ -119,7 +119,7 @@ def _grid(timeline: Timeline, across: _Across, up: _Up, *, right: float) -> Mark
     return Markup("").join(lines)
 
 
-def _right_axis(timeline: Timeline, up: _Up, *, right: float) -> Markup:
+def _right_axis(timeline: TimelineFigure, up: _Up, *, right: float) -> Markup:
     assert timeline.over is not None
     write = timeline.over.write
     return Markup("").join(
@@ -128,7 +128,7 @@ def _right_axis(timeline: Timeline, up: _Up, *, right: float) -> Markup:
     )
 
 
-def _line(line: Line, across: _Across, up: _Up) -> Markup:
+def _line(line: TimelineSeries, across: _Across, up: _Up) -> Markup:
     """Draw the stretches between gaps; a lone point becomes a dot, or it could not be seen."""
     kind = f"{line.tone}{' over' if line.is_over else ''}{' dashed' if line.is_dashed else ''}"
     parts = []

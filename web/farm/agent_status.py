@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from farm.core.agents import AgentState
 from farm.core.display import MISSING, byte_count, duration
-from farm.store.dashboard import ServedRank
+from farm.store.dashboard import LeasedRank
 from farm.store.tables import Agent
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
@@ -42,7 +42,7 @@ class AgentCard:
 
     agent: Agent
     status: AgentStatus
-    served: ServedRank | None
+    served: LeasedRank | None
 
     @property
     def is_live(self) -> bool:

@@ -37,7 +37,7 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FarmState:
     """One look at the store and the broker. `queues`: None while the broker does not answer."""
 
     now: dt.datetime
@@ -64,13 +64,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class PrometheusMetric:
     """`kind`: counter or gauge, as Prometheus has them. `read` gives labels and values."""
 
     name: str
     kind: str
     meaning: str
-    read: Callable[[Seen], Values]
+    read: Callable[[FarmState], Values]
 
 
 def look_at_broker(
@@ -94,9 +94,9 @@ def look_at_store(
     lease_s: float,
     queues: QueueLengths | None,
     signs: Sequence[LifeSign],
-) -> Seen:
+) -> FarmState:
     """Read the rest of what the metrics are made of."""
-    return Seen(
+    return FarmState(
         now=now,
         lease_s=lease_s,
         jobs=job_counts(session),
@@ -108,17 +108,17 @@ def look_at_store(
     )
 
 
-def _of_one(read: Callable[[Seen], float]) -> Callable[[Seen], Values]:
-    def values(seen: Seen) -> Values:
+def _of_one(read: Callable[[FarmState], float]) -> Callable[[FarmState], Values]:
+    def values(seen: FarmState) -> Values:
         yield {}, read(seen)
 
     return values
 
 
-def _of_agents(read: Callable[[Agent], float | None]) -> Callable[[Seen], Values]:
+def _of_agents(read: Callable[[Agent], float | None]) -> Callable[[FarmState], Values]:
     """Give the last value of each agent that has told it; the age of its heartbeat is its age."""
 
-    def values(seen: Seen) -> Values:
+    def values(seen: FarmState) -> Values:
         for agent in seen.shown:
             if (value := read(agent)) is not None:
                 yield {"agent": agent.id}, value
@@ -126,27 +126,27 @@ def _of_agents(read: Callable[[Agent], float | None]) -> Callable[[Seen], Values
     return values
 
 
-def _build(seen: Seen) -> Values:
+def _build(seen: FarmState) -> Values:
     yield {"version": __version__}, 1
 
 
-def _jobs(seen: Seen) -> Values:
+def _jobs(seen: FarmState) -> Values:
     for state, count in seen.jobs.items():
         yield {"state": state.value}, count
 
 
-def _agents(seen: Seen) -> Values:
+def _agents(seen: FarmState) -> Values:
     statuses = Counter(agent_status(a, now=seen.now, lease_s=seen.lease_s) for a in seen.agents)
     for status in AgentStatus:
         yield {"status": status.value}, statuses[status]
 
 
-def _failures(seen: Seen) -> Values:
+def _failures(seen: FarmState) -> Values:
     for kind in FailureKind:
         yield {"kind": kind.value}, seen.failures.get(kind.value, 0)
 
 
-def _beat_ages(seen: Seen) -> Values:
+def _beat_ages(seen: FarmState) -> Values:
     for agent in seen.shown:
         if (at := agent.heartbeat_at) is not None:
             yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
@@ -157,20 +157,20 @@ def _lag_s(agent: Agent) -> float | None:
     return None if agent.backlog_count is None else agent.report_lag_s or 0.0
 
 
-def _queues(seen: Seen) -> Values:
+def _queues(seen: FarmState) -> Values:
     if seen.queues is not None:
         for queue, count in seen.queues.counts.items():
             yield {"queue": queue}, count
 
 
-def _processes(seen: Seen) -> Values:
+def _processes(seen: FarmState) -> Values:
     if seen.queues is not None:
         counts = Counter(sign.process for sign in seen.signs)
         for process in (SCHEDULER, COLLECTOR):
             yield {"process": process}, counts[process]
 
 
-def _worked(seen: Seen) -> Values:
+def _worked(seen: FarmState) -> Values:
     for sign in seen.signs:
         ids = {"process": sign.process, "host": sign.host, "pid": str(sign.pid)}
         if sign.worked_s is not None:
@@ -188,112 +188,112 @@ def _resident_bytes() -> int:
 
 
 METRICS = (
-    Metric("farm_build_info", "gauge", "What runs here.", _build),
-    Metric("farm_jobs", "gauge", "Jobs by state.", _jobs),
-    Metric("farm_agents", "gauge", "Agents ever seen, by status.", _agents),
-    Metric(
+    PrometheusMetric("farm_build_info", "gauge", "What runs here.", _build),
+    PrometheusMetric("farm_jobs", "gauge", "Jobs by state.", _jobs),
+    PrometheusMetric("farm_agents", "gauge", "Agents ever seen, by status.", _agents),
+    PrometheusMetric(
         "farm_agents_live",
         "gauge",
         "Agents whose heartbeats arrive.",
         _of_one(lambda seen: len(seen.live)),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_lease_expiries_total",
         "counter",
         "Attempts lost with an agent that was silent for a lease, or cut off for half of one.",
         _of_one(lambda seen: seen.failures.get(FailureKind.AGENT_LOST.value, 0)),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_attempt_failures_total",
         "counter",
         "Attempts that failed, by kind of failure.",
         _failures,
     ),
-    Metric(
+    PrometheusMetric(
         "farm_late_reports",
         "gauge",
         "Reports that did not count: too late, of another's rank, or beyond what a rank can have.",
         _of_one(lambda seen: seen.late_report_count),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_heartbeats_total",
         "counter",
         "Heartbeats of an agent, since its start.",
         _of_agents(lambda agent: agent.beat_counter),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_heartbeat_age_seconds",
         "gauge",
         "Since the last fresh heartbeat of an agent.",
         _beat_ages,
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_clock_offset_seconds",
         "gauge",
         "An agent's clock minus the server's, the heartbeat's way included.",
         _of_agents(lambda agent: agent.clock_offset_s),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_spool_reports",
         "gauge",
         "Reports on an agent's disk that are not confirmed, as it said last.",
         _of_agents(lambda agent: agent.backlog_count),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_spool_bytes",
         "gauge",
         "Their size.",
         _of_agents(lambda agent: agent.backlog_bytes),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_report_lag_seconds",
         "gauge",
         "For how long the oldest of them has waited; 0 where none waits.",
         _of_agents(_lag_s),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_agent_disk_free_bytes",
         "gauge",
         "What is left on the disk of an agent's spool.",
         _of_agents(lambda agent: agent.disk_free_bytes),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_broker_up",
         "gauge",
         "1 if the broker answers within a second.",
         _of_one(lambda seen: seen.queues is not None),
     ),
-    Metric(
+    PrometheusMetric(
         "farm_queue_messages",
         "gauge",
         "Messages that wait for a collector, those in agents' own queues included.",
         _queues,
     ),
-    Metric(
+    PrometheusMetric(
         "farm_processes",
         "gauge",
         "Schedulers and collectors that give signs of life.",
         _processes,
     ),
-    Metric(
+    PrometheusMetric(
         "farm_process_worked_ago_seconds",
         "gauge",
         "Since a scheduler's last round, or a collector's last message, without an error.",
         _worked,
     ),
-    Metric(
+    PrometheusMetric(
         "process_cpu_seconds_total",
         "counter",
         "User and system CPU time of this process.",
         _of_one(lambda seen: _cpu_s()),
     ),
-    Metric(
+    PrometheusMetric(
         "process_resident_memory_bytes",
         "gauge",
         "Resident memory of this process.",
         _of_one(lambda seen: _resident_bytes()),
     ),
-    Metric(
+    PrometheusMetric(
         "process_start_time_seconds",
         "gauge",
         "Start of this process, in seconds since 1970.",

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.config import Settings
 from farm.core.lifecycle import JobState, SweepState
-from farm.core.progress import Pace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
+from farm.core.progress import JobPace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
 from farm.core.retries import is_pausing
 from farm.core.views import LiveAgent
 from farm.life_signs import look_if_idle
@@ -159,24 +159,24 @@ def waiting_reason(
     return IS_BEHIND if waits is None else waits.reason
 
 
-def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[Pace, ...]]:
+def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[JobPace, ...]]:
     key = tuple(sorted(sweep_ids))
     engine = backend().engine
 
-    def renew() -> Mapping[int, tuple[Pace, ...]]:
+    def renew() -> Mapping[int, tuple[JobPace, ...]]:
         with reading(engine) as other:
             return paces(other, key)
 
-    def good_s(found: Mapping[int, tuple[Pace, ...]]) -> float:
+    def good_s(found: Mapping[int, tuple[JobPace, ...]]) -> float:
         return _good_s([pace for of_sweep in found.values() for pace in of_sweep])
 
     return backend().paces.for_a_while(key, lambda: paces(session, key), keep_s=good_s, renew=renew)
 
 
-def _read_latest_paces(session: Session) -> tuple[Pace, ...]:
+def _read_latest_paces(session: Session) -> tuple[JobPace, ...]:
     engine = backend().engine
 
-    def renew() -> tuple[Pace, ...]:
+    def renew() -> tuple[JobPace, ...]:
         with reading(engine) as other:
             return latest_paces(other)
 
@@ -185,7 +185,7 @@ def _read_latest_paces(session: Session) -> tuple[Pace, ...]:
     )
 
 
-def _good_s(found: Sequence[Pace]) -> float:
+def _good_s(found: Sequence[JobPace]) -> float:
     """Return how long these may be shown."""
     job_count = sum(pace.job_count for pace in found)
     return max(_LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
-from farm.figures.job_reading import Shown, read_job
+from farm.figures.job_reading import ChartSelection, read_job
 from farm.figures.step_figures import StepSummary
 from farm.figures.timelines import Shade
 from farm.store.engine import reading
@@ -48,7 +48,7 @@ def job_charts(
     session: Session,
     drawings: Kept,
     attempt: Attempt,
-    shown: Shown,
+    shown: ChartSelection,
     *,
     timed_window: tuple[float, float] | None,
     is_told: bool,
@@ -70,7 +70,7 @@ def _kept_running_s(charts: JobCharts) -> float:
 def _draw_again(
     engine: sa.Engine,
     attempt: Attempt,
-    shown: Shown,
+    shown: ChartSelection,
     timed_window: tuple[float, float] | None,
 ) -> JobCharts:
     with reading(engine) as session:
@@ -78,7 +78,10 @@ def _draw_again(
 
 
 def _draw(
-    session: Session, attempt: Attempt, shown: Shown, timed_window: tuple[float, float] | None
+    session: Session,
+    attempt: Attempt,
+    shown: ChartSelection,
+    timed_window: tuple[float, float] | None,
 ) -> JobCharts:
     read = read_job(session, attempt, shown, timed_window=timed_window)
     return JobCharts(

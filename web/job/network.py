@@ -27,7 +27,7 @@ _MOST_WAYS = 12
 _MOST_REMARKS = 4
 
 
-class Verdict(enum.Enum):
+class NetworkVerdict(enum.Enum):
     """What to think of the shaped network."""
 
     UNTOUCHED = "untouched"  # nothing was asked of it
@@ -70,7 +70,7 @@ class Network:
     """
 
     profile: NetworkProfile
-    verdict: Verdict
+    verdict: NetworkVerdict
     remarks: Sequence[str]
     ways: Sequence[Way]
     way_count: int
@@ -118,13 +118,13 @@ def network_of(ranks: Sequence[Rank], profile: NetworkProfile | None) -> Network
 
 def _judged(
     profile: NetworkProfile, ranks: Sequence[RankNetwork]
-) -> tuple[Verdict, tuple[str, ...]]:
+) -> tuple[NetworkVerdict, tuple[str, ...]]:
     if profile.is_untouched:
-        return Verdict.UNTOUCHED, ()
+        return NetworkVerdict.UNTOUCHED, ()
     if not all(own.shaped for own in ranks):
-        return Verdict.UNKNOWN, ()
+        return NetworkVerdict.UNKNOWN, ()
     found = find_deviations(profile, ranks)
-    return (Verdict.NOT_AS_ASKED if found else Verdict.AS_ASKED), found
+    return (NetworkVerdict.NOT_AS_ASKED if found else NetworkVerdict.AS_ASKED), found
 
 
 def _ways(

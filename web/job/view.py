@@ -14,7 +14,7 @@ from farm.core.lifecycle import FINAL_JOB_STATES
 from farm.core.spec import JobSpec
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec, NotFound
-from farm.figures.job_reading import Shown, timed_window
+from farm.figures.job_reading import ChartSelection, timed_window
 from farm.store.neighbours import neighbours_of, repetitions_of
 from farm.store.sample_ranges import extent
 from farm.store.series import last_epochs
@@ -36,7 +36,7 @@ _LAST_REPORTS = dt.timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Selection:
     """What of an attempt the reader wants to see: None is what the page thinks best."""
 
     attempt: int | None = None
@@ -72,7 +72,7 @@ class ShownAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class JobComparison:
     """Repetitions are rows of `farm.store.neighbours`."""
 
     repetitions: Sequence[Any]
@@ -84,7 +84,7 @@ def shown_attempt(
     drawings: Kept,
     story: Story,
     spec: JobSpec,
-    asked: Asked,
+    asked: Selection,
 ) -> ShownAttempt | None:
     """Return what is shown of the attempt that was asked for, or of the last; None without any.
 
@@ -107,7 +107,7 @@ def shown_attempt(
             session,
             drawings,
             attempt,
-            Shown(
+            ChartSelection(
                 ranks=drawn,
                 servers=spec.server_placement if spec.server_count else None,
                 world_size=spec.world_size,
@@ -126,11 +126,11 @@ def shown_attempt(
     )
 
 
-def comparison(session: Session, story: Story, spec: JobSpec) -> Comparison:
+def comparison(session: Session, story: Story, spec: JobSpec) -> JobComparison:
     """Return what the job is to be compared with."""
     own = story.measurement
     neighbours = neighbours_of(session, spec, fingerprint=own.fingerprint if own else None)
-    return Comparison(
+    return JobComparison(
         repetitions=repetitions_of(session, story.job, limit=_REPETITIONS_LISTED),
         others=compare(
             spec,
@@ -181,7 +181,7 @@ def _chief(rows: Sequence[Rank]) -> Rank | None:
     return rows[0] if rows and rows[0].rank == 0 else None
 
 
-def _span_s(session: Session, attempt: Attempt, asked: Asked) -> float:
+def _span_s(session: Session, attempt: Attempt, asked: Selection) -> float:
     """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
     found = extent(session, attempt, [0])
     begin_s = asked.from_s or 0

@@ -25,7 +25,7 @@ MAX_OF_ONE_VIEWER = 10
 LOOK_EVERY_S = 1.0
 
 
-class Kind(enum.Enum):
+class ChangeKind(enum.Enum):
     SWEEP = "sweep"
     JOB = "job"
 
@@ -34,7 +34,7 @@ class Kind(enum.Enum):
 class Subject:
     """What is watched. `row_id`: of the sweep, or of the job."""
 
-    kind: Kind
+    kind: ChangeKind
     row_id: int
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from farm.submission import Submitted
+from farm.submission import SubmittedSweep
 from web.new_sweep.form import Fields
 from web.new_sweep.preview import Summary
 
@@ -74,11 +74,11 @@ class Sent:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._done: OrderedDict[str, Future[Submitted]] = OrderedDict()
+        self._done: OrderedDict[str, Future[SubmittedSweep]] = OrderedDict()
 
     def once(
-        self, key: str, text: str, *, enqueue: Callable[[], Submitted]
-    ) -> tuple[Submitted, bool]:
+        self, key: str, text: str, *, enqueue: Callable[[], SubmittedSweep]
+    ) -> tuple[SubmittedSweep, bool]:
         """Enqueue what a form holds, unless that was done; return the sweep, and whether it was.
 
         A form has a `key` of its own, so whoever presses twice, reloads, or goes back and presses
@@ -93,7 +93,7 @@ class Sent:
         with self._lock:
             done = self._done.get(name)
             if done is None:
-                mine: Future[Submitted] = Future()
+                mine: Future[SubmittedSweep] = Future()
                 self._done[name] = mine
                 while len(self._done) > _MOST_SENT:
                     self._done.popitem(last=False)

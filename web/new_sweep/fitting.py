@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from farm.store.agents import live_agents
-from farm.submission import Plan, within_memory
+from farm.submission import SubmissionPlan, within_memory
 from web.backend import backend, now, read_session
 
 
-def for_live_agents(planned: Plan) -> Plan:
+def for_live_agents(planned: SubmissionPlan) -> SubmissionPlan:
     """Leave out what is too large for all of them; see `within_memory`.
 
     Raises:

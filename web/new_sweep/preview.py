@@ -18,7 +18,7 @@ from farm.core.expansion import Impossible
 from farm.core.scheduling import explain
 from farm.core.spec import JobSpec
 from farm.core.views import LiveAgent, WaitingJob
-from farm.submission import Plan
+from farm.submission import SubmissionPlan
 from web.setup_words import setup_words
 
 _JOBS_SHOWN = 10
@@ -85,7 +85,7 @@ class Unserved:
     job_count: int
 
 
-def summarise(planned: Plan) -> Summary:
+def summarise(planned: SubmissionPlan) -> Summary:
     """Return a planned sweep in short."""
     expansion, sweep = planned.expansion, planned.sweep
     left_out = _left_out(expansion.impossible)

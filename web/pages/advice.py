@@ -63,7 +63,7 @@ class NotWorking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownAnswer:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `kinds_left_out`: of machines and strategies, since so many lines cannot be told apart.
@@ -92,7 +92,7 @@ def get_advice() -> ResponseReturnValue:
     if not is_as_given(given):
         kept: dict[str, Any] = given.to_dict()
         return redirect(url_for(".get_advice", **kept), HTTPStatus.SEE_OTHER)
-    shown: Shown | None = None
+    shown: ShownAnswer | None = None
     error: InvalidSpec | NotFound | None = None
     with read_session() as session:
         known = origin_names(session)
@@ -122,7 +122,7 @@ def get_advice() -> ResponseReturnValue:
     return page
 
 
-def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
+def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     query, memory = read_from(given, QUERY), backend().memory
     asked = read_question(query)
     answer = recommend(
@@ -135,7 +135,7 @@ def _answer(session: Session, given: MultiDict[str, str]) -> Shown:
     )
     question, knowledge = settle(session, asked, memory)
     best = answer.recommended
-    return Shown(
+    return ShownAnswer(
         question=question,
         answer=answer,
         by_step=is_by_step(answer),

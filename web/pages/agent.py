@@ -39,7 +39,7 @@ _NEIGHBOURS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class ReportDelivery:
     """How the agent's reports arrive. `position` None: none ever has."""
 
     position: SpoolPosition | None
@@ -58,7 +58,7 @@ def get_agent(agent_id: str) -> ResponseReturnValue:
         ranks = ranks_of(session, name, before_token=before, limit=_RANKS_SHOWN + 1)
         outcomes = outcome_counts(session, name, limit=_OUTCOMES_COUNTED)
         runs = agent_runs(session, name, limit=_RUNS_DRAWN)
-        delivery = Delivery(
+        delivery = ReportDelivery(
             position=spool_position(session, name),
             late_count=late_report_count_of(session, name),
         )

@@ -17,7 +17,7 @@ from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
 from farm.importers.table import check_table, read_table
 from farm.importing import (
-    Source,
+    ImportSource,
     failed_counts,
     foresee,
     import_reading,
@@ -131,7 +131,7 @@ def _uploaded() -> Upload:
     return Upload(content=file.read(), name=shown, at=now())
 
 
-def _refusal(source: Source, refused: Sequence[InvalidSpec]) -> str:
+def _refusal(source: ImportSource, refused: Sequence[InvalidSpec]) -> str:
     return render_template(
         "refused.html", source=source, refused=refused[:_REFUSED_SHOWN], count=len(refused)
     )
@@ -148,7 +148,7 @@ def _again(form: TableForm, error: str) -> str:
     )
 
 
-def _imported(source: Source, done: Imported) -> Response:
+def _imported(source: ImportSource, done: Imported) -> Response:
     removed = f", {done.removed_count} removed" if done.removed_count else ""
     flash(
         f"{source.origin}: {counted(done.added_count, 'measurement')} added, "

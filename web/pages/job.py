@@ -30,7 +30,7 @@ from web.job.exchange import rank_exchanges, staleness_bars
 from web.job.ranks import written
 from web.job.shares import MEANINGS
 from web.job.view import (
-    Asked,
+    Selection,
     ShownAttempt,
     comparison,
     gang_shares,
@@ -128,9 +128,11 @@ def _logs(session: Session, attempt: ShownAttempt | None) -> ShownLogs | None:
     return logs.shown(session, AttemptDetail(attempt=attempt.attempt, ranks=ranks))
 
 
-def _asked() -> Asked:
+def _asked() -> Selection:
     """Read the query. A form sends its empty fields too, and they mean nothing."""
     params.query(*(parameter.name for parameter in _PARAMETERS))
     filled: MultiDict[str, str] = MultiDict({k: v for k, v in request.args.items() if v.strip()})
     given = parameters.read_from(filled, _PARAMETERS)
-    return Asked(attempt=given[ATTEMPT], ranks=given[_RANKS], from_s=given[_FROM], to_s=given[_TO])
+    return Selection(
+        attempt=given[ATTEMPT], ranks=given[_RANKS], from_s=given[_FROM], to_s=given[_TO]
+    )

@@ -29,11 +29,11 @@ from farm.store.agents import live_agents
 from farm.store.engine import reading
 from farm.store.imports import origin_names
 from farm.store.sweeps import find_sweep, sweep_summary
-from farm.submission import Plan, Submitted, plan, submit
+from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
 from web import params
 from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.errors import Refused, status_of
+from web.errors import RefusedRequest, status_of
 from web.new_sweep import form as sweep_form
 from web.new_sweep.drafts import Draft, form_key
 from web.new_sweep.fitting import for_live_agents
@@ -68,7 +68,7 @@ bp.add_app_template_global(form_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownForms:
     """What stands in both forms, and what was wrong with which. `fields` None: as at first.
 
     `field`: the one at fault, None: no single one.
@@ -105,14 +105,14 @@ def get_new_sweep() -> ResponseReturnValue:
     if "draft" in args:
         draft = _draft(args["draft"])
         fields = draft.fields or sweep_form.fields_of(params.parse_toml(draft.text))
-        return _page(Shown(fields=fields, text=draft.text))
+        return _page(ShownForms(fields=fields, text=draft.text))
     if "like" in args:
         number = params.row_id("sweep", args["like"])
         with read_session() as session:
             sweep_summary(session, number)  # an id, and not another sweep's name
             spec = find_sweep(session, str(number)).spec
-        return _page(Shown(fields=sweep_form.fields_of(spec), text=sweep_form.file_text(spec)))
-    return _page(Shown())
+        return _page(ShownForms(fields=sweep_form.fields_of(spec), text=sweep_form.file_text(spec)))
+    return _page(ShownForms())
 
 
 @bp.post("/sweeps/preview")
@@ -126,7 +126,7 @@ def post_preview() -> ResponseReturnValue:
     try:
         text = (_uploaded() or text) if fields is None else _text_of(fields)
         planned = for_live_agents(_planned(text))
-    except (InvalidSpec, Refused) as error:
+    except (InvalidSpec, RefusedRequest) as error:
         shown = _refused_file(text, error) if fields is None else _refused_form(fields, error)
         return _page(shown), status_of(error)
     draft = Draft(text=text, fields=fields, summary=summarise(planned), at=now())
@@ -174,7 +174,7 @@ def post_sweep() -> ResponseReturnValue:
         submitted, was_sent = backend().sent.once(
             request.form.get("key", ""), text, enqueue=lambda: _enqueue(text)
         )
-    except (InvalidSpec, Refused) as error:
+    except (InvalidSpec, RefusedRequest) as error:
         return _page(_refused_file(text, error)), status_of(error)
     if was_sent:
         flash("This sweep is in the queue already: the form was sent twice.")
@@ -184,19 +184,19 @@ def post_sweep() -> ResponseReturnValue:
     return to if was_sent else ring_after(to)
 
 
-def _enqueue(text: str) -> Submitted:
+def _enqueue(text: str) -> SubmittedSweep:
     planned = for_live_agents(_planned(text))
     with write_session() as session:
         return submit(session, planned, now=now())
 
 
-def _told(submitted: Submitted) -> str:
+def _told(submitted: SubmittedSweep) -> str:
     jobs = "1 job is" if submitted.job_count == 1 else f"{submitted.job_count} jobs are"
     left_out = f"; {len(submitted.skipped)} impossible left out" if submitted.skipped else ""
     return f"{jobs} in the queue{left_out}."
 
 
-def _planned(text: str) -> Plan:
+def _planned(text: str) -> SubmissionPlan:
     return plan(params.parse_toml(text))
 
 
@@ -225,19 +225,19 @@ def _draft(ticket: str) -> Draft:
     draft = backend().drafts.find(ticket, now=now())
     if draft is None:
         gone = "draft: this preview was not kept any longer; fill in the form of a new sweep again"
-        raise Refused(HTTPStatus.GONE, gone)
+        raise RefusedRequest(HTTPStatus.GONE, gone)
     return draft
 
 
-def _refused_form(fields: Fields, error: InvalidSpec | Refused) -> Shown:
-    if isinstance(error, Refused):
-        return Shown(fields=fields, form_error=str(error))
+def _refused_form(fields: Fields, error: InvalidSpec | RefusedRequest) -> ShownForms:
+    if isinstance(error, RefusedRequest):
+        return ShownForms(fields=fields, form_error=str(error))
     field, error = sweep_form.refused_field(error)
-    return Shown(fields=fields, field=field, form_error=str(error))
+    return ShownForms(fields=fields, field=field, form_error=str(error))
 
 
-def _refused_file(text: str, error: InvalidSpec | Refused) -> Shown:
-    return Shown(text=text, file_error=str(error))
+def _refused_file(text: str, error: InvalidSpec | RefusedRequest) -> ShownForms:
+    return ShownForms(text=text, file_error=str(error))
 
 
 def _expected(ticket: str, draft: Draft) -> Expected:
@@ -276,7 +276,7 @@ def _networks(agents: Iterable[LiveAgent]) -> list[str]:
     return sorted(one.removeprefix(NETWORK_CAPABILITY) for one in named)
 
 
-def _page(shown: Shown) -> str:
+def _page(shown: ShownForms) -> str:
     known = catalogue()
     with read_session() as session:
         agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)

@@ -32,7 +32,7 @@ class CellPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class SweepComparison:
     """`pairs` in the order of the first sweep; the others are in one sweep alone.
 
     `is_sequential`: repetitions ended because they seemed precise, see `farm.core.time_ratio`.
@@ -58,7 +58,9 @@ class Comparison:
         return None if pair.ratio is None else pair.ratio.is_beyond_noise
 
 
-def compare(a: SweepTable, b: SweepTable, *, before: Comparison | None = None) -> Comparison:
+def compare(
+    a: SweepTable, b: SweepTable, *, before: SweepComparison | None = None
+) -> SweepComparison:
     """Pair the cells of two sweeps: those that are the same job, then those that are alike.
 
     `before`: an older comparison of the two, of which pairs of unchanged cells are kept.
@@ -79,7 +81,7 @@ def compare(a: SweepTable, b: SweepTable, *, before: Comparison | None = None) -
             other := alike.pop(line.configuration.compared, None)
         ):
             partners[line.cell_hash] = left.pop(other.cell_hash)
-    return Comparison(
+    return SweepComparison(
         pairs=[
             _pair(
                 line,

@@ -13,7 +13,7 @@ from farm.figures.sweep_table import SweepTable
 from farm.recommend.prices import Prices
 from farm.store.cell_rows import cells_stamp
 from web.kept import Kept
-from web.sweep.comparison import Comparison, compare
+from web.sweep.comparison import SweepComparison, compare
 
 MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 
@@ -21,7 +21,7 @@ MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
     tokens: tuple[object, object]
-    comparison: Comparison
+    comparison: SweepComparison
 
 
 def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices) -> SweepReading:
@@ -39,7 +39,7 @@ def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices)
     return kept.of(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
 
 
-def kept_comparison(kept: Kept, key: Hashable, a: SweepTable, b: SweepTable) -> Comparison:
+def kept_comparison(kept: Kept, key: Hashable, a: SweepTable, b: SweepTable) -> SweepComparison:
     """Hold two sweeps against each other, from what is kept of them by `key`. Mutates `kept`."""
     tokens = a.token, b.token
 

@@ -21,7 +21,7 @@ from farm.core.measurement import OK
 from farm.core.quantities import SHOWN, Quantity, known_beside_step_time
 from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec
-from farm.figures.sweep_choice import Metric
+from farm.figures.sweep_choice import CellMetric
 from farm.figures.sweep_choice import columns_of as metrics_of
 from farm.figures.sweep_table import CellLine, SweepTable
 from farm.store.cell_rows import FailedJob
@@ -41,7 +41,7 @@ _FINGERPRINT_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class ShownColumns:
     """Which columns tell anything, of both tables."""
 
     has_workloads: bool
@@ -49,7 +49,7 @@ class Columns:
     has_further: bool
     has_targets: bool
     has_repetitions: bool
-    metrics: tuple[Metric, ...]  # of cells
+    metrics: tuple[CellMetric, ...]  # of cells
     quantities: tuple[Quantity, ...]  # of jobs
 
     @property
@@ -72,7 +72,7 @@ class CellShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ShownMeasurement:
     """What a job has measured. `values`: of the columns' quantities, written.
 
     `flags`: what disturbed it.
@@ -105,13 +105,13 @@ class JobShown:
     why: str | None
     efficiency_ratio: float | None
     is_advised: bool
-    measured: Measured | None
+    measured: ShownMeasurement | None
 
 
-def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> Columns:
+def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
     """Return the columns for a sweep's cells and these of its jobs."""
     values = table.values
-    return Columns(
+    return ShownColumns(
         has_workloads=any(name in values for name in ("model", "dataset", "pass")),
         has_networks=any(
             not axis.is_left_out(axis.value_of(line.configuration))
@@ -133,7 +133,10 @@ def _quantities(jobs: Sequence[SweepJob]) -> tuple[Quantity, ...]:
 
 
 def cell_lines(
-    lines: Sequence[CellLine], failed: Mapping[int, FailedJob], table: SweepTable, columns: Columns
+    lines: Sequence[CellLine],
+    failed: Mapping[int, FailedJob],
+    table: SweepTable,
+    columns: ShownColumns,
 ) -> list[Markup]:
     """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
     rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
@@ -153,7 +156,7 @@ def cell_lines(
 
 
 def job_lines(
-    jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines, columns: Columns
+    jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines, columns: ShownColumns
 ) -> list[Markup]:
     """Return a line of HTML, or two, for each job. `single`: what one machine makes of the work."""
     advised = {
@@ -165,7 +168,9 @@ def job_lines(
     return [_job_line(_job_shown(item, advised, single, columns), columns) for item in jobs]
 
 
-def _job_shown(item: SweepJob, advised: set[int], single: Baselines, columns: Columns) -> JobShown:
+def _job_shown(
+    item: SweepJob, advised: set[int], single: Baselines, columns: ShownColumns
+) -> JobShown:
     job, measurement = item.job, item.measurement
     spec = from_json(JobSpec, job.spec)
     return JobShown(
@@ -186,12 +191,12 @@ def _job_shown(item: SweepJob, advised: set[int], single: Baselines, columns: Co
     )
 
 
-def _measured(item: SweepJob, columns: Columns) -> Measured | None:
+def _measured(item: SweepJob, columns: ShownColumns) -> ShownMeasurement | None:
     of = item.measurement
     if of is None or of.status != OK:
         return None
     known = known_beside_step_time(of)
-    return Measured(
+    return ShownMeasurement(
         step_time_s=of.step_time_s,
         step_time_p25_s=of.step_time_p25_s,
         step_time_p75_s=of.step_time_p75_s,
@@ -201,16 +206,16 @@ def _measured(item: SweepJob, columns: Columns) -> Measured | None:
 
 
 @functools.lru_cache(_MOST_KEPT)
-def _cell_line(cell: CellShown, columns: Columns) -> Markup:
+def _cell_line(cell: CellShown, columns: ShownColumns) -> Markup:
     return _written("cell_line", cell, columns)
 
 
 @functools.lru_cache(_MOST_KEPT)
-def _job_line(job: JobShown, columns: Columns) -> Markup:
+def _job_line(job: JobShown, columns: ShownColumns) -> Markup:
     return _written("job_line", job, columns)
 
 
-def _written(macro: str, shown: CellShown | JobShown, columns: Columns) -> Markup:
+def _written(macro: str, shown: CellShown | JobShown, columns: ShownColumns) -> Markup:
     template = current_app.jinja_env.get_template("_sweep_lines.html")
     written: Markup = getattr(template.module, macro)(shown, columns)
     return written

@@ -29,7 +29,7 @@ from worker_agent.emulators.tc_plan import (
     UNLIMITED_BYTES_PER_S,
     Address,
     NetemQueue,
-    Plan,
+    TcPlan,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def root_queues(ip: IPRoute) -> Iterator[RootQueue]:
         yield RootQueue(index=queue["index"], kind=kind, handle=handle, owner=owner)
 
 
-def carry_out(ip: IPRoute, index: int, plan: Plan, *, owner: int) -> None:
+def carry_out(ip: IPRoute, index: int, plan: TcPlan, *, owner: int) -> None:
     """Set a plan on an interface that still has the kernel's default queue.
 
     Raises:

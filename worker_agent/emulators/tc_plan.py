@@ -70,7 +70,7 @@ class NetemQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class TcFilter:
     """One u32 filter, as pyroute2 takes it: all of `keys` ("value/mask+offset") must match."""
 
     prio: int
@@ -80,11 +80,11 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TcPlan:
     """`queue` is None where the profile asks for nothing."""
 
     queue: NetemQueue | None
-    filters: tuple[Filter, ...]
+    filters: tuple[TcFilter, ...]
 
 
 def owner_mark(state_dir: str) -> int:
@@ -98,12 +98,12 @@ def owner_mark(state_dir: str) -> int:
 
 def make_plan(
     profile: NetworkProfile, *, peers: Iterable[Address], spared_ports: Iterable[int]
-) -> Plan:
+) -> TcPlan:
     """Return what shapes the way to `peers` and spares TCP from and to `spared_ports`."""
     spared = [_match_port(version, port) for port in spared_ports for version in (4, 6)]
     # A name may stand for one address twice.
     matched = [_match_peer(peer) for peer in dict.fromkeys(peers)]
-    return Plan(
+    return TcPlan(
         queue=_queue(profile),
         filters=(*(f for pair in spared for f in pair), *matched),
     )
@@ -135,7 +135,7 @@ def _queue(profile: NetworkProfile) -> NetemQueue | None:
     )
 
 
-def _match_peer(peer: Address) -> Filter:
+def _match_peer(peer: Address) -> TcFilter:
     """Match the destination, which stands at byte 16 of an IPv4 header and at 24 of an IPv6 one."""
     packed, offset = peer.packed, 16 if peer.version == 4 else 24
     keys = tuple(
@@ -144,7 +144,7 @@ def _match_peer(peer: Address) -> Filter:
     return _filter(peer.version, _PEER_PRIO, keys, GANG_CLASS)
 
 
-def _match_port(version: int, port: int) -> tuple[Filter, Filter]:
+def _match_port(version: int, port: int) -> tuple[TcFilter, TcFilter]:
     """Match TCP from and to a port, in packets without IP options; the root takes them itself."""
     protocol_at, ports_at = (9, 20) if version == 4 else (6, 40)
     is_tcp = f"0x{_TCP:02x}/0xff+{protocol_at}"
@@ -155,7 +155,7 @@ def _match_port(version: int, port: int) -> tuple[Filter, Filter]:
     return source, destination
 
 
-def _filter(version: int, prio: int, keys: tuple[str, ...], target: int) -> Filter:
+def _filter(version: int, prio: int, keys: tuple[str, ...], target: int) -> TcFilter:
     if version == 4:
-        return Filter(prio=prio, protocol=_ETH_P_IP, keys=keys, target=target)
-    return Filter(prio=prio + 1, protocol=_ETH_P_IPV6, keys=keys, target=target)
+        return TcFilter(prio=prio, protocol=_ETH_P_IP, keys=keys, target=target)
+    return TcFilter(prio=prio + 1, protocol=_ETH_P_IPV6, keys=keys, target=target)

@@ -13,7 +13,7 @@ import socket
 from farm.core.commands import RankAddress
 from farm.core.spec import EXACT_EMULATION, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
-from farm.lab.wirefilter import Direction, Wirefilter, check_profile
+from farm.lab.wirefilter import WireDirection, Wirefilter, check_profile
 from worker_agent.emulators.site import Site
 
 
@@ -56,17 +56,17 @@ class VdeLink:
             raise EmulationFailed(
                 f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
             )
-        self._wire.apply(profile, direction=Direction.FROM_HOST)
+        self._wire.apply(profile, direction=WireDirection.FROM_HOST)
         self._applied = profile
         return peers
 
     def check(self) -> None:
         """Ask the wire what it does. Raises EmulationFailed: not what it was told."""
         if self._applied is not None:
-            self._wire.check(self._applied, direction=Direction.FROM_HOST)
+            self._wire.check(self._applied, direction=WireDirection.FROM_HOST)
 
     def clear(self) -> None:
         self._applied = None
         # With the lab the wire is gone, and what it did to packets too.
         if self._is_own:
-            self._wire.apply(NetworkProfile(), direction=Direction.FROM_HOST)
+            self._wire.apply(NetworkProfile(), direction=WireDirection.FROM_HOST)

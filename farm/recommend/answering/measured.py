@@ -35,7 +35,7 @@ Attempted = tuple[str | None, str | None, int, int, str | None]  # see `attempte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class MeasuredOptions:
     """The measurements that answer a question.
 
     `successes`: the repetitions of each choice, in order of their ids; `failed`: what was attempted
@@ -49,7 +49,7 @@ class Asked:
     warnings: tuple[str, ...]
 
 
-def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Asked:
+def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> MeasuredOptions:
     """Pick from the measurements of one workload and origin those that answer the question."""
     asked = [e for e in evidence if answers(e, question)]
     fingerprints, warnings = _one_fingerprint_each(asked)
@@ -69,7 +69,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Asked
         if e.instance_type not in fingerprints
         and (not question.instance_types or e.instance_type in question.instance_types)
     )
-    return Asked(
+    return MeasuredOptions(
         successes={choice: tuple(group) for choice, group in groups.items()},
         failed=frozenset(attempted(e) for e in kept if e.status not in _OF_MACHINES) - succeeded,
         fingerprints={**fingerprints, **others},

@@ -17,15 +17,15 @@ from farm.recommend.answering.candidates import candidates, configuration_of
 from farm.recommend.answering.epoch_length import epoch_length
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.answering.measured import (
-    Asked,
     Choice,
+    MeasuredOptions,
     attempted,
     choice_of,
     measured_as_asked,
     name_of,
     told_apart_by,
 )
-from farm.recommend.answering.training import Terms, measured_option, predicted_option
+from farm.recommend.answering.training import TrainingTerms, measured_option, predicted_option
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import WIDE_RATIO, Evidence, Option, Question
 from farm.recommend.prediction import Basis, Prediction, StepTimeModel
@@ -58,7 +58,7 @@ def options_for(
     instance type; a type that is not there has no known cost. `strategies`: what is known of some.
     """
     batch_size = question.global_batch_size
-    terms = Terms(
+    terms = TrainingTerms(
         question=question,
         length=epoch_length(evidence, global_batch_size=batch_size, examples_count=examples_count),
         prices_usd_per_hour=prices_usd_per_hour,
@@ -88,7 +88,7 @@ class _Trained:
 
     evidence: Sequence[Evidence]
     curves: Curves
-    terms: Terms
+    terms: TrainingTerms
 
     def of(self, own: Sequence[Evidence], strategy: str | None) -> Learned:
         """Return what a configuration learns; replicas out of step learn in ways of their own."""
@@ -112,10 +112,10 @@ class _Trained:
 
 def _of_kind(
     evidence: Sequence[Evidence],
-    asked: Asked,
+    asked: MeasuredOptions,
     kind: str | None,
     model: StepTimeModel | None,
-    terms: Terms,
+    terms: TrainingTerms,
     trained: _Trained,
 ) -> Options:
     """Return the options on one kind of hardware. Without a model only what was measured."""
@@ -174,7 +174,7 @@ def _speculative_because(prediction: Prediction, *, is_tried: bool) -> str | Non
 
 
 def _not_measured(
-    evidence: Sequence[Evidence], asked: Asked, kind: str | None, terms: Terms
+    evidence: Sequence[Evidence], asked: MeasuredOptions, kind: str | None, terms: TrainingTerms
 ) -> tuple[list[Configuration], list[str]]:
     """Return what competes and was neither measured as asked nor seen to fail."""
     types = {t for t, fingerprint in asked.fingerprints.items() if fingerprint == kind}

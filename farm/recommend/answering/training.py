@@ -18,7 +18,7 @@ from farm.recommend.prediction import Basis, Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class TrainingTerms:
     """What is the same for all options of a question. Prices are of one VM, by instance type."""
 
     question: Question
@@ -35,7 +35,7 @@ def measured_option(
     repetitions: Sequence[Evidence],
     prediction: Prediction | None,
     training: Learned,
-    terms: Terms,
+    terms: TrainingTerms,
 ) -> Option | None:
     """Return what the repetitions of one configuration say; None without a single time.
 
@@ -93,7 +93,7 @@ def predicted_option(
     configuration: Configuration,
     prediction: Prediction,
     training: Learned,
-    terms: Terms,
+    terms: TrainingTerms,
     *,
     fingerprint: str | None,
 ) -> Option:
@@ -134,7 +134,7 @@ def _option(
     spread_s: float | None,
     steps_per_epoch: int | None,
     training: Learned,
-    terms: Terms,
+    terms: TrainingTerms,
     speculative_because: str | None = None,
 ) -> Option:
     time_s = _product(time_per_epoch_s, training.epoch_count)
@@ -185,7 +185,7 @@ def _is_timed(evidence: Evidence) -> bool:
     return evidence.step_time_s is not None or evidence.time_per_epoch_s is not None
 
 
-def _time_per_epoch_s(evidence: Evidence, terms: Terms) -> float | None:
+def _time_per_epoch_s(evidence: Evidence, terms: TrainingTerms) -> float | None:
     """As measured, or its step time for as long as an epoch of its own is, if that is known."""
     if evidence.time_per_epoch_s is not None:
         return evidence.time_per_epoch_s

@@ -19,8 +19,8 @@ from farm.recommend.evaluating.few_shot import Truth, few_shot
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (
     ErrorScore,
+    HeldOut,
     IntervalScore,
-    Outcome,
     RegretScore,
     error_score,
     interval_score,
@@ -35,7 +35,7 @@ POOLED = "all that leave one out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class FoldTrial:
     """Fit to a part, ask for the rest. Splits may share a fold, which is tried once."""
 
     predictor_name: str
@@ -46,9 +46,9 @@ class Trial:
 class Tried:
     """What a trial found; `constant`: the same with intervals of constant width."""
 
-    trial: Trial
-    outcomes: tuple[Outcome, ...]
-    constant: tuple[Outcome, ...]
+    trial: FoldTrial
+    outcomes: tuple[HeldOut, ...]
+    constant: tuple[HeldOut, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +99,13 @@ class FewShotScore:
     choices: RegretScore
 
 
-def trials(predictor_names: Iterable[str], splits: Sequence[Split]) -> list[Trial]:
+def trials(predictor_names: Iterable[str], splits: Sequence[Split]) -> list[FoldTrial]:
     """Return one trial for each predictor and fold."""
     folds = dict.fromkeys(fold for split in splits for fold in split.folds)
-    return [Trial(predictor_name=name, fold=fold) for name in predictor_names for fold in folds]
+    return [FoldTrial(predictor_name=name, fold=fold) for name in predictor_names for fold in folds]
 
 
-def run_trial(observations: Sequence[Observation], trial: Trial) -> Tried:
+def run_trial(observations: Sequence[Observation], trial: FoldTrial) -> Tried:
     """Fit to the training of the trial's fold and predict what it tests."""
     training = [observations[i] for i in trial.fold.training]
     tested = [observations[i] for i in trial.fold.tested]
@@ -120,9 +120,9 @@ def run_trial(observations: Sequence[Observation], trial: Trial) -> Tried:
 
 def _outcomes(
     observations: Sequence[Observation], predictions: Sequence[Prediction]
-) -> tuple[Outcome, ...]:
+) -> tuple[HeldOut, ...]:
     return tuple(
-        Outcome(observation=o, prediction=p) for o, p in zip(observations, predictions, strict=True)
+        HeldOut(observation=o, prediction=p) for o, p in zip(observations, predictions, strict=True)
     )
 
 

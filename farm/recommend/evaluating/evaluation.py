@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
-from farm.recommend.evaluating.scores import Outcome
+from farm.recommend.evaluating.scores import HeldOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class DoubtInWords:
     """A suspicious measurement, in words."""
 
     configuration: str
@@ -19,7 +19,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class PredictorEvaluation:
     """Of one workload and kind of hardware.
 
     `machine_price`: what is minimised by a choice is time x (1 + machines x it). `outcomes`: of
@@ -38,5 +38,5 @@ class Evaluation:
     predictors: tuple[str, ...]
     splits: tuple[SplitScore, ...]
     few_shots: tuple[FewShotScore, ...]
-    suspicious: tuple[Doubt, ...]
-    outcomes: tuple[Outcome, ...]
+    suspicious: tuple[DoubtInWords, ...]
+    outcomes: tuple[HeldOut, ...]

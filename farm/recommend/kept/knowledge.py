@@ -23,9 +23,9 @@ from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
 from farm.recommend.kept.fit_files import digest_of
 from farm.recommend.observations import by_hardware, configuration_of
-from farm.recommend.outlying import Comparison
+from farm.recommend.outlying import AgentComparison
 from farm.store.accuracy_curves import accuracy_curves
-from farm.store.measurements import Filter, measurements_stamp, observed_rows
+from farm.store.measurements import MeasurementFilter, measurements_stamp, observed_rows
 
 _MOST_KEPT = 32
 _COPIED = [
@@ -62,7 +62,7 @@ class Knowledge:
     evidence: Mapping[TrainingPass, tuple[Evidence, ...]]
     curves: Curves
     observed: Mapping[str | None, Observed]
-    comparisons: Mapping[str | None, Comparison]
+    comparisons: Mapping[str | None, AgentComparison]
 
     @property
     def is_empty(self) -> bool:
@@ -74,7 +74,7 @@ def read_knowledge(
     session: Session, *, origin: str, model: str | None, dataset: str | None
 ) -> Knowledge:
     """Read what is known. Which workload is meant has to be settled where there are several."""
-    rows = observed_rows(session, Filter(origin=origin, model=model, dataset=dataset))
+    rows = observed_rows(session, MeasurementFilter(origin=origin, model=model, dataset=dataset))
     workloads = tuple(dict.fromkeys((row.model, row.dataset) for row in rows))
     # Of several workloads none is asked yet.
     kinds = by_hardware(rows) if len(workloads) == 1 else {}
@@ -115,7 +115,7 @@ class KnowledgeCache:
         """Return what follows from the measurements that the session sees."""
         key = (origin, model, dataset)
         # Of these alone: what the farm measures all day says nothing new about an imported study.
-        which = Filter(origin=origin, model=model, dataset=dataset)
+        which = MeasurementFilter(origin=origin, model=model, dataset=dataset)
         stamp = measurements_stamp(session, which)
         with self._lock:
             kept = self._kept.get(key)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.observations import load
-from farm.recommend.plans.planning import Known
+from farm.recommend.plans.planning import KnownMeasurements
 from farm.recommend.service import FARM
 
 SHOWN_DIGITS = 12  # of a fingerprint
@@ -18,7 +18,7 @@ SHOWN_DIGITS = 12  # of a fingerprint
 class KnownOrigin:
     """`known`: of the first of the `fingerprints`. None among them: hardware that is not named."""
 
-    known: Known
+    known: KnownMeasurements
     fingerprints: tuple[str | None, ...]
 
 
@@ -48,9 +48,9 @@ def read_origin(
         if fingerprint:
             shown = ", ".join((key or "none")[:SHOWN_DIGITS] for key in kinds) or "none"
             raise InvalidSpec("fingerprint", fingerprint, f"the beginning of one of {shown}")
-        return KnownOrigin(known=Known(observations=()), fingerprints=())
+        return KnownOrigin(known=KnownMeasurements(observations=()), fingerprints=())
     chosen = next(iter(fitting.values()))
-    known = Known(
+    known = KnownMeasurements(
         observations=chosen.observations,
         failures=[(failure.configuration, failure.status) for failure in chosen.failures],
     )

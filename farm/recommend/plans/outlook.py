@@ -26,7 +26,7 @@ MOST_REGRET_RATIO = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RegretOutlook:
     """`truths` and `means`: ln(time x factor), (draws, n); `noise`: (draws, n), as ln.
 
     `options`: (most options, choices), positions of those that may be best; a shorter choice
@@ -44,7 +44,9 @@ class Outlook:
     losses: Array
 
 
-def outlook(belief: Belief, choices: Sequence[Choice], *, log_factors: Array, seed: int) -> Outlook:
+def outlook(
+    belief: Belief, choices: Sequence[Choice], *, log_factors: Array, seed: int
+) -> RegretOutlook:
     """Draw possible truths; `log_factors`: (n,), see `Candidate.objective_factor`."""
     generator = np.random.default_rng(seed)
     count = len(belief.mean)
@@ -60,7 +62,7 @@ def outlook(belief: Belief, choices: Sequence[Choice], *, log_factors: Array, se
     padded = [[*choice, *[choice[0]] * (widest - len(choice))] for choice in rivals]
     options = np.array(padded, dtype=np.intp).reshape(len(choices), widest).T
     times = np.stack([truths[:, row] for row in options])
-    return Outlook(
+    return RegretOutlook(
         truths=truths,
         means=means,
         noise=belief.noise_log * generator.standard_normal((DRAW_COUNT, count)),
@@ -77,12 +79,12 @@ def _rivals(choice: NDArray[np.intp], mean: Array, truths: Array) -> list[int]:
     return [int(i) for i in choice if i in best]
 
 
-def regret_ratios(future: Outlook) -> Array:
+def regret_ratios(future: RegretOutlook) -> Array:
     """Return the expected regret of each choice, true time of the chosen / best - 1: (choices,)."""
     return _regret_ratios(future, [future.means[:, row] for row in future.options])
 
 
-def regret_ratios_after(future: Outlook, positions: Sequence[int]) -> Array:
+def regret_ratios_after(future: RegretOutlook, positions: Sequence[int]) -> Array:
     """Return the same once one of the positions is measured: (positions, choices)."""
     means = [future.means[:, row] for row in future.options]
     after = np.empty((len(positions), future.options.shape[1]))
@@ -93,7 +95,7 @@ def regret_ratios_after(future: Outlook, positions: Sequence[int]) -> Array:
     return after
 
 
-def measured(future: Outlook, position: int) -> Outlook:
+def measured(future: RegretOutlook, position: int) -> RegretOutlook:
     """Return the outlook once that configuration is measured, in each of the truths."""
     gain, surprise = _update(future, position)
     return dataclasses.replace(
@@ -103,7 +105,7 @@ def measured(future: Outlook, position: int) -> Outlook:
     )
 
 
-def _update(future: Outlook, position: int) -> tuple[Array, Array]:
+def _update(future: RegretOutlook, position: int) -> tuple[Array, Array]:
     """Return how a belief follows one more value, (n,), and the news in it, (draws, 1)."""
     column = future.covariance[:, position]
     gain: Array = column / (column[position] + future.noise_log**2)
@@ -112,7 +114,7 @@ def _update(future: Outlook, position: int) -> tuple[Array, Array]:
     return gain, surprise
 
 
-def _regret_ratios(future: Outlook, means: Sequence[Array]) -> Array:
+def _regret_ratios(future: RegretOutlook, means: Sequence[Array]) -> Array:
     """`means`: of each option, (draws, choices). The least is chosen, the first of equal ones."""
     # Comparing option by option is ten times as fast as an argmin over a short axis.
     best, loss = means[0], future.losses[0]

@@ -23,7 +23,7 @@ from farm.recommend.evaluating.choices import Choice, choices
 from farm.recommend.features import plain
 from farm.recommend.plans.belief import Belief, believe
 from farm.recommend.plans.outlook import (
-    Outlook,
+    RegretOutlook,
     measured,
     outlook,
     regret_ratios,
@@ -55,7 +55,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class PlannedMeasurement:
     """One measurement. The regrets are the means over all choices, before it and after it."""
 
     configuration: Configuration
@@ -69,7 +69,7 @@ class Proposal:
 class MeasurementPlan:
     """`proposals`: in the order to measure them. `stopped_because`: fewer than were asked for."""
 
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[PlannedMeasurement, ...]
     choice_count: int
     regret_before_ratio: float
     regret_after_ratio: float
@@ -147,7 +147,7 @@ class _Search:
 
     def run(
         self,
-        future: Outlook,
+        future: RegretOutlook,
         *,
         count: int,
         until_regret_ratio: float | None,
@@ -155,7 +155,7 @@ class _Search:
     ) -> MeasurementPlan:
         before = now = _mean(regret_ratios(future))
         most = math.inf if budget is None else budget
-        proposals: list[Proposal] = []
+        proposals: list[PlannedMeasurement] = []
         stopped = None
         while len(proposals) < count:
             if until_regret_ratio is not None and now <= until_regret_ratio:
@@ -173,7 +173,7 @@ class _Search:
             after = min(now, _mean(regret_ratios(future)))
             candidate = self._candidates[position]
             proposals.append(
-                Proposal(
+                PlannedMeasurement(
                     configuration=candidate.configuration,
                     cost=candidate.cost,
                     reason=reason,
@@ -192,7 +192,7 @@ class _Search:
             stopped_because=stopped,
         )
 
-    def _pick(self, future: Outlook, positions: Sequence[int]) -> tuple[int, str] | None:
+    def _pick(self, future: RegretOutlook, positions: Sequence[int]) -> tuple[int, str] | None:
         """Return the best of the positions and why, or None where none promises anything."""
         now = regret_ratios(future)
         savings = dict(zip(positions, now - regret_ratios_after(future, positions), strict=True))
@@ -208,7 +208,7 @@ class _Search:
         )
         return best, self._reason(savings[best])
 
-    def _most_telling(self, future: Outlook, positions: Sequence[int]) -> int:
+    def _most_telling(self, future: RegretOutlook, positions: Sequence[int]) -> int:
         """Return the D-optimal one: the largest gain in the log determinant of what is known.
 
         That gain is ln(1 + variance / noise^2) / 2. The cheapest of those with nine tenths of the

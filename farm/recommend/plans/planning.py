@@ -23,7 +23,7 @@ from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMeasurements:
     """Of one origin on one kind of hardware. `failures`: configurations with their status."""
 
     observations: Sequence[Observation]
@@ -72,7 +72,7 @@ class Planned:
     grid_count: int
 
 
-def make_plan(known: Known, task: Task, *, catalogue: Catalogue) -> Planned:
+def make_plan(known: KnownMeasurements, task: Task, *, catalogue: Catalogue) -> Planned:
     """Choose what to measure next.
 
     Raises:
@@ -108,7 +108,9 @@ def make_plan(known: Known, task: Task, *, catalogue: Catalogue) -> Planned:
     )
 
 
-def _costs(known: Known, task: Task, working: Sequence[Configuration]) -> MeasuringCosts:
+def _costs(
+    known: KnownMeasurements, task: Task, working: Sequence[Configuration]
+) -> MeasuringCosts:
     times_s = None
     if known.observations:
         belief = believe(known.observations, working)

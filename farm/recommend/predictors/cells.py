@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import plain
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ class Cells:
     """
 
     configurations: tuple[Configuration, ...]
-    columns: Columns
+    columns: FeatureColumns
     logs: NDArray[np.float64]
     weights: NDArray[np.float64]
 
@@ -52,7 +52,7 @@ def cells_of(observations: Sequence[Observation]) -> Cells:
         ]
         weights[i] = math.fsum(weight for _, weight in own)
         logs[i] = math.fsum(log * weight for log, weight in own) / weights[i]
-    return Cells(tuple(kept), Columns.of(kept), logs, weights)
+    return Cells(tuple(kept), FeatureColumns.of(kept), logs, weights)
 
 
 def spread(count: int, most: int) -> NDArray[np.int64]:

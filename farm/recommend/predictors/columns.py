@@ -41,7 +41,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class FeatureColumns:
     """n configurations: which of the families each is of, (n,), and its places: (n, len(AXES)).
 
     Places are amounts in base units: of the bandwidth s per byte, so that 0 is no limit. One
@@ -53,7 +53,7 @@ class Columns:
     places: NDArray[np.float64]
 
     @classmethod
-    def of(cls, configurations: Sequence[Configuration]) -> Columns:
+    def of(cls, configurations: Sequence[Configuration]) -> FeatureColumns:
         import numpy as np
 
         ours = [plain(c) for c in configurations]
@@ -71,11 +71,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self.family_of)
 
-    def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Columns:
+    def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> FeatureColumns:
         """Return some of them."""
-        return Columns(self.families, self.family_of[rows], self.places[rows])
+        return FeatureColumns(self.families, self.family_of[rows], self.places[rows])
 
-    def placed(self, places: NDArray[np.float64]) -> Columns:
+    def placed(self, places: NDArray[np.float64]) -> FeatureColumns:
         """Return the same families at other places."""
         return dataclasses.replace(self, places=places)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
 from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
@@ -78,11 +78,13 @@ class FittedEnsemble:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._physical.known, configurations, self._answers)
 
-    def _answers(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _answers(self, columns: FeatureColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         times_s = self._monotone.times_s(columns, self._corrected_s, self._physical.times_s)
         return times_s, self._scales(columns)
 
-    def _corrected_s(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _corrected_s(
+        self, columns: FeatureColumns
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what is made monotone, and the physical sum."""
         import numpy as np
 
@@ -94,7 +96,7 @@ class FittedEnsemble:
         log_errors = np.median(errors, axis=0) + self._rest.log_errors(columns)
         return sums_s * np.exp(log_errors), sums_s
 
-    def _scales(self, columns: Columns) -> NDArray[np.float64]:
+    def _scales(self, columns: FeatureColumns) -> NDArray[np.float64]:
         """Return how unsure each process is and how far the members are apart, in ln(time)."""
         import numpy as np
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import Known
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.features import KnownConditions
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.threads import use_one_thread
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Times = Callable[[Columns], "NDArray[np.float64]"]
+Times = Callable[[FeatureColumns], "NDArray[np.float64]"]
 # Two numbers of each configuration, such as its time and `PointEstimate.log_scale`.
-Pairs = Callable[[Columns], "tuple[NDArray[np.float64], NDArray[np.float64]]"]
+Pairs = Callable[[FeatureColumns], "tuple[NDArray[np.float64], NDArray[np.float64]]"]
 
 
 def estimates(
-    known: Known, configurations: Sequence[Configuration], answers: Pairs
+    known: KnownConditions, configurations: Sequence[Configuration], answers: Pairs
 ) -> list[PointEstimate]:
     """Ask for times and `PointEstimate.log_scale` of those of which something is known."""
     use_one_thread()
     why = [known.why_unknown(c) for c in configurations]
     asked = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
-    found = zip(*answers(Columns.of(asked)), strict=True) if asked else iter(())
+    found = zip(*answers(FeatureColumns.of(asked)), strict=True) if asked else iter(())
     estimated = (PointEstimate(step_time_s=float(t), log_scale=float(s)) for t, s in found)
     return [
         next(estimated)

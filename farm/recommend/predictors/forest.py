@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, Known
+from farm.recommend.features import NAMES, KnownConditions
 from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 
@@ -34,7 +34,7 @@ class FittedForest:
     def __init__(self, observations: Sequence[Observation]) -> None:
         from sklearn.ensemble import RandomForestRegressor
 
-        self._known = Known.of(observations)
+        self._known = KnownConditions.of(observations)
         self._values: list[tuple[str, object]] = []
         self._forest: Any = RandomForestRegressor(n_estimators=_TREE_COUNT, random_state=0)
         if not observations:
@@ -48,13 +48,13 @@ class FittedForest:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._known, configurations, equally_doubtful(self._times_s))
 
-    def _times_s(self, columns: Columns) -> NDArray[np.float64]:
+    def _times_s(self, columns: FeatureColumns) -> NDArray[np.float64]:
         import numpy as np
 
         times_s: NDArray[np.float64] = np.exp(self._forest.predict(self._features(columns)))
         return times_s
 
-    def _features(self, columns: Columns) -> NDArray[np.float64]:
+    def _features(self, columns: FeatureColumns) -> NDArray[np.float64]:
         import numpy as np
 
         batches = [columns.batch_sizes, columns.replica_batch_sizes]

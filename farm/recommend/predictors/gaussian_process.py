@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
 from farm.recommend.predictors.kernel import Component, Kernel
@@ -106,7 +106,7 @@ class FittedGaussianProcess:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._physical.known, configurations, self._answers)
 
-    def _answers(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _answers(self, columns: FeatureColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         import numpy as np
 
         parts_s = self._physical.parts_s(columns)

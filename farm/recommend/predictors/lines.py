@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.features import CONDITIONS, rounded
 from farm.recommend.predictors.cells import Cells
-from farm.recommend.predictors.columns import Columns, Names
+from farm.recommend.predictors.columns import FeatureColumns, Names
 from farm.recommend.predictors.numbering import Numbering
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Lines:
             AxisLines.of(along, log_errors, cells.weights) for along in self._axes(columns)
         ]
 
-    def log_errors(self, columns: Columns) -> NDArray[np.float64]:
+    def log_errors(self, columns: FeatureColumns) -> NDArray[np.float64]:
         """Return what ln(predicted) of each configuration is too small by: (n_configurations,)."""
         import numpy as np
 
@@ -130,7 +130,7 @@ class Lines:
             weights += weight
         return total / np.where(weights > 0, weights, 1.0)
 
-    def _axes(self, columns: Columns) -> list[Along]:
+    def _axes(self, columns: FeatureColumns) -> list[Along]:
         import numpy as np
 
         numbers = [self._number_of.get(f.names, _UNMEASURED) for f in columns.families]
@@ -143,7 +143,7 @@ class Lines:
 
 
 def _size_axes(
-    columns: Columns, names: NDArray[np.float64], conditions: NDArray[np.float64]
+    columns: FeatureColumns, names: NDArray[np.float64], conditions: NDArray[np.float64]
 ) -> list[Along]:
     """Return the axes of batch and of world size, the latter twice: at the same per-replica and at
     the same global batch size.
@@ -163,7 +163,7 @@ def _size_axes(
 
 
 def _condition_axes(
-    columns: Columns,
+    columns: FeatureColumns,
     names: NDArray[np.float64],
     conditions: NDArray[np.float64],
     varied: tuple[int, ...],
@@ -179,7 +179,7 @@ def _condition_axes(
     return found
 
 
-def _conditions(columns: Columns) -> NDArray[np.float64]:
+def _conditions(columns: FeatureColumns) -> NDArray[np.float64]:
     """Return how much there is of each of `CONDITIONS`, rounded: (n, len(CONDITIONS))."""
     import numpy as np
 

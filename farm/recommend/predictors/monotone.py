@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.features import CONDITIONS
 from farm.recommend.predictors.cells import Cells, spread
-from farm.recommend.predictors.columns import Columns, Family
+from farm.recommend.predictors.columns import Family, FeatureColumns
 from farm.recommend.predictors.estimates import Pairs, Times
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class Monotone:
         self._conditions = tuple(_levels(values, most) for values in measured)
         self._slices: dict[Family, Slice] = {}
 
-    def times_s(self, asked: Columns, both_s: Pairs, physical_s: Times) -> NDArray[np.float64]:
+    def times_s(
+        self, asked: FeatureColumns, both_s: Pairs, physical_s: Times
+    ) -> NDArray[np.float64]:
         """Return the projected times.
 
         `both_s`: what is projected, and the physical sum that `physical_s` returns alone. They are
@@ -124,7 +126,7 @@ class Monotone:
         places = [np.array(list(itertools.product(*levels))) for levels in grids]
         counts = [len(own) for own in places]
         family_of = np.repeat(np.arange(len(missing)), counts)
-        raw_s, sums_s = both_s(Columns(missing, family_of, np.concatenate(places)))
+        raw_s, sums_s = both_s(FeatureColumns(missing, family_of, np.concatenate(places)))
         ends = np.cumsum(counts)[:-1]
         for family, levels, raw, sums in zip(
             missing, grids, np.split(raw_s, ends), np.split(sums_s, ends), strict=True

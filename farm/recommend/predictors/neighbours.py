@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 from farm.recommend.predictors.lines import Lines
@@ -35,7 +35,7 @@ class FittedNeighbours:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self._physical.known, configurations, equally_doubtful(self._times_s))
 
-    def _times_s(self, columns: Columns) -> NDArray[np.float64]:
+    def _times_s(self, columns: FeatureColumns) -> NDArray[np.float64]:
         import numpy as np
 
         errors = self._lines.log_errors(columns)

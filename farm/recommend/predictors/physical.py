@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, Known, named, plain
+from farm.recommend.features import NAMES, KnownConditions, named, plain
 from farm.recommend.predictors.cells import LEAST_WEIGHT
-from farm.recommend.predictors.columns import Columns, Names
+from farm.recommend.predictors.columns import FeatureColumns, Names
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 from farm.recommend.predictors.least_squares import (
@@ -29,7 +29,7 @@ from farm.recommend.predictors.least_squares import (
     robust,
     scales,
 )
-from farm.recommend.predictors.terms import BEND, PARTS, WORK, Terms
+from farm.recommend.predictors.terms import BEND, PARTS, WORK, ModelTerms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,14 +72,14 @@ class FittedPhysical:
     def __init__(self, observations: Sequence[Observation]) -> None:
         import numpy as np
 
-        self.known = Known.of(observations)
+        self.known = KnownConditions.of(observations)
         # Sums that were added up in another order differ in their last bits, and reweighting may
         # make more of that.
         observations = sorted(observations, key=_order)
         own_count = len(observations)
         observations = [*observations, *_adopted(observations)]
         configurations = [plain(o.configuration) for o in observations]
-        self._terms = Terms.of(configurations)
+        self._terms = ModelTerms.of(configurations)
         self._coefficients: dict[_Path, NDArray[np.float64]] = {}
         self._least_s = 0.0
         if observations:
@@ -97,7 +97,7 @@ class FittedPhysical:
     ) -> None:
         import numpy as np
 
-        terms = self._terms.values(Columns.of(configurations)) / times_s[:, None]
+        terms = self._terms.values(FeatureColumns.of(configurations)) / times_s[:, None]
         kinds = self._terms.kinds
         # A coefficient is as far from its parent's as that changes the times, relatively.
         effects = np.sqrt(np.average(terms**2, axis=0, weights=weights))
@@ -126,7 +126,7 @@ class FittedPhysical:
     def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
         return estimates(self.known, configurations, equally_doubtful(self.times_s))
 
-    def times_s(self, columns: Columns) -> NDArray[np.float64]:
+    def times_s(self, columns: FeatureColumns) -> NDArray[np.float64]:
         """Return the sum for each, whether something is known of it or not; above 0."""
         return self.times_of(self.parts_s(columns))
 
@@ -144,7 +144,7 @@ class FittedPhysical:
         logs: NDArray[np.float64] = np.log(self.times_of(parts_s))
         return logs
 
-    def parts_s(self, columns: Columns) -> NDArray[np.float64]:
+    def parts_s(self, columns: FeatureColumns) -> NDArray[np.float64]:
         """Return how much of each time is work, exchange and waiting: (n, len(PARTS))."""
         import numpy as np
 

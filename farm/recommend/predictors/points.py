@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.features import CONDITIONS, NAMES
-from farm.recommend.predictors.columns import Columns, Family
+from farm.recommend.predictors.columns import Family, FeatureColumns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ class Frame:
     features: tuple[str, ...]
 
     @classmethod
-    def of(cls, columns: Columns) -> Frame:
+    def of(cls, columns: FeatureColumns) -> Frame:
         import numpy as np
 
         typical = {}
@@ -80,7 +80,7 @@ class Frame:
         varied = tuple(name for name, values in numbers.items() if np.ptp(values) > 0)
         return cls(typical, levels, varied)
 
-    def points(self, columns: Columns, parts_s: NDArray[np.float64]) -> Points:
+    def points(self, columns: FeatureColumns, parts_s: NDArray[np.float64]) -> Points:
         """Return the points of configurations; `parts_s`: (n, parts), of a time of each."""
         import numpy as np
 
@@ -107,7 +107,7 @@ class Frame:
             for name, level in self.levels.items()
         ]
 
-    def _numbers(self, columns: Columns) -> dict[str, NDArray[np.float64]]:
+    def _numbers(self, columns: FeatureColumns) -> dict[str, NDArray[np.float64]]:
         import numpy as np
 
         numbers = {

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import NAMES
-from farm.recommend.predictors.columns import Columns
+from farm.recommend.predictors.columns import FeatureColumns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,14 +38,14 @@ _NETWORK = NAMES.index("network")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ModelTerms:
     """The terms on each of the networks, with bends at each of the knots."""
 
     networks: tuple[str | None, ...]
     knots: tuple[int, ...]
 
     @classmethod
-    def of(cls, configurations: Sequence[Configuration]) -> Terms:
+    def of(cls, configurations: Sequence[Configuration]) -> ModelTerms:
         """Return those of plain configurations (`features.plain`)."""
         networks = {c.network for c in configurations if not c.is_one_machine}
         sizes = sorted({c.world_size for c in configurations} - {1})
@@ -67,7 +67,7 @@ class Terms:
 
         return np.split(np.arange(2, len(self.kinds)), max(1, len(self.networks)))
 
-    def values(self, columns: Columns) -> NDArray[np.float64]:
+    def values(self, columns: FeatureColumns) -> NDArray[np.float64]:
         """Return the terms of n configurations: (n, n_terms)."""
         import numpy as np
 
@@ -87,7 +87,7 @@ class Terms:
         return np.stack(sums, axis=1)
 
 
-def _gang_values(columns: Columns, knots: Sequence[int]) -> NDArray[np.float64]:
+def _gang_values(columns: FeatureColumns, knots: Sequence[int]) -> NDArray[np.float64]:
     import numpy as np
 
     n, b = columns.world_sizes, columns.replica_batch_sizes

@@ -20,7 +20,7 @@ _Key = TypeVar("_Key", float, tuple[int, str], tuple[str, str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class LatencyPoint:
     """One configuration at one delay; times are medians over its runs, with a 95 % interval.
 
     `rtt_s` is None without a network. `interval` is None with fewer than 3 runs.
@@ -55,7 +55,7 @@ class Curve:
     global_batch_size: int
     world_size: int
     strategy: str
-    points: tuple[Point, ...]
+    points: tuple[LatencyPoint, ...]
     fit: LineFit | None
 
     @property
@@ -189,13 +189,13 @@ def _curve(runs: Sequence[StudyRun]) -> Curve:
     )
 
 
-def _point(runs: Sequence[StudyRun]) -> Point:
+def _point(runs: Sequence[StudyRun]) -> LatencyPoint:
     def median(column: str) -> float | None:
         known = [value for run in runs if (value := getattr(run, column)) is not None]
         return statistics.median(known) if known else None
 
     times_s = [run.step_time_s for run in runs if run.step_time_s is not None]
-    return Point(
+    return LatencyPoint(
         one_way_delay_s=runs[0].one_way_delay_s,
         rtt_s=median("rtt_s") if runs[0].world_size > 1 else None,
         step_time_s=statistics.median(times_s),

@@ -17,7 +17,7 @@ STEPS_PER_EPOCH = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class MachineCell:
     """The step time of one configuration.
 
     `low_s` to `high_s` is its 95 % interval, None where nothing tells it. `trips`: of each run
@@ -37,7 +37,7 @@ class Cell:
         """The time of as many steps as the published study calls an epoch."""
         return STEPS_PER_EPOCH * self.step_time_s
 
-    def may_be_as_fast_as(self, other: Cell) -> bool:
+    def may_be_as_fast_as(self, other: MachineCell) -> bool:
         """Whether the intervals leave open which is faster; without them nothing is open."""
         if self.low_s is None or other.high_s is None:
             return self.step_time_s == other.step_time_s
@@ -58,13 +58,13 @@ class Fastest:
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class CellTimes:
     """All cells of one source. One machine needs no network: its time holds at every delay."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[MachineCell, ...]
 
     @cached_property
-    def _by_place(self) -> dict[tuple[int, int, float], Cell]:
+    def _by_place(self) -> dict[tuple[int, int, float], MachineCell]:
         return {(c.world_size, c.global_batch_size, c.one_way_delay_s): c for c in self.cells}
 
     @cached_property
@@ -85,11 +85,11 @@ class StepTimes:
         known = [cell.global_batch_size for cell in self.cells if cell.world_size == 1]
         return max(known, default=None)
 
-    def cell(self, world_size: int, batch: int, delay_s: float) -> Cell | None:
+    def cell(self, world_size: int, batch: int, delay_s: float) -> MachineCell | None:
         """Return what was measured there, or None."""
         return self._by_place.get((world_size, batch, 0.0 if world_size == 1 else delay_s))
 
-    def beside(self, batch: int, delay_s: float) -> list[Cell]:
+    def beside(self, batch: int, delay_s: float) -> list[MachineCell]:
         """Return all numbers of machines at a batch size and a delay, the fewest first."""
         found = (self.cell(size, batch, delay_s) for size in self.world_sizes)
         return [cell for cell in found if cell is not None]
@@ -124,13 +124,13 @@ class StepTimes:
         return fit_line(pairs) if world_size > 1 else None
 
 
-def published_times(measurements: Iterable[ImportedMeasurement]) -> StepTimes:
+def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
     """Take what has a time. A round trip is twice the delay: nobody says what it was measured as.
 
     One machine's time is stored without a delay, as it needs no network.
     """
     cells = [
-        Cell(
+        MachineCell(
             world_size=one.world_size,
             global_batch_size=one.global_batch_size,
             one_way_delay_s=one.one_way_delay_s,
@@ -140,13 +140,13 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> StepTimes:
         for one in measurements
         if one.status == OK and one.step_time_s is not None
     ]
-    return StepTimes(tuple(cells))
+    return CellTimes(tuple(cells))
 
 
-def own_times(runs: Sequence[StudyRun]) -> StepTimes:
+def own_times(runs: Sequence[StudyRun]) -> CellTimes:
     """Take the medians over the runs of each configuration, with their intervals."""
     cells = [_cell(group) for group in groups_of(runs)]
-    return StepTimes(tuple(cell for cell in cells if cell is not None))
+    return CellTimes(tuple(cell for cell in cells if cell is not None))
 
 
 def groups_of(runs: Sequence[StudyRun]) -> list[RunGroup]:
@@ -154,13 +154,13 @@ def groups_of(runs: Sequence[StudyRun]) -> list[RunGroup]:
     return run_groups(runs, ("global_batch_size", "world_size", "one_way_delay_s"))
 
 
-def _cell(group: RunGroup) -> Cell | None:
+def _cell(group: RunGroup) -> MachineCell | None:
     step_time_s = group.median_of("step_time_s")
     if step_time_s is None:
         return None
     low_s, high_s = group.interval_of("step_time_s") or (None, None)
     first = group.first
-    return Cell(
+    return MachineCell(
         world_size=first.world_size,
         global_batch_size=first.global_batch_size,
         one_way_delay_s=first.one_way_delay_s,

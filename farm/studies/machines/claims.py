@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.studies.machines.cells import Cell, StepTimes
+from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.orderings import Ordering, Place, Placed
 
 # The names of values that orderings are about.
@@ -24,7 +24,7 @@ _FASTEST_BY_BATCH = "fastest number of machines, small and large batch"
 _SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
 
 
-def values_of(source: StepTimes) -> Mapping[str, list[Placed]]:
+def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
     """Return what the orderings compare, by name."""
     gangs = [cell for cell in source.cells if cell.world_size > 1]
     return {
@@ -45,12 +45,12 @@ def values_of(source: StepTimes) -> Mapping[str, list[Placed]]:
     }
 
 
-def _timed(source: StepTimes, cell: Cell, *, delay_s: float) -> Placed:
+def _timed(source: CellTimes, cell: MachineCell, *, delay_s: float) -> Placed:
     size = size_of(source, cell.global_batch_size)
     return _placed(cell, {**_place(cell), "delay_s": delay_s, "size": size})
 
 
-def _place(cell: Cell) -> Place:
+def _place(cell: MachineCell) -> Place:
     return {
         "world_size": cell.world_size,
         "delay_s": cell.one_way_delay_s,
@@ -58,12 +58,12 @@ def _place(cell: Cell) -> Place:
     }
 
 
-def _placed(cell: Cell, at: Place, *, factor: float = 1.0) -> Placed:
+def _placed(cell: MachineCell, at: Place, *, factor: float = 1.0) -> Placed:
     low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
     return Placed(at=at, value=factor * cell.step_time_s, low=low, high=high)
 
 
-def size_of(source: StepTimes, batch: int) -> str:
+def size_of(source: CellTimes, batch: int) -> str:
     """Say of a batch size what it is in its source: the smallest, or the largest of one machine."""
     if batch == source.batches[0]:
         return _SMALL
@@ -72,7 +72,7 @@ def size_of(source: StepTimes, batch: int) -> str:
     return _LARGE if batch == source.large_batch else _BEYOND
 
 
-def _slowdowns(source: StepTimes, gangs: list[Cell]) -> list[Placed]:
+def _slowdowns(source: CellTimes, gangs: list[MachineCell]) -> list[Placed]:
     found = []
     for cell in gangs:
         batch = cell.global_batch_size
@@ -84,14 +84,14 @@ def _slowdowns(source: StepTimes, gangs: list[Cell]) -> list[Placed]:
     return found
 
 
-def _ratio_ends(cell: Cell, base: Cell | None) -> tuple[float | None, float | None]:
+def _ratio_ends(cell: MachineCell, base: MachineCell | None) -> tuple[float | None, float | None]:
     """Return the ends of the interval of one time over another."""
     if base is None or not base.low_s or not base.high_s or not cell.low_s or not cell.high_s:
         return None, None
     return cell.low_s / base.high_s, cell.high_s / base.low_s
 
 
-def _trips(source: StepTimes) -> list[Placed]:
+def _trips(source: CellTimes) -> list[Placed]:
     found = []
     for size in source.world_sizes:
         for batch in source.batches:
@@ -104,7 +104,7 @@ def _trips(source: StepTimes) -> list[Placed]:
     return found
 
 
-def _fastest(source: StepTimes) -> dict[str, list[Placed]]:
+def _fastest(source: CellTimes) -> dict[str, list[Placed]]:
     """Return the fastest number of machines at the ends of each axis, where several were measured.
 
     Between the ends it changes in few places only, and says no more.

@@ -10,7 +10,7 @@ from farm.core.display import duration
 from farm.figures import chart
 from farm.figures.chart import ChartAxis, Mark, Series
 from farm.plotting.charts import draw_charts
-from farm.studies.machines.cells import Cell, StepTimes
+from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.text import delay_ms, whole
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MACHINES = ChartAxis(title="machines", write=lambda value: f"{value or 0:.0f}",
 _BATCH = ChartAxis(title="batch", write=lambda value: whole(round(value or 0)), is_log=True)
 
 
-def paired_batches(published: StepTimes, own: StepTimes) -> list[tuple[int, int]]:
+def paired_batches(published: CellTimes, own: CellTimes) -> list[tuple[int, int]]:
     """Pair each batch size of ours with the published one nearest in rank, least to most.
 
     Machines and data differ so much that equal batch sizes would not be equal work. What one
@@ -35,7 +35,7 @@ def paired_batches(published: StepTimes, own: StepTimes) -> list[tuple[int, int]
     return [(theirs[place], batch) for place, batch in zip(places, ours, strict=True)]
 
 
-def draw_epochs(published: StepTimes, own: StepTimes) -> Figure:
+def draw_epochs(published: CellTimes, own: CellTimes) -> Figure:
     """Time of an epoch against machines: a panel for each batch size, a line for each delay."""
     pairs = paired_batches(published, own)
     delays_s = sorted({*published.delays_s, *own.delays_s})
@@ -53,7 +53,7 @@ def draw_epochs(published: StepTimes, own: StepTimes) -> Figure:
     return drawn
 
 
-def _epochs(source: StepTimes, batch: int, delays_s: Sequence[float], *, who: str) -> chart.Figure:
+def _epochs(source: CellTimes, batch: int, delays_s: Sequence[float], *, who: str) -> chart.Figure:
     # Delays of the other source have a series without marks, so that one key serves all panels.
     series = [
         Series(
@@ -70,7 +70,7 @@ def _epochs(source: StepTimes, batch: int, delays_s: Sequence[float], *, who: st
     return chart.Figure(title=title, summary=title, x=_MACHINES, y=_EPOCH, series=series)
 
 
-def draw_examples(published: StepTimes, own: StepTimes) -> Figure:
+def draw_examples(published: CellTimes, own: CellTimes) -> Figure:
     """Time per example against batch size, a line for each number of machines."""
     delays_s = shared_delays_s(published, own)
     sizes = sorted({*published.world_sizes, *own.world_sizes})
@@ -95,13 +95,13 @@ def _labelled_once(panels: Sequence[chart.Figure], columns: int) -> list[chart.F
     ]
 
 
-def shared_delays_s(published: StepTimes, own: StepTimes) -> list[float]:
+def shared_delays_s(published: CellTimes, own: CellTimes) -> list[float]:
     """Return no delay, and the longest that both have; nothing shared: what ours begins with."""
     both = [delay_s for delay_s in own.delays_s if delay_s in published.delays_s]
     return sorted({both[0], both[-1]}) if both else own.delays_s[:1]
 
 
-def _examples(source: StepTimes, delay_s: float, sizes: Sequence[int], *, who: str) -> chart.Figure:
+def _examples(source: CellTimes, delay_s: float, sizes: Sequence[int], *, who: str) -> chart.Figure:
     series = []
     for size in sizes:
         cells = [source.cell(size, batch, delay_s) for batch in source.batches]
@@ -115,7 +115,7 @@ def _examples(source: StepTimes, delay_s: float, sizes: Sequence[int], *, who: s
     return chart.Figure(title=title, summary=title, x=_BATCH, y=_EXAMPLE, series=series)
 
 
-def _mark(cell: Cell, *, x: float, factor: float) -> Mark:
+def _mark(cell: MachineCell, *, x: float, factor: float) -> Mark:
     """Return the step time times a factor, with its interval."""
     low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
     return Mark(x=x, y=factor * cell.step_time_s, low=low, high=high)

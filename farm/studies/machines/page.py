@@ -16,7 +16,7 @@ from farm.registry import model_size
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
-from farm.studies.machines.cells import Fastest, StepTimes, groups_of, own_times, published_times
+from farm.studies.machines.cells import CellTimes, Fastest, groups_of, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, values_of
 from farm.studies.machines.figures import draw_epochs, draw_examples, paired_batches
 from farm.studies.machines.tables import (
@@ -82,7 +82,7 @@ def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
 
 
 def _conditions(
-    runs: Sequence[StudyRun], kept: Sequence[StudyRun], own: StepTimes
+    runs: Sequence[StudyRun], kept: Sequence[StudyRun], own: CellTimes
 ) -> dict[str, str]:
     first = kept[0]
     counts = sorted(len(group.runs) for group in groups_of(kept))
@@ -108,7 +108,7 @@ def _conditions(
     }
 
 
-def _theirs(published: StepTimes) -> dict[str, str]:
+def _theirs(published: CellTimes) -> dict[str, str]:
     size = model_size("small_cnn", "mnist")
     return {
         "citation": ANWAR2021.citation,
@@ -132,7 +132,7 @@ def _failures(runs: Sequence[StudyRun]) -> str:
     return f"Without a time, which is a result as well: {listing(failed)}.\n\n"
 
 
-def _findings(published: StepTimes, own: StepTimes) -> list[str]:
+def _findings(published: CellTimes, own: CellTimes) -> list[str]:
     verdicts = [
         (judge(one, values_of(published)[one.of]), judge(one, values_of(own)[one.of]))
         for one in ORDERINGS
@@ -150,7 +150,7 @@ def _findings(published: StepTimes, own: StepTimes) -> list[str]:
     ]
 
 
-def _trips(published: StepTimes, own: StepTimes) -> list[str]:
+def _trips(published: CellTimes, own: CellTimes) -> list[str]:
     return [
         f"**With {size} machines a step waits for {trips_span(own, size)} round trips here, and "
         f"for {trips_span(published, size)} in the study**, by batch size. No overlap would make "
@@ -160,7 +160,7 @@ def _trips(published: StepTimes, own: StepTimes) -> list[str]:
     ]
 
 
-def _gains(published: StepTimes, own: StepTimes) -> list[str]:
+def _gains(published: CellTimes, own: CellTimes) -> list[str]:
     """Say what the large batch gains by more machines, under no delay and the longest."""
     lines = []
     for source, who in ((own, "Here"), (published, "In the study")):
@@ -191,7 +191,7 @@ def _open(found: Fastest) -> str:
     return listing([str(size) for size in sorted((found.world_size, *found.others))])
 
 
-def _fastest(published: StepTimes, own: StepTimes) -> list[str]:
+def _fastest(published: CellTimes, own: CellTimes) -> list[str]:
     """Say in how many places one machine is the fastest."""
     counts = []
     for source in (own, published):
@@ -213,6 +213,6 @@ def _fastest(published: StepTimes, own: StepTimes) -> list[str]:
     ]
 
 
-def _paired(published: StepTimes, own: StepTimes) -> str:
+def _paired(published: CellTimes, own: CellTimes) -> str:
     pairs = paired_batches(published, own)
     return listing([f"{whole(theirs)} above {whole(ours)}" for theirs, ours in pairs])

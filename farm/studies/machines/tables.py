@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.studies.machines.cells import Fastest, StepTimes
+from farm.studies.machines.cells import CellTimes, Fastest
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import (
     MISSING,
@@ -20,7 +20,7 @@ from farm.studies.text import (
 )
 
 
-def fastest_table(source: StepTimes) -> str:
+def fastest_table(source: CellTimes) -> str:
     """Which number of machines has the shortest step, by batch size and delay."""
     rows = [
         [whole(batch), *(_fastest(source.fastest(batch, delay_s)) for delay_s in source.delays_s)]
@@ -39,7 +39,7 @@ def _fastest(found: Fastest | None) -> str:
     return f"**{found.world_size}**{others}{gain}"
 
 
-def trips_table(published: StepTimes, own: StepTimes) -> str:
+def trips_table(published: CellTimes, own: CellTimes) -> str:
     """How many round trips a step waits for, by number of machines, in both sources."""
     sizes = sorted({*published.world_sizes, *own.world_sizes} - {1})
     rows = [
@@ -49,14 +49,14 @@ def trips_table(published: StepTimes, own: StepTimes) -> str:
     return table(["machines", "2 n - 1", "the study", "here"], rows)
 
 
-def trips_span(source: StepTimes, world_size: int) -> str:
+def trips_span(source: CellTimes, world_size: int) -> str:
     """Write the round trips of a step from the batch size with fewest to that with most."""
     fits = (source.round_trips(world_size, batch) for batch in source.batches)
     slopes = sorted(fit.slope for fit in fits if fit is not None)
     return span(f"{slope:.1f}" for slope in slopes)
 
 
-def configurations_table(groups: Sequence[RunGroup], own: StepTimes) -> str:
+def configurations_table(groups: Sequence[RunGroup], own: CellTimes) -> str:
     """Every configuration of ours with its median, its interval and its runs."""
     rows = []
     for group in groups:

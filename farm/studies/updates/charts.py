@@ -8,7 +8,15 @@ from farm.core.display import byte_count, decimal, percent
 from farm.figures.bars import Bars, BarSeries
 from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.updates.kinds import ALONE, DRAWN, KINDS, RING, SERVERS
-from farm.studies.updates.points import ETHERNET, INFINIBAND, LAB, TRAINED, Point, Row, lines
+from farm.studies.updates.points import (
+    ETHERNET,
+    INFINIBAND,
+    LAB,
+    TRAINED,
+    Row,
+    ThroughputPoint,
+    lines,
+)
 
 # Of a node, at which all strategies of the study were measured.
 PUBLISHED_BATCH = 32
@@ -24,22 +32,28 @@ _FAR_APART = 4.0
 _STUDY = {ETHERNET: "the study, 1 Gbit/s Ethernet", INFINIBAND: "the study, InfiniBand"}
 
 
-def batches_of(points: Sequence[Point], *, network: str = LAB) -> list[int]:
+def batches_of(points: Sequence[ThroughputPoint], *, network: str = LAB) -> list[int]:
     """Return the batches of a node at which several nodes trained, the smallest first."""
     return sorted({p.batch for p in points if p.network == network and p.nodes > 1 and _trained(p)})
 
 
-def throughput_figures(published: Sequence[Point], own: Sequence[Point]) -> list[Figure]:
+def throughput_figures(
+    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
+) -> list[Figure]:
     """Return throughput against nodes, a line for each strategy: theirs, and ours by batch."""
     return [_by_kind(*panel, is_efficiency=False) for panel in _panels(published, own)]
 
 
-def efficiency_figures(published: Sequence[Point], own: Sequence[Point]) -> list[Figure]:
+def efficiency_figures(
+    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
+) -> list[Figure]:
     """Return the same relative to one node, which makes the two comparable."""
     return [_by_kind(*panel, is_efficiency=True) for panel in _panels(published, own)]
 
 
-def batch_figures(published: Sequence[Point], own: Sequence[Point]) -> list[Figure]:
+def batch_figures(
+    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
+) -> list[Figure]:
     """Return efficiency against nodes, a line for each batch of a node."""
     panels = [
         *((f"{_STUDY[net]}: {SERVERS}", net, SERVERS, published) for net in (ETHERNET, INFINIBAND)),
@@ -107,8 +121,8 @@ def busiest_bytes_per_step(row: Row) -> float | None:
 
 
 def _panels(
-    published: Sequence[Point], own: Sequence[Point]
-) -> list[tuple[str, list[Point], bool]]:
+    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
+) -> list[tuple[str, list[ThroughputPoint], bool]]:
     panels = [
         (
             title,
@@ -127,7 +141,9 @@ def _panels(
     return panels
 
 
-def _by_kind(title: str, points: Sequence[Point], is_wide: bool, *, is_efficiency: bool) -> Figure:
+def _by_kind(
+    title: str, points: Sequence[ThroughputPoint], is_wide: bool, *, is_efficiency: bool
+) -> Figure:
     by_kind = lines(points)
     # An empty series keeps its name: all panels have the same key.
     series = [(kind, by_kind.get(kind, [])) for kind in DRAWN]
@@ -136,7 +152,7 @@ def _by_kind(title: str, points: Sequence[Point], is_wide: bool, *, is_efficienc
 
 def _figure(
     title: str,
-    series: Sequence[tuple[str, Sequence[Point]]],
+    series: Sequence[tuple[str, Sequence[ThroughputPoint]]],
     *,
     is_efficiency: bool,
     is_wide: bool | None = None,
@@ -165,13 +181,13 @@ def _figure(
     )
 
 
-def _are_far_apart(points: Sequence[Point], is_efficiency: bool) -> bool:
+def _are_far_apart(points: Sequence[ThroughputPoint], is_efficiency: bool) -> bool:
     values = [p.efficiency if is_efficiency else p.throughput for p in points]
     known = [value for value in values if value is not None]
     return bool(known) and max(known) >= _FAR_APART * min(known)
 
 
-def _mark(point: Point, *, is_efficiency: bool) -> Mark | None:
+def _mark(point: ThroughputPoint, *, is_efficiency: bool) -> Mark | None:
     value = point.placed(of="efficiency" if is_efficiency else "throughput")
     if value is None:
         return None
@@ -219,5 +235,5 @@ def _nodes_text(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
-def _trained(point: Point) -> bool:
+def _trained(point: ThroughputPoint) -> bool:
     return point.training_pass == TRAINED

@@ -9,7 +9,7 @@ from farm.studies.text import kb, listing, percent, significant
 from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
 from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.kinds import APART, CENTRAL, ONE_SERVER, RING, SERVERS
-from farm.studies.updates.points import ETHERNET, INFINIBAND, TRAINED, Point, Row
+from farm.studies.updates.points import ETHERNET, INFINIBAND, TRAINED, Row, ThroughputPoint
 from farm.studies.updates.tables import node_bytes
 
 # Up to here no link of a server limits the study's InfiniBand.
@@ -37,7 +37,7 @@ def agreement(published: Values, own: Values) -> str:
 
 
 def throughput_findings(
-    rows: Sequence[Row], own: Sequence[Point], published: Sequence[Point]
+    rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
 ) -> list[str]:
     """Say which gang is the fastest, and what nodes are worth; `rows` are of the main batch."""
     gangs = [row for row in rows if row.nodes > 1 and row.training_pass == TRAINED]
@@ -113,7 +113,7 @@ def memory_finding(rows: Iterable[Row]) -> str:
     )
 
 
-def apart_finding(published: Sequence[Point]) -> str:
+def apart_finding(published: Sequence[ThroughputPoint]) -> str:
     """Say what the study's own table lets guess of the nodes that only serve."""
     shares = [
         (p.nodes, p.efficiency * p.nodes / (p.nodes - 1))
@@ -136,7 +136,7 @@ def _throughput(row: Row) -> float:
 
 
 def _efficiency(
-    points: Sequence[Point], *, kind: str, batch: int, network: str | None = None
+    points: Sequence[ThroughputPoint], *, kind: str, batch: int, network: str | None = None
 ) -> float | None:
     return next(
         (
@@ -149,7 +149,7 @@ def _efficiency(
     )
 
 
-def _of_larger_batches(points: Sequence[Point], *, kind: str, above: int) -> str:
+def _of_larger_batches(points: Sequence[ThroughputPoint], *, kind: str, above: int) -> str:
     batches = sorted({p.batch for p in points if p.kind == kind and p.batch > above})
     parts = [
         f"{percent(ratio)} with {batch}"

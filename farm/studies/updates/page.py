@@ -30,8 +30,8 @@ from farm.studies.updates.findings import (
 )
 from farm.studies.updates.points import (
     TRAINED,
-    Point,
     Row,
+    ThroughputPoint,
     as_soft,
     own_points,
     placed,
@@ -100,7 +100,7 @@ def _rows(runs: Sequence[StudyRun]) -> list[Row]:
     return [Row(runs=group.runs) for group in run_groups(runs, _AXES)]
 
 
-def _findings(rows: Sequence[Row], published: Sequence[Point]) -> list[str]:
+def _findings(rows: Sequence[Row], published: Sequence[ThroughputPoint]) -> list[str]:
     own = own_points(rows)
     main = _main_batch(rows)
     shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
@@ -114,7 +114,7 @@ def _findings(rows: Sequence[Row], published: Sequence[Point]) -> list[str]:
     return [line for line in found if line]
 
 
-def _placed(points: Sequence[Point]) -> dict[str, list[Placed]]:
+def _placed(points: Sequence[ThroughputPoint]) -> dict[str, list[Placed]]:
     return {of: placed(points, of=of) for of in (THROUGHPUT, EFFICIENCY)}
 
 
@@ -175,7 +175,7 @@ def _sharing(most_nodes: int, core_count: int) -> str:
 
 
 def _drawings(
-    rows: Sequence[Row], own: Sequence[Point], published: Sequence[Point]
+    rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
 ) -> tuple[Drawing, ...]:
     return (
         Drawing("updates-throughput", partial(_throughput, own, published)),
@@ -186,19 +186,19 @@ def _drawings(
     )
 
 
-def _throughput(own: Sequence[Point], published: Sequence[Point]) -> Figure:
+def _throughput(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
     from farm.plotting.charts import draw_charts
 
     return draw_charts(charts.throughput_figures(published, own))
 
 
-def _efficiency(own: Sequence[Point], published: Sequence[Point]) -> Figure:
+def _efficiency(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
     from farm.plotting.charts import draw_charts
 
     return draw_charts(charts.efficiency_figures(published, own))
 
 
-def _batches(own: Sequence[Point], published: Sequence[Point]) -> Figure:
+def _batches(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
     from farm.plotting.charts import draw_charts
 
     return draw_charts(charts.batch_figures(published, own))

@@ -28,7 +28,7 @@ FORWARD = TrainingPass.FORWARD.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ThroughputPoint:
     """The throughput of all nodes together, examples per second; `low` to `high`: 95 %, or None.
 
     `nodes` counts those that only serve, too, `batch` is of one node that trains. One node has no
@@ -92,7 +92,7 @@ def nodes_of(run: StudyRun) -> int:
     return run.world_size + ((run.server_count or 0) if is_apart else 0)
 
 
-def own_points(rows: Iterable[Row]) -> list[Point]:
+def own_points(rows: Iterable[Row]) -> list[ThroughputPoint]:
     """Return our points, lines with their one node at the beginning."""
     points = []
     for row in rows:
@@ -101,7 +101,7 @@ def own_points(rows: Iterable[Row]) -> list[Point]:
             continue
         low, high = row.interval_of("throughput_examples_per_s") or (None, None)
         points.append(
-            Point(
+            ThroughputPoint(
                 kind=row.kind,
                 network=LAB,
                 training_pass=row.training_pass,
@@ -115,14 +115,14 @@ def own_points(rows: Iterable[Row]) -> list[Point]:
     return _from_one_node(points, alone=ALONE)
 
 
-def published_points(measurements: Iterable[ImportedMeasurement]) -> list[Point]:
+def published_points(measurements: Iterable[ImportedMeasurement]) -> list[ThroughputPoint]:
     """Return the study's points: repetitions by their median, one node on both networks."""
-    values: dict[Point, list[float]] = {}
+    values: dict[ThroughputPoint, list[float]] = {}
     for one in measurements:
         if one.step_time_s is None:
             continue
         for network in (one.network,) if one.network else (ETHERNET, INFINIBAND):
-            place = Point(
+            place = ThroughputPoint(
                 kind=published_kind(one),
                 network=network,
                 training_pass=one.training_pass,
@@ -139,29 +139,29 @@ def published_points(measurements: Iterable[ImportedMeasurement]) -> list[Point]
     return _from_one_node(points, alone=SERVERS)
 
 
-def lines(points: Iterable[Point]) -> dict[str, list[Point]]:
+def lines(points: Iterable[ThroughputPoint]) -> dict[str, list[ThroughputPoint]]:
     """Return the points of each kind, by nodes."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[ThroughputPoint]] = {}
     for point in sorted(points, key=lambda one: one.nodes):
         found.setdefault(point.kind, []).append(point)
     return found
 
 
-def placed(points: Iterable[Point], *, of: str) -> list[Placed]:
+def placed(points: Iterable[ThroughputPoint], *, of: str) -> list[Placed]:
     """Return the values that orderings are asked of."""
     return [value for point in points if (value := point.placed(of=of)) is not None]
 
 
-def as_soft(points: Sequence[Point]) -> list[Point]:
+def as_soft(points: Sequence[ThroughputPoint]) -> list[ThroughputPoint]:
     """Return points as under soft placement, which is the only one that ours have."""
     soft = [dataclasses.replace(p, kind=SOFT_SERVERS) for p in points if p.kind == SERVERS]
     return [*points, *soft]
 
 
-def _from_one_node(points: Sequence[Point], *, alone: str) -> list[Point]:
+def _from_one_node(points: Sequence[ThroughputPoint], *, alone: str) -> list[ThroughputPoint]:
     """Give each line its one node: its own, or else that of `alone` in the same framework."""
     ones = {(p.kind, p.network, p.training_pass, p.batch): p for p in points if p.nodes == 1}
-    found: list[Point] = []
+    found: list[ThroughputPoint] = []
     seen = set()
     for point in points:
         condition = (point.network, point.training_pass, point.batch)

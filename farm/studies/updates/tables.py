@@ -19,7 +19,7 @@ from farm.studies.updates.kinds import (
     RING,
     SERVERS,
 )
-from farm.studies.updates.points import Point, Row
+from farm.studies.updates.points import Row, ThroughputPoint
 
 _SHARED_OUT = (RING, GLOO, SERVERS, COPIES, ASYNCHRONOUS)
 _OVER_ONE_NODE = (CENTRAL, ONE_SERVER)
@@ -87,7 +87,7 @@ def memory_table(rows: Sequence[Row]) -> str:
 
 
 def configurations_table(
-    rows: Sequence[Row], efficiencies: Mapping[tuple[str, str, int, int], Point]
+    rows: Sequence[Row], efficiencies: Mapping[tuple[str, str, int, int], ThroughputPoint]
 ) -> str:
     """Write every configuration with its medians."""
     shown = []

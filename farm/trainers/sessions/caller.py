@@ -25,7 +25,7 @@ _CONNECTION_ERRORS = (
 )
 
 
-class Caller:
+class BoundedCaller:
     """Runs one call at a time; `problem` says why a call that has not returned never will.
 
     Handing a call over and back costs some 20 us a step. A call that was given up keeps its thread

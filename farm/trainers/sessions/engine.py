@@ -19,7 +19,7 @@ from farm.core.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.sessions.exchange_count import ExchangeCount
 from farm.trainers.sessions.gang import SessionGang
-from farm.trainers.sessions.scheme import Plan, Scheme, spread
+from farm.trainers.sessions.scheme import RankScheme, Scheme, spread
 from farm.trainers.sessions.training_graph import StepOutputs, TrainingGraph
 from farm.trainers.tensorflow_evaluation import Evaluator
 from farm.trainers.tensorflow_setup import tensorflow_settings
@@ -49,7 +49,7 @@ class SessionEngine:
         """Load the initial values: the chief what is shared, and each rank its own."""
         weights = [np.asarray(v) for v in self._model.trainable_variables]
         others = [np.asarray(v) for v in self._model.non_trainable_variables]
-        self._plan = Plan(
+        self._plan = RankScheme(
             scheme=self._scheme,
             rank=self._seat.rank,
             world_size=self._seat.job.world_size,

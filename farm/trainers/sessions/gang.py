@@ -11,7 +11,7 @@ from farm.core.spec import OperatorPlacement
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.sessions.beats import Beats, Counters
-from farm.trainers.sessions.caller import Caller
+from farm.trainers.sessions.caller import BoundedCaller
 from farm.trainers.sessions.liveness import GAVE_UP, LEFT
 from farm.trainers.sessions.runtime import await_listening, session_config, start_server, v1
 from farm.trainers.sessions.scheme import Scheme
@@ -50,7 +50,7 @@ class SessionGang:
         await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
         self._beats = Beats(self._counters, seat, self.keeper_devices)
         self._beats.start()
-        self._caller = Caller(self._beats.problem)
+        self._caller = BoundedCaller(self._beats.problem)
         self._session: Any = None
         self._barrier: Any = None
 

@@ -35,7 +35,7 @@ class Scheme(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RankScheme:
     """One rank's part. `homes`: for each weight, the index of its keeper."""
 
     scheme: Scheme

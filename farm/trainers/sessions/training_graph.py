@@ -22,7 +22,7 @@ import tensorflow as tf
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.model_check import call_with
 from farm.trainers.sessions.graph_variable import GraphVariable, Store
-from farm.trainers.sessions.scheme import Plan, Scheme
+from farm.trainers.sessions.scheme import RankScheme, Scheme
 from farm.trainers.tensorflow_loss import loss_sum
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TrainingGraph:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RankScheme,
         model: Any,
         *,
         example_shape: tuple[int, int, int],
