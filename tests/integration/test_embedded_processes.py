@@ -37,7 +37,7 @@ _PARENT = """
 import os, signal, sys
 from pathlib import Path
 from farm.embedded.leftovers import MARK, end_marked
-from farm.embedded.processes import Child, Nursery, Program
+from farm.embedded.processes import LoggedProcess, Nursery, Program
 from farm.embedded.signals import Stopped, StopSignals
 
 # Under nohup it is ignored, and who ignores it goes on doing so.
@@ -52,7 +52,7 @@ with StopSignals() as signals:
                 argv=(sys.executable, "-c", child, str(home / name)),
                 environ={**os.environ, MARK: str(home)},
             )
-            started = Child(program, log_dir=home)
+            started = LoggedProcess(program, log_dir=home)
             started.start()
             nursery.adopt(started)
         while True:

@@ -111,7 +111,7 @@ def test_a_cell_tells_time_throughput_epoch_efficiency_and_cost(
 ) -> None:
     sweep_id = add_measured(engine, *grid())
     cells = text_of(_part(page_of(client, f"/sweeps/{sweep_id}"), 'id="cells"', 'id="results"'))
-    row = re.search(r"64 mwms_ring 2 (.*?) measured", cells)
+    row = re.search(r"64 mwms_ring 2 (.*? USD)", cells)
     assert row is not None
     assert row[1].startswith("50.5 ms ± ")
     assert "100 % 5.05 s" in row[1]  # an epoch of 100 steps

@@ -104,12 +104,12 @@ def test_a_link_that_was_told_otherwise_meanwhile_is_noticed(stations: Stations)
     one, _ = stations.lab.hosts
     program = """
 from farm.errors import EmulationFailed
-from farm.lab.wirefilter import Direction, Wirefilter
+from farm.lab.wirefilter import WireDirection, Wirefilter
 emulator.check()
 emulator.apply(NetworkProfile(one_way_delay_s=0.02, packet_loss_ratio=0.01), ())
 emulator.check()
 wire = Wirefilter.of_interface(site.interface)
-wire.apply(NetworkProfile(one_way_delay_s=0.02), direction=Direction.FROM_HOST)
+wire.apply(NetworkProfile(one_way_delay_s=0.02), direction=WireDirection.FROM_HOST)
 try:
     emulator.check()
 except EmulationFailed as error:

@@ -21,9 +21,9 @@ Ensemble().fit(measure(grid(batches=(64, 256), delays_s=(0.0,))))
 # As a command does that finds its model on disk, and needs NumPy alone.
 ANSWER = """
 import numpy
-from farm.recommend.features import Known
+from farm.recommend.features import KnownConditions
 from farm.recommend.predictors.estimates import estimates
-estimates(Known.of([]), [], lambda columns: (numpy.ones(0), numpy.ones(0)))
+estimates(KnownConditions.of([]), [], lambda columns: (numpy.ones(0), numpy.ones(0)))
 """
 
 
