@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from farm.core.lifecycle import JobState
 from farm.store.base import Table
 from farm.store.sweeps import SweepSummary
 
@@ -14,15 +13,6 @@ def row_json(row: Table, *, without: tuple[str, ...] = ()) -> dict[str, object]:
 
 
 def sweep_json(summary: SweepSummary) -> dict[str, object]:
-    """Return a sweep with its number of jobs in each state."""
-    return {
-        "sweep_id": summary.sweep_id,
-        "name": summary.name,
-        "created_at": summary.created_at,
-        "state": summary.state.value,
-        "is_paused": summary.is_paused,
-        "job_count": summary.job_count,
-        "max_job_count": summary.max_job_count,
-        "skipped_count": summary.skipped_count,
-        "counts": {state.value: summary.counts[state] for state in JobState},
-    }
+    """Return a sweep as the API does, and two of its keys under their former names, too."""
+    written = summary.to_json()
+    return {**written, "sweep_id": written["id"], "counts": written["jobs_by_state"]}

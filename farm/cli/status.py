@@ -69,7 +69,8 @@ def status(
 ) -> None:
     """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
 
-    --json prints sweeps, alive_agent_count, waiting (job_id and reason of the first jobs that
+    --json prints sweeps as the API does (sweep_id and counts are the former names of id and
+    jobs_by_state), alive_agent_count, waiting (job_id and reason of the first jobs that
     cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
     job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
     remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware,

@@ -72,11 +72,11 @@ def submit(
 
     Jobs that no live agents could serve are queued all the same, with a warning. With --wait the
     exit status is 0 only if every job succeeded; where only such jobs are left, it ends after
-    --patience with status 1, and they stay queued. --json prints sweep_id, name,
-    job_count, max_job_count (with all repetitions that precision may take) and skipped; with
-    --wait also counts (jobs by state) and recommended, as `farm status` has it; with --dry-run
-    jobs instead of sweep_id, and expected: the time and cost that the farm's own measurements let
-    expect.
+    --patience with status 1, and they stay queued. --json prints id, name, job_count,
+    max_job_count (with all repetitions that precision may take) and skipped; with --wait also
+    jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id, and
+    expected: the time and cost that the farm's own measurements let expect. (sweep_id and counts
+    are the former names of id and jobs_by_state.)
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
@@ -100,6 +100,7 @@ def submit(
             submitted = submit_sweep(session, planned, now=now)
         ring(loaded)
         result: dict[str, object] = {
+            "id": submitted.sweep_id,
             "sweep_id": submitted.sweep_id,
             "name": planned.sweep.name,
             "job_count": submitted.job_count,
@@ -153,7 +154,7 @@ def _conclude(
 
     with reading(engine) as session:
         answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
-    result["counts"] = _by_name(counts)
+    result["jobs_by_state"] = result["counts"] = _by_name(counts)
     result["recommended"] = [found.to_json() for found in answers]
     if not as_json:
         print_answers(answers)

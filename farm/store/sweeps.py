@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, exists, func, insert, literal, not_, select
 from sqlalchemy.orm import Session
@@ -69,6 +70,21 @@ class SweepSummary:
         if self.is_paused and self.state is not SweepState.FINISHED:
             return SweepStatus.PAUSED
         return SweepStatus(self.state.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the API and commands print it, but for instants."""
+        return {
+            "id": self.sweep_id,
+            "name": self.name,
+            "state": self.state.value,
+            "is_paused": self.is_paused,
+            "created_at": self.created_at,
+            "job_count": self.job_count,
+            "max_job_count": self.max_job_count,
+            "finished_count": self.final_count,
+            "skipped_count": self.skipped_count,
+            "jobs_by_state": {state.value: self.counts[state] for state in JobState},
+        }
 
 
 def insert_sweep(

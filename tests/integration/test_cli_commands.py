@@ -112,7 +112,9 @@ def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engin
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
     answer = farm.json("status", "try")
-    assert answer["sweep"]["counts"]["waiting"] == 4
+    assert answer["sweep"]["jobs_by_state"]["waiting"] == 4
+    assert answer["sweep"]["counts"] == answer["sweep"]["jobs_by_state"]  # its former name
+    assert answer["sweep"]["sweep_id"] == answer["sweep"]["id"]
     assert [entry["job_id"] for entry in answer["waiting"]] == [1, 2, 3, 4]
     # The first could start, but there is no broker by which anybody could start it.
     assert "does not answer" in answer["waiting"][0]["reason"]

@@ -136,7 +136,7 @@ def test_waiting_for_a_sweep_ends_with_1_unless_every_job_succeeded(
         )
     result = farm.run("submit", str(sweep_file), "--wait", "--json")
     assert result.exit_code == 1
-    counts = json.loads(result.stdout)["counts"]
+    counts = json.loads(result.stdout)["jobs_by_state"]
     assert (counts["succeeded"], counts["failed"]) == (3, 1)
     assert result.stderr == "4 of 4 jobs done, 1 failed\n"
     with writing(engine) as session:

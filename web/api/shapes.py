@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from farm.core.codec import to_json
 from farm.store.dashboard import LeasedRank
@@ -34,18 +34,8 @@ def instant(at: dt.datetime | None) -> str | None:
 
 def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
     """Write a sweep of a list."""
-    return {
-        "id": summary.sweep_id,
-        "name": summary.name,
-        "state": summary.state.value,
-        "is_paused": summary.is_paused,
-        "created_at": instant(summary.created_at),
-        "job_count": summary.job_count,
-        "max_job_count": summary.max_job_count,
-        "finished_count": summary.final_count,
-        "skipped_count": summary.skipped_count,
-        "jobs_by_state": {state.value: count for state, count in summary.counts.items()},
-    }
+    written = {**summary.to_json(), "created_at": instant(summary.created_at)}
+    return cast(sweep_answers.Sweep, written)
 
 
 def job(row: Job) -> answers.Job:
