@@ -73,7 +73,8 @@ def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_
 
 def test_submit_prints_its_documented_keys(farm: FarmCommand, sweep_file: Path) -> None:
     assert farm.json("submit", str(sweep_file)) == {
-        "sweep_id": 1,
+        "id": 1,
+        "sweep_id": 1,  # its former name
         "name": "try",
         "job_count": 4,
         "max_job_count": 4,

@@ -113,7 +113,7 @@ def test_a_question_is_answered_with_charts_prices_and_evidence(
     assert "m5.large us-east-1" in text
     assert "2026-01-01" in text
     assert "mwms_ring with world_size 2 of m5.large, batch 256" in text
-    assert page.count('<svg class="chart plot"') == 3
+    assert page.count('<figure class="plot"') == 3
     rows = re.findall(r'href="/data/measurements/(\d+)"', page)
     assert len(rows) == 2
     assert "340 ms a step" in _text(_page(client, f"/data/measurements/{rows[0]}"))

@@ -121,7 +121,7 @@ def test_a_jobs_page_tells_what_ranks_exchanged_and_what_its_server_used(
     assert "2 machines and 1 that serve" in told
     assert "1 server apart, hard placement" in told
     assert "rank 1 25 %" in told
-    assert "idle in each profiled step: 20 %, 30 %" in page
+    assert "rank 0 25 % 20 %, 30 %" in told  # idle, and in each profiled step
     assert "push 4.00 ms pull 6.00 ms" in told
     assert "rank 2, serves CPU 55 %, memory 5.00 MB" in told
     assert "1 8 40.0 %" in told  # by how many updates they were late

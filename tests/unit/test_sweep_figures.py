@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
 from werkzeug.datastructures import MultiDict
 
 from farm.figures.chart import Figure
-from farm.figures.heat_map import heat_map
 from farm.figures.metric_lines import MOST_LINES, MOST_PLACES
 from farm.figures.sweep_choice import in_order, read_choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
 from tests.sweep_cells import cell, table
-from web.drawing.svg_file import POLICY, STYLE, figure_file, map_file
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def _figures(of: SweepTable, **query: str) -> dict[str, Figure]:
@@ -162,47 +154,6 @@ def test_cells_are_put_in_order_and_what_is_unknown_comes_last() -> None:
 def test_an_address_keeps_what_was_chosen() -> None:
     choice = read_choice(MultiDict({"sort": "cost", "at_world_size": "2", "page": "3"}), SCALING)
     assert choice.address(sort=None, cells=2) == {"at_world_size": "2", "page": "3", "cells": "2"}
-
-
-def test_a_file_stands_alone_on_white_with_its_title_and_key() -> None:
-    text = figure_file(_figures(SCALING)["time"])
-    svg = ElementTree.fromstring(text)
-    [inner] = svg.findall(f"{SVG}svg")
-    assert float(inner.attrib["width"]) <= float(svg.attrib["width"])
-    texts = ["".join(one.itertext()) for one in svg.iter(f"{SVG}text")]
-    assert texts[0] == "Step time against world size"
-    assert texts[-2:] == ["batch 64", "batch 128"]
-    paper = svg.find(f"{SVG}rect[@class='paper']")
-    assert paper is not None
-    assert paper.attrib["width"] == svg.attrib["width"]
-    classes = {name for one in svg.iter() for name in one.attrib.get("class", "").split()}
-    styled = set(re.findall(r"\.([a-z0-9]+)", STYLE))
-    assert classes - styled <= {"chart", "plot", "name"}
-
-
-def test_a_map_is_a_file_too_with_what_is_held() -> None:
-    shown = heat_map(SCALING, read_choice(MultiDict(), SCALING))
-    assert shown is not None
-    svg = ElementTree.fromstring(map_file(shown))
-    texts = ["".join(one.itertext()) for one in svg.iter(f"{SVG}text")]
-    assert texts[0] == "Step time over world size and batch"
-    assert texts[-1] == "mwms_ring"
-
-
-def test_names_become_no_markup_of_a_file() -> None:
-    evil = table(cell(0.1, model="<script>x</script>"), cell(0.1, model='"><script>', world_size=2))
-    text = figure_file(_figures(evil)["time"])
-    assert "<script" not in text
-    ElementTree.fromstring(text)
-
-
-def test_the_policy_of_a_file_lets_its_own_style_and_nothing_else() -> None:
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in POLICY
-    assert "default-src 'none'" in POLICY
-    assert f"<style>{STYLE}</style>" in figure_file(_figures(SCALING)["time"])
-    assert "<" not in STYLE
-    assert "&" not in STYLE
 
 
 def test_one_machine_is_at_every_emulator() -> None:

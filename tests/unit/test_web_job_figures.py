@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
 
 from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
+from farm.figures.figure_table import table_of
 from farm.figures.job_figures import rank_timelines
 from farm.figures.step_figures import (
     phases,
@@ -24,10 +23,9 @@ from farm.figures.step_points import StepPoint
 from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries, second_ticks
 from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
 from farm.store.step_ranges import StepSeries
-from web.drawing.timeline_json import to_json
-from web.drawing.timeline_svg import draw, drawn
+from web.drawing.drawn import drawn
+from web.drawing.plotly_timeline import timeline_to_plotly
 
-SVG = "{http://www.w3.org/2000/svg}"
 SHARE = TimelineAxis(title="CPU", top=1.0)
 
 
@@ -63,13 +61,8 @@ def _timeline(*lines: TimelineSeries, shades: tuple[Shade, ...] = ()) -> Timelin
     )
 
 
-def _svg(timeline: TimelineFigure) -> ElementTree.Element:
-    text = str(draw(timeline)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
-    return ElementTree.fromstring(text)
-
-
 def _data(timeline: TimelineFigure) -> dict[str, object]:
-    found: dict[str, object] = json.loads(str(to_json(timeline)))
+    found: dict[str, object] = timeline_to_plotly(timeline)
     return found
 
 
@@ -205,34 +198,18 @@ def test_no_step_is_no_chart() -> None:
     assert rank_timelines({}, [], shades=()) == []
 
 
-def test_the_server_draws_lines_shades_and_gaps_inside_the_chart() -> None:
-    shades = (Shade(name="timed", kind="timed", begin_s=5.0, end_s=500.0),)
-    points = [(0.0, 0.1), (1.0, 0.2), (1.0, None), (3.0, 0.3), (9.0, None), (10.0, 2.0)]
-    svg = _svg(_timeline(TimelineSeries(name="rank 0", points=points), shades=shades))
-    box = [float(n) for n in svg.attrib["viewBox"].split()]
-    assert len(svg.findall(f"{SVG}polyline")) == 1
-    dots = svg.findall(f"{SVG}circle")  # seconds 3 and 10, alone between two holes
-    assert len(dots) == 2
-    assert all(0 <= float(dot.attrib["cy"]) <= box[3] for dot in dots)
-    [shade] = svg.findall(f"{SVG}rect")
-    assert shade.attrib["class"] == "shade timed"
-    assert float(shade.attrib["x"]) + float(shade.attrib["width"]) <= box[2]
-    assert svg.attrib["aria-label"] == "CPU: a lot"
+def test_the_table_has_the_least_and_the_most_of_every_line() -> None:
+    points = [(0.0, 0.1), (1.0, 0.2), (1.0, None), (3.0, 0.3), (9.0, None), (70.0, 2.0)]
+    empty = TimelineSeries(name="rank 1", points=[(0.0, None)])
+    table = table_of(_timeline(TimelineSeries(name="rank 0", points=points), empty))
+    assert table.titles == ("", "From", "To", "Least", "Most")
+    [row] = table.rows
+    assert row[:3] == ("rank 0", "0 s", "1 min 10 s")
 
 
-def test_the_server_draws_fewer_points_and_keeps_the_peak() -> None:
-    points: list[tuple[float, float | None]] = [(float(t), 0.5) for t in range(2000)]
-    points[777] = (777.0, 1.0)
-    [line] = _svg(_timeline(TimelineSeries(name="rank 0", points=points))).findall(f"{SVG}polyline")
-    places = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
-    assert len(places) <= 300
-    assert min(y for _, y in places) < min(y for x, y in places if x < 100)
-
-
-def test_nothing_measured_is_said_and_not_drawn() -> None:
-    text = str(draw(_timeline(TimelineSeries(name="rank 0", points=[(0.0, None)]))))
-    assert "Not measured" in text
-    assert "<svg" not in text
+def test_nothing_measured_is_not_drawn() -> None:
+    shown = drawn(_timeline(TimelineSeries(name="rank 0", points=[(0.0, None)])))
+    assert not shown.json
     assert not drawn(_timeline()).json
 
 
@@ -242,7 +219,6 @@ def test_names_are_text_to_a_browser_and_to_plotly() -> None:
     shown = drawn(timeline)
     assert "<" not in str(shown.json)
     assert "&lt;b&gt;" in json.loads(str(shown.json))["data"][0]["name"]
-    assert not re.search(r"\bstyle=", str(shown.svg))
 
 
 def test_plotly_gets_gaps_shades_and_a_second_axis() -> None:
@@ -255,7 +231,7 @@ def test_plotly_gets_gaps_shades_and_a_second_axis() -> None:
     timeline = TimelineFigure(
         key="x", title="x", summary="", quantity=SHARE, over=SHARE, lines=lines, shades=(shade,)
     )
-    data = json.loads(str(to_json(timeline)))
+    data: Any = timeline_to_plotly(timeline)
     over, rank = data["data"]
     assert (over["yaxis"], rank["yaxis"]) == ("y2", "y")
     assert rank["y"] == [0.1235, None, 1235000]
@@ -278,7 +254,7 @@ def test_a_zoom_stays_while_new_values_come_since_no_range_is_given_anew() -> No
         quantity = TimelineAxis(title="Received", d3_format=".3~s", suffix="B/s")
         lines = (TimelineSeries(name="rank 0", points=[(0.0, 1.0), (end_s, end_s)]),)
         chart = TimelineFigure(key="x", title="x", summary="", quantity=quantity, lines=lines)
-        layout = json.loads(str(to_json(chart)))["layout"]
+        layout: Any = timeline_to_plotly(chart)["layout"]
         return layout["xaxis"], layout["yaxis"]
 
     assert axes(100.0) == axes(200.0)

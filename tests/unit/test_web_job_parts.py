@@ -11,13 +11,14 @@ from farm.core.axes import AXES
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
 from farm.core.spec import NetworkProfile
 from farm.errors import InvalidSpec
+from farm.figures.figure_table import table_of
 from farm.figures.histogram import histogram
 from farm.figures.job_reading import timed_window
 from farm.store.neighbours import Neighbour
 from farm.store.stories import Story
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests.factories import NOW, job_spec, seconds
-from web.drawing.histogram import draw as draw_histogram
+from web.drawing.plotly_histogram import histogram_to_plotly
 from web.job.comparison import compare
 from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
@@ -377,9 +378,10 @@ def test_a_histogram_counts_every_time_once() -> None:
     assert [one.is_far for one in found.bins].count(True) == 1
     assert found.bins[-1].count == 1
     assert "1 of 101 steps far from it" in found.summary
-    svg = str(draw_histogram(found))
-    assert svg.count("<rect") == len(found.bins)
-    assert "style=" not in svg
+    data = histogram_to_plotly(found)["data"]
+    assert isinstance(data, list)
+    assert [len(trace["x"]) for trace in data] == [len(found.bins) - 1, 1]
+    assert len(table_of(found).rows) == len(found.bins)
 
 
 def test_equal_times_are_one_bin_and_one_time_is_none() -> None:

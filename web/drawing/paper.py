@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import threading
+from functools import partial
 from http import HTTPStatus
 
 from farm.aside import run_aside
@@ -32,8 +33,8 @@ def can_draw() -> bool:
         return False
 
 
-def png_file(shown: Figure | Bars | HeatMap) -> bytes:
-    """Return a chart as a PNG, after those that were asked for before.
+def picture_file(shown: Figure | Bars | HeatMap, form: str) -> bytes:
+    """Return a chart as a file, "png" or "svg", after those that were asked for before.
 
     Raises:
         Refused: these take too long; ask again.
@@ -45,12 +46,12 @@ def png_file(shown: Figure | Bars | HeatMap) -> bytes:
             headers={"Retry-After": "60"},
         )
     try:
-        return run_aside(_png, shown, limit_s=_DRAWING_LIMIT_S)
+        return run_aside(partial(_file, form=form), shown, limit_s=_DRAWING_LIMIT_S)
     finally:
         _drawing.release()
 
 
-def _png(shown: Figure | Bars | HeatMap) -> bytes:
+def _file(shown: Figure | Bars | HeatMap, *, form: str) -> bytes:
     # Imported in that process alone.
     from farm.plotting.bars import draw_bars
     from farm.plotting.charts import draw_charts
@@ -58,7 +59,7 @@ def _png(shown: Figure | Bars | HeatMap) -> bytes:
     from farm.plotting.look import file_of
 
     if isinstance(shown, HeatMap):
-        return file_of(draw_map(shown), "png")
+        return file_of(draw_map(shown), form)
     if isinstance(shown, Bars):
-        return file_of(draw_bars([shown]), "png")
-    return file_of(draw_charts([shown], columns=1), "png")
+        return file_of(draw_bars([shown]), form)
+    return file_of(draw_charts([shown], columns=1), form)

@@ -10,15 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.figures.histogram import Histogram
 from farm.figures.job_reading import ChartSelection, read_job
 from farm.figures.step_figures import StepSummary
-from farm.figures.timelines import Shade
+from farm.figures.timelines import Shade, TimelineFigure
 from farm.store.engine import reading
 from farm.store.tables import Attempt
-from web.drawing import histogram as histogram_drawing
-from web.drawing import timeline_svg
-from web.drawing.histogram import DrawnHistogram
-from web.drawing.timeline_svg import DrawnTimeline
+from web.drawing.drawn import Drawn, drawn
 from web.kept import Kept
 
 _KEPT_RUNNING_S = 1.0
@@ -31,15 +29,15 @@ KEPT_OF_WIDTH = 0.25
 class JobCharts:
     """`width_ticks`: how many seconds one range of the ranks' charts stands for."""
 
-    ranks: Sequence[DrawnTimeline]
-    steps: DrawnTimeline | None
-    histogram: DrawnHistogram | None
+    ranks: Sequence[Drawn[TimelineFigure]]
+    steps: Drawn[TimelineFigure] | None
+    histogram: Drawn[Histogram] | None
     summary: StepSummary | None
     shades: Sequence[Shade]
     width_ticks: int
 
     @property
-    def by_key(self) -> dict[str, DrawnTimeline]:
+    def by_key(self) -> dict[str, Drawn[TimelineFigure]]:
         """Return the ranks' charts by their keys."""
         return {one.figure.key: one for one in self.ranks}
 
@@ -85,9 +83,9 @@ def _draw(
 ) -> JobCharts:
     read = read_job(session, attempt, shown, timed_window=timed_window)
     return JobCharts(
-        ranks=[timeline_svg.drawn(one) for one in (*read.ranks, *read.roles)],
-        steps=None if read.steps is None else timeline_svg.drawn(read.steps),
-        histogram=None if read.histogram is None else histogram_drawing.drawn(read.histogram),
+        ranks=[drawn(one) for one in (*read.ranks, *read.roles)],
+        steps=None if read.steps is None else drawn(read.steps),
+        histogram=None if read.histogram is None else drawn(read.histogram),
         summary=read.summary,
         shades=read.shades,
         width_ticks=read.width_ticks,

@@ -12,7 +12,7 @@ from farm.store.trained_cells import trained_cells
 from web import parameters, params
 from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.drawing.figure_svg import drawn
+from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.sweep.accuracy import accuracy_figure
 

@@ -15,6 +15,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.core.measurement import OK
 from farm.errors import InvalidSpec, NotFound
+from farm.figures.chart import Figure
 from farm.recommend.answering.measured import (
     ToldApart,
     distinctions,
@@ -40,7 +41,7 @@ from web.advice.questions import (
     read_question,
 )
 from web.backend import backend, read_session
-from web.drawing.figure_svg import Drawn, drawn
+from web.drawing.drawn import Drawn, drawn
 from web.drawing.plotly import page_with_charts
 from web.errors import status_of
 from web.parameters import read_from
@@ -73,7 +74,7 @@ class ShownAnswer:
     question: Question
     answer: Recommendation
     by_step: bool
-    figures: Sequence[Drawn]
+    figures: Sequence[Drawn[Figure]]
     kinds_left_out: int
     told_apart_by: ToldApart
     rests_on: Sequence[MeasurementRow]

@@ -24,7 +24,7 @@ from web import params
 from web.access.admission import own_address
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.drawing.figure_svg import drawn
+from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.farm.agent_status import AgentCard, agent_status
 from web.farm.figures import drift_figure, latest_drift

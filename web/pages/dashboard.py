@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flask import Blueprint, render_template
+from flask import Blueprint
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
@@ -27,7 +27,8 @@ from farm.store.tables import Job
 from farm.store.waiting_reasons import Waits, grouped, waits_for_agents
 from web import params
 from web.backend import backend, now, read_session
-from web.drawing.figure_svg import drawn
+from web.drawing.drawn import drawn
+from web.drawing.plotly import page_with_charts
 from web.farm.agent_status import AgentCard, agent_status
 from web.farm.figures import throughput_figure
 from web.farm.progress import loads_of, outlook, sweep_cards, waiting_reasons
@@ -99,7 +100,7 @@ def get_dashboard() -> ResponseReturnValue:
         late_count = late_report_count(session)
     throughput = throughput_figure(hours)
     active_count = counts[JobState.LEASED] + counts[JobState.RUNNING]
-    return render_template(
+    return page_with_charts(
         "dashboard.html",
         counts={state.value: count for state, count in counts.items()},
         active_count=active_count,

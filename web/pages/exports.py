@@ -20,13 +20,13 @@ from farm.store.sweeps import find_sweep, sweep_summary
 from web import params
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
-from web.drawing.paper import can_draw, png_file
-from web.drawing.svg_file import POLICY
-from web.sweep.exports import chart_of, drawing, measurements_file
+from web.drawing.paper import can_draw, picture_file
+from web.sweep.exports import chart_of, measurements_file
 
 bp = Blueprint("exports", __name__)
 
 _CHUNK_BYTES = 1 << 16
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 _FORMS = {form.value: form for form in Form}
 
 
@@ -58,31 +58,33 @@ def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
 @bp.get("/sweeps/<sweep_id>/charts/<name>.svg")
 @costly
 def get_chart(sweep_id: str, name: str) -> ResponseReturnValue:
-    """Return a chart as a file of its own. Query: as the sweep's page takes it."""
-    chart, title, _ = _chart(sweep_id, name)
-    response = Response(drawing(chart), content_type="image/svg+xml; charset=utf-8")
-    # Opened in a browser it is a page of this server, and takes its own rules alone.
-    response.headers["Content-Security-Policy"] = POLICY
-    response.headers["Content-Disposition"] = f'inline; filename="{title}-{name}.svg"'
+    """Return a chart as a drawing that scales. Query: as the sweep's page takes it."""
+    response = _picture(sweep_id, name, form="svg", media_type="image/svg+xml; charset=utf-8")
+    # Opened in a browser it is a page of this server, and takes its own styles alone.
+    response.headers["Content-Security-Policy"] = _POLICY
     return response
 
 
 @bp.get("/sweeps/<sweep_id>/charts/<name>.png")
 @costly
 def get_picture(sweep_id: str, name: str) -> ResponseReturnValue:
-    """Return a chart as a picture for paper. Query: as the sweep's page takes it.
+    """Return a chart as a picture for paper. Query: as the sweep's page takes it."""
+    return _picture(sweep_id, name, form="png", media_type="image/png")
 
-    It takes a second or two, once for each state of the sweep.
-    """
+
+def _picture(sweep_id: str, name: str, *, form: str, media_type: str) -> Response:
+    """Return a chart as a file. It takes a second or two, once for each state of the sweep."""
     if not can_draw():
         raise NotFound("pictures need matplotlib: pip install 'benchfarm[plot]'")
     chart, title, token = _chart(sweep_id, name)
-    key = (sweep_id, name, *sorted(request.args.items()))
+    key = (sweep_id, name, form, *sorted(request.args.items()))
     content, _ = backend().papers.of(
-        key, lambda _: (png_file(chart), token), is_good=lambda made: made.value[1] is token
+        key,
+        lambda _: (picture_file(chart, form), token),
+        is_good=lambda made: made.value[1] is token,
     )
-    response = Response(content, content_type="image/png")
-    response.headers["Content-Disposition"] = f'inline; filename="{title}-{name}.png"'
+    response = Response(content, content_type=media_type)
+    response.headers["Content-Disposition"] = f'inline; filename="{title}-{name}.{form}"'
     return response
 
 

@@ -18,7 +18,7 @@ from farm.store.sweeps import SweepSummary, find_sweep, sweep_summary
 from web import params
 from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.drawing.figure_svg import drawn
+from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 
 bp = Blueprint("prediction", __name__)

@@ -17,7 +17,6 @@ from farm.figures.heat_map import HeatMap, heat_map
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
-from web.drawing.svg_file import figure_file, map_file
 
 HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.figures.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20
@@ -51,8 +50,3 @@ def chart_of(table: SweepTable, choice: Choice, name: str) -> Figure | Bars | He
     if name == HEAT_MAP:
         return heat_map(table, choice)
     return figures_of(table, choice).get(name)
-
-
-def drawing(chart: Figure | Bars | HeatMap) -> str:
-    """Return a chart as an SVG file."""
-    return map_file(chart) if isinstance(chart, HeatMap) else figure_file(chart)

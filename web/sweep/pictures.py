@@ -12,8 +12,7 @@ from farm.figures.heat_map import heat_map
 from farm.figures.sweep_choice import Choice
 from farm.figures.sweep_figures import figures_of
 from farm.figures.sweep_table import SweepTable
-from web.drawing.figure_svg import drawn
-from web.drawing.heat_map import drawn_map
+from web.drawing.drawn import drawn
 from web.drawing.paper import can_draw
 from web.kept import Kept
 
@@ -45,7 +44,7 @@ def _draw(sweep_id: int, table: SweepTable, choice: Choice) -> str:
         "_sweep_pictures.html",
         sweep_id=sweep_id,
         choice=choice,
-        heat=drawn_map(heat) if heat else None,
+        heat=drawn(heat) if heat else None,
         figures={name: drawn(figure) for name, figure in figures_of(table, choice).items()},
         can_draw=can_draw(),
     )

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from farm.figures.timelines import TimelineFigure, TimelineSeries
-from web.drawing.plotly_figure import in_page, literally
+from web.drawing.plotly_figure import literally
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,8 @@ _UNITS = (
 _WHOLE_FROM = 1000.0  # what is larger needs no fraction for four digits
 
 
-def to_json(timeline: TimelineFigure) -> Markup:
-    """Return what the script reads, as JSON that may stand in a page.
+def timeline_to_plotly(timeline: TimelineFigure) -> dict[str, object]:
+    """Return traces, axes and shades.
 
     Plotly chooses the ticks, and the ranges where they follow the values: what a reader has zoomed
     into stays while new values come, and has ticks of its own.
@@ -48,7 +46,7 @@ def to_json(timeline: TimelineFigure) -> Markup:
     }
     if timeline.over is not None:
         layout["yaxis2"] = {**_axis(timeline, is_over=True), "overlaying": "y", "side": "right"}
-    data = {
+    return {
         "summary": timeline.summary,
         "data": [_trace(timeline, line, unit) for line in timeline.lines],
         "layout": layout,
@@ -57,7 +55,6 @@ def to_json(timeline: TimelineFigure) -> Markup:
             for shade in timeline.shades
         ],
     }
-    return in_page(data)
 
 
 def _trace(timeline: TimelineFigure, line: TimelineSeries, unit: _Unit) -> dict[str, object]:
