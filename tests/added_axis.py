@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
-from farm.cli.results import measured_lines
 from farm.cli.results import table as command_table
 from farm.core.agents import AgentState
 from farm.core.axes import BY_NAME, Axis
@@ -100,7 +99,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     with reading(engine) as session:
         rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.id)).all()
         yield "measurement", {axis.value_measured(row) for row in rows} == {least, most}
-        lines = measured_lines(read_sweep(session, 1, prices=Prices()).table)
+        lines = read_sweep(session, 1, prices=Prices()).table.measured
         columns, _ = command_table(lines)
         yield "command's table", title in [column.title for column in columns]
         [exported] = list(export_parts(session, 1))

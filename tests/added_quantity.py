@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from farm.cli.results import line_json, measured_lines
+from farm.cli.results import line_json
 from farm.cli.results import table as command_table
 from farm.core.quantities import BY_NAME
 from farm.core.reports import RankEnded, Sample, Samples, StepTimes
@@ -66,7 +66,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,4\n"
         yield "import", len(read_table(text.encode()).measurements) == 1
         table = read_sweep(session, 1, prices=Prices()).table
-        lines = measured_lines(table)
+        lines = table.measured
         columns, texts = command_table(lines)
         at = [column.title for column in columns].index(title.lower())
         yield "command's table", [row[at] for row in texts] == [shown, shown]

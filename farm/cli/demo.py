@@ -24,9 +24,9 @@ from farm.embedded.signals import StopSignals
 def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
     """Run a whole farm on this machine, measure a small sweep, and say what to train on.
 
-    Everything is kept in FARM_HOME, so a second run adds to what the first measured. Afterwards
-    the dashboard stays up until Ctrl-C; with --exit the farm stops. The exit status is 0 only if
-    every job succeeded.
+    Everything is kept in FARM_HOME: a second run is a sweep of its own, and what it recommends
+    rests on both. Afterwards the dashboard stays up until Ctrl-C; with --exit the farm stops. The
+    exit status is 0 only if every job succeeded.
     """
     loaded = settings()
 

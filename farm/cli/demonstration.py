@@ -11,7 +11,8 @@ import click
 
 from farm.cli.output import command_hint
 from farm.cli.own_farm import engine_of, finish
-from farm.cli.results import measured_lines, print_cells
+from farm.cli.price_options import prices_or_none
+from farm.cli.results import print_cells
 from farm.cli.session import settings
 from farm.cli.sweep_answers import print_answers
 from farm.cli.up import stay_up
@@ -22,7 +23,6 @@ from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.figures.sweep_reading import read_sweep
 from farm.figures.sweep_table import CellLine
-from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
 from farm.store.engine import reading, writing
 from farm.store.jobs import list_jobs, request_cancel_sweep
@@ -107,10 +107,10 @@ def _cancel(engine: sa.Engine, sweep_id: int) -> None:
 
 def _print_results(engine: sa.Engine, sweep_id: int) -> None:
     """Print this sweep's cells and what follows from them."""
-    prices = load_prices(settings().prices)
+    prices = prices_or_none(settings())
     with reading(engine) as session:
         jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
-        lines = measured_lines(read_sweep(session, sweep_id, prices=prices).table)
+        lines = read_sweep(session, sweep_id, prices=prices).table.measured
         answers = answers_for(session, sweep_id)
     _print_failures(jobs)
     if lines:

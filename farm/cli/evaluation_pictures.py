@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
     from farm.recommend.evaluating.evaluation import PredictorEvaluation
-    from farm.recommend.evaluating.scores import HeldOut
+    from farm.recommend.evaluating.scores import HeldOutAnswer
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)  # of errors in %
 _COLOURS = COLOURS[1:]
@@ -81,7 +81,7 @@ def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str])
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _predicted(outcomes: Sequence[HeldOut]) -> Figure:
+def _predicted(outcomes: Sequence[HeldOutAnswer]) -> Figure:
     cells = [
         PredictedCell(
             configuration=outcome.observation.configuration,

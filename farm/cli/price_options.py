@@ -6,6 +6,10 @@ from pathlib import Path
 
 import click
 
+from farm.config import Settings
+from farm.errors import InvalidSpec
+from farm.recommend.prices import Prices, load_prices
+
 prices_option = click.option(
     "--prices",
     "prices_file",
@@ -13,3 +17,20 @@ prices_option = click.option(
     help="CSV file with what VMs cost, instead of FARM_PRICES or the shipped table.",
 )
 region_option = click.option("--region", help="Whose prices, where the table has several.")
+
+
+def prices_or_none(
+    loaded: Settings, *, prices_file: Path | None = None, region: str | None = None
+) -> Prices:
+    """Return the prices for a table that is worth showing without them, too.
+
+    Raises:
+        InvalidSpec: what was asked for by an option cannot be had.
+    """
+    try:
+        return load_prices(prices_file or loaded.prices, region=region)
+    except InvalidSpec as error:
+        if prices_file is not None or region is not None:
+            raise
+        click.echo(f"farm: no cost is shown: {error}", err=True)
+        return Prices()

@@ -16,27 +16,18 @@ from farm.core.noise import disturbed_by
 from farm.core.nouns import counted
 from farm.figures.cell_axes import places_of
 from farm.figures.sweep_choice import CellMetric, columns_of
-from farm.figures.sweep_table import CellLine, CellState, SweepTable
+from farm.figures.sweep_table import CellLine
 
 _FINGERPRINT_SHOWN = 8
 # These have columns in every table, in this order; whatever else cells differ in comes before.
 _IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 
 
-def measured_lines(table: SweepTable) -> list[CellLine]:
-    """Return the lines with a measurement, one for each kind of hardware of a cell."""
-    return [
-        kind
-        for line in table.lines
-        if line.state is CellState.MEASURED
-        for kind in (line, *line.other_kinds)
-    ]
-
-
 def line_json(line: CellLine) -> dict[str, object]:
     """Return a line for programs: times in seconds, sizes in bytes, None what is not known."""
     known, what = line.statistics, line.configuration
     return {
+        **line.medians_by_name,
         "values": what.values,
         "steps": what.steps,
         "epochs": what.epochs,
@@ -47,14 +38,13 @@ def line_json(line: CellLine) -> dict[str, object]:
         "labels": dict(what.label_pairs),
         "fingerprint": line.fingerprint,
         "framework": line.framework,
-        "run_count": known.count,
+        "run_count": line.run_count,
         "disturbed": line.disturbed,
         "set_aside_count": line.set_aside_count,
         "target": known.target,
         "outlier_job_ids": known.outlier_job_ids,
         "step_time_low_s": known.low_s,
         "step_time_high_s": known.high_s,
-        **line.medians_by_name,
         "scaling_efficiency_ratio": line.efficiency_ratio,
         "expected_bytes_per_step": line.expected_bytes_per_step,
     }
@@ -64,7 +54,7 @@ def print_cells(lines: Sequence[CellLine]) -> None:
     """Print the table; turned by a quarter where the terminal is too narrow for it."""
     columns, rows = table(lines)
     if sys.stdout.isatty() and table_width(columns, rows) > terminal_width():
-        # A few cells fit where fourteen columns do not.
+        # A few cells fit where so many columns do not.
         turned = [list(texts) for texts in zip(*rows, strict=True)]
         titles = [Column(text, is_right=True) for text in turned[0]]
         names = [[column.title] for column in columns[1:]]
@@ -94,7 +84,7 @@ def _disturbed(lines: Sequence[CellLine]) -> list[str]:
     disturbed = [one for line in lines for one in line.disturbed]
     if not disturbed:
         return []
-    run_count = sum(line.statistics.count + line.set_aside_count for line in lines)
+    run_count = sum(line.run_count + line.set_aside_count for line in lines)
     note = (
         f"!: {len(disturbed)} of {counted(run_count, 'run')} "
         f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
@@ -161,7 +151,7 @@ def _runs(line: CellLine) -> str:
     stands = "" if target is None else f" {target.value.replace('_', ' ')}"
     far = "*" if line.statistics.outlier_job_ids else ""
     disturbed = "!" if line.disturbed_count > line.set_aside_count else ""
-    return f"{line.statistics.count}{far}{disturbed}{stands}"
+    return f"{line.run_count}{far}{disturbed}{stands}"
 
 
 def _shows_steps(line: CellLine) -> bool:
@@ -177,4 +167,4 @@ def _step_time(line: CellLine) -> str:
         return f"{text} {plus_minus(known.half_width_ratio)}".rstrip()
     low_s, high_s = line.median("step_time_p25_s"), line.median("step_time_p75_s")
     middle = between(low_s, high_s, line.median_s)
-    return f"{text} ({counted(known.count, 'run')}: {middle})"
+    return f"{text} ({counted(line.run_count, 'run')}: {middle})"

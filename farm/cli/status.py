@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from farm.cli.accuracy import accurate_json, print_accurate_cells
 from farm.cli.agents import is_alive, troubles
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.price_options import prices_option, region_option
+from farm.cli.price_options import prices_option, prices_or_none, region_option
 from farm.cli.ranges import Real
-from farm.cli.results import line_json, measured_lines, print_cells
+from farm.cli.results import line_json, print_cells
 from farm.cli.rows import sweep_json
 from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweep_answers import MOST_ANSWERS, print_answers
@@ -29,7 +29,6 @@ from farm.core.log_text import one_line
 from farm.core.nouns import counted
 from farm.figures.accurate_cells import accurate_cells
 from farm.figures.sweep_reading import first_cells, read_sweep
-from farm.recommend.prices import load_prices
 from farm.recommend.sweep_answers import answers_for
 from farm.store.agents import list_agents
 from farm.store.engine import reading
@@ -86,7 +85,7 @@ def status(
             with reading(engine) as session:
                 _print_all(session, loaded, as_json=as_json)
             return
-        prices = load_prices(prices_file or loaded.prices, region=region)
+        prices = prices_or_none(loaded, prices_file=prices_file, region=region)
         with reading(engine) as session:
             sweep_id = find_sweep(session, sweep).id
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
@@ -99,7 +98,7 @@ def status(
             )
             answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
-    lines = measured_lines(read.table)
+    lines = read.table.measured
     by_job = {one.job_id: line for line in lines for one in line.repetitions}
     accurate = accurate_cells(
         trained, target_ratio=target_accuracy, prices_usd_per_hour=prices.usd_per_hour

@@ -135,7 +135,7 @@ def percent(ratio: float | None, digits: int = 0) -> str:
 
 def deviation(ratio: float | None) -> str:
     """Write by how much something is more, or less, than it should be."""
-    return f"{ratio * 100:+.1f} %" if _is_known(ratio) else MISSING
+    return f"{ratio * 100:+z.1f} %" if _is_known(ratio) else MISSING
 
 
 def likely(probability: float) -> str:
@@ -207,7 +207,7 @@ def _three_digits(value: float) -> str:
     if abs(value) >= 99.95 or value == 0:
         return count(value)
     if abs(value) < 0.00995:
-        return f"{value:.1g}"  # which two decimals would round to nearly or wholly nothing
+        return f"{Decimal(f'{value:.3g}'):f}"  # two decimals would leave nearly nothing
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 

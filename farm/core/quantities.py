@@ -279,12 +279,16 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
 )
 BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+_read = attrgetter(*(quantity.name for quantity in QUANTITIES))
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
 
 
 def known_beside_step_time(row: Any) -> dict[Quantity, float]:
-    """Return what a stored measurement has of the quantities that people look at, None: nothing."""
+    """Return the quantities of tables and pages that a stored measurement has a value of.
+
+    `row` None: there is no measurement.
+    """
     if row is None or row.status != OK:
         return {}
     return {
@@ -299,14 +303,14 @@ def known_beside_step_time(row: Any) -> dict[Quantity, float]:
 def medians(rows: Sequence[Any], weights: Sequence[float]) -> dict[str, float | None]:
     """Return the median of every quantity over measurements of one cell, by name.
 
-    `weights`: how much each of them counts, as disturbed ones count less.
+    Each row has the quantities as attributes. `weights`: how much each of them counts, as disturbed
+    ones count less.
     """
+    columns = zip(*map(_read, rows), strict=True) if rows else [()] * len(QUANTITIES)
     found: dict[str, float | None] = {}
-    for quantity in QUANTITIES:
-        values = [quantity.value_measured(row) for row in rows]
-        known = [
-            (one, weight) for one, weight in zip(values, weights, strict=True) if one is not None
-        ]
+    for quantity, values in zip(QUANTITIES, columns, strict=True):
+        both = zip(values, weights, strict=True)
+        known = [(value, weight) for value, weight in both if value is not None]
         found[quantity.name] = weighted_median(known) if known else None
     return found
 
@@ -328,5 +332,7 @@ def measure(figures: AttemptFigures) -> Measured:
         if isinstance(value, Unknown):
             reasons[quantity.name] = value.reason
             value = None
+        elif quantity.is_whole and value is not None:
+            value = round(value)
         values[quantity.name] = value
     return Measured(values=values, unknown_because=reasons)

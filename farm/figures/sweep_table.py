@@ -6,6 +6,7 @@ cells that are shown.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 from collections.abc import Mapping, Sequence
@@ -60,8 +61,10 @@ class CellLine:
     `medians` are those of QUANTITIES, in their order, over the repetitions on the kind of hardware
     with most of them, one machine being the baseline of `efficiency_ratio`; `cost_usd` is that of
     an epoch. `failure_kind` is that of the first repetition that failed. `disturbed`: what
-    disturbed those of the `succeeded_count` repetitions that were. `other_kinds`: the same cell on
-    other kinds of hardware, which are never pooled. `expected_bytes_per_step`: what the strategy's
+    disturbed those of the `succeeded_count` repetitions that were. `run_count` of these are behind
+    the medians; `set_aside_count` were disturbed and do not count, since undisturbed ones do.
+    `other_kinds`: the same cell on other kinds of hardware, which are never pooled; each has
+    `of_cell`, the repetitions of the whole cell. `expected_bytes_per_step`: what the strategy's
     theory says that one rank sends, and receives.
     """
 
@@ -80,7 +83,11 @@ class CellLine:
     failed_job_ids: tuple[int, ...] = ()
     disturbed: tuple[Disturbance, ...] = ()
     succeeded_count: int = 0
+    run_count: int = 0
+    set_aside_count: int = 0
+    first_measured_job_id: int | None = None
     other_kinds: tuple[CellLine, ...] = ()
+    of_cell: tuple[Repetition, ...] = ()
     # Of the sweep. Runs after the last of this cell change nothing, so equal cells stay equal.
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
@@ -104,11 +111,6 @@ class CellLine:
         return len(self.disturbed)
 
     @property
-    def set_aside_count(self) -> int:
-        """Of the repetitions that succeeded, how many do not count, since undisturbed ones do."""
-        return self.succeeded_count - self.statistics.count if self.statistics.count else 0
-
-    @property
     def time_per_epoch_s(self) -> float | None:
         """The median time of an epoch."""
         return self.median("time_per_epoch_s")
@@ -116,7 +118,11 @@ class CellLine:
     @functools.cached_property  # kept with the cell, hence no slots
     def statistics(self) -> CellStatistics:
         """The interval, the outliers and the target; worked out when asked for."""
-        return cell_statistics(self.repetitions, self.precision, self.timeline)
+        known = cell_statistics(self.repetitions, self.precision, self.timeline)
+        if not self.of_cell:
+            return known
+        whole = cell_statistics(self.of_cell, self.precision, self.timeline)
+        return dataclasses.replace(known, target=whole.target)
 
     @functools.cached_property
     def inflation(self) -> float:
@@ -130,7 +136,9 @@ class CellLine:
 
     @property
     def first_job_id(self) -> int:
-        """The job to look at first: one that failed where nothing was measured."""
+        """The job to look at first: a measured one, else one that failed."""
+        if self.first_measured_job_id is not None:
+            return self.first_measured_job_id
         if self.state is CellState.FAILED and self.failed_job_ids:
             return self.failed_job_ids[0]
         return self.repetitions[0].job_id
@@ -172,6 +180,16 @@ class SweepTable:
             if line.state is CellState.MEASURED and not line.configuration.is_one_machine
         )
         return min(gangs, default=None)
+
+    @functools.cached_property
+    def measured(self) -> Sequence[CellLine]:
+        """The lines with a measurement, one for each kind of hardware of a cell."""
+        return [
+            kind
+            for line in self.lines
+            if line.state is CellState.MEASURED
+            for kind in (line, *line.other_kinds)
+        ]
 
     @functools.cached_property
     def is_any_measured(self) -> bool:
@@ -217,7 +235,9 @@ def make_line(
     single: Baselines,
     prices: Prices,
     timeline: Timeline,
+    of_cell: tuple[Repetition, ...] = (),
 ) -> CellLine:
+    """Sum up jobs of a cell. `of_cell`: the repetitions of the whole cell; empty: these are all."""
     repetitions = tuple(repetition_of(job) for job in jobs)
     of_median = {job_id for job_id, _ in judged(repetitions)}
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
@@ -232,6 +252,9 @@ def make_line(
     failed = [job for job in jobs if job.state is JobState.FAILED]
     disturbances = {r.job_id: r.disturbance for r in repetitions}
     found = medians(measured, [disturbances[job.id].weight for job in measured])
+    if not of_median:
+        found["step_time_s"] = None  # none that can be believed
+    disturbed = {job.id: one for job in own if (one := disturbances[job.id]) != UNDISTURBED}
     return CellLine(
         cell_hash=jobs[0].cell_hash,
         configuration=configuration,
@@ -246,16 +269,21 @@ def make_line(
         expected_bytes_per_step=_expected_bytes_per_step(configuration, first),
         failure_kind=failed[0].failure_kind if failed else None,
         failed_job_ids=tuple(job.id for job in failed),
-        disturbed=tuple(one for job in own if (one := disturbances[job.id]) != UNDISTURBED),
+        disturbed=tuple(disturbed.values()),
         succeeded_count=len(own),
+        run_count=len(measured),
+        set_aside_count=len(disturbed.keys() - {job.id for job in measured}),
+        first_measured_job_id=first and first.id,
+        of_cell=of_cell,
         other_kinds=tuple(
             make_line(
                 configuration,
                 of_kind,
-                precision=None,
+                precision=precision,
                 single=single,
                 prices=prices,
                 timeline=timeline,
+                of_cell=repetitions,
             )
             for of_kind in others
         ),

@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, case, cast, extract, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState
@@ -220,10 +220,13 @@ def machine_s_by_cell(
 ) -> dict[str, float]:
     """Return how long the attempts of each cell kept agents, times the number of these.
 
-    `job_ids`: of these jobs alone, some hundred at the most. SQLite knows whole seconds only,
-    which even out over attempts.
+    `job_ids`: of these jobs alone, some hundred at the most.
     """
-    taken_s = extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
+    if session.get_bind().dialect.name == "sqlite":
+        days = func.julianday(Attempt.ended_at) - func.julianday(Attempt.leased_at)
+        taken_s: ColumnElement[Any] = days * 86400.0  # its epoch has whole seconds only
+    else:
+        taken_s = extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
     query = (
         select(Job.cell_hash, func.sum(Job.rank_count * taken_s))
         .join(Attempt, Attempt.job_id == Job.id)

@@ -71,6 +71,8 @@ def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
 def _written(column: TableColumn, value: Any) -> object:
     if column.kind is CellKind.FLAGS:
         return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
+    if value is not None and column.kind is CellKind.WHOLE:
+        return int(value)
     if value is None or column.factor == 1:
         return value
     return canonical(value * column.factor)

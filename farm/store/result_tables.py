@@ -111,8 +111,8 @@ def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
     if quantity.name in MeasurementRow.__table__.columns:
         column: sa.ColumnElement[Any] = getattr(MeasurementRow, quantity.name).expression
         return column
-    value = MeasurementRow.details["quantities"][quantity.name]
-    found: sa.ColumnElement[Any] = value.as_integer() if quantity.is_whole else value.as_float()
+    # As a float also where it is whole: an integer of a database has 32 bits.
+    found: sa.ColumnElement[Any] = MeasurementRow.details["quantities"][quantity.name].as_float()
     return found
 
 

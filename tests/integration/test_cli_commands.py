@@ -238,6 +238,21 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
     assert (told["own_measurement_count"], told["other_measurement_count"]) == (1, 1)
 
 
+def test_status_shows_what_was_measured_without_prices_too(
+    farm: FarmCommand, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(engine) as session:
+        (job_id,) = add_sweep(session, job_spec(), name="measured")
+        session.get_one(Job, job_id).state = JobState.SUCCEEDED
+        add_measurement(session, "job 1", job_id=job_id, step_time_s=0.0123)
+    monkeypatch.setenv("FARM_PRICES", "/nowhere/prices.csv")
+    shown = farm.run("status", "measured")
+    assert shown.exit_code == 0
+    assert "12.3 ms" in shown.stdout
+    assert "no cost is shown" in shown.stderr
+    assert farm.run("status", "measured", "--prices", "/nowhere/prices.csv").exit_code == 2
+
+
 def test_status_measures_the_cells_that_pages_show(farm: FarmCommand, engine: sa.Engine) -> None:
     specs = [job_spec(steps=n, repetition=r, seed=r) for n in (10, 300) for r in (0, 1)]
     with writing(engine) as session:

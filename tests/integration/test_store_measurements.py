@@ -4,6 +4,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from farm.core.quantities import Quantity
 from farm.store.engine import reading, writing
 from farm.store.export_parts import export_parts
 from farm.store.measurements import (
@@ -14,6 +15,7 @@ from farm.store.measurements import (
     measurements_stamp,
     observed_rows,
 )
+from farm.store.result_tables import MeasurementRow, quantity_column
 from farm.store.tables import Job
 from tests.factories import NOW, add_job, add_measurement, add_sweep, job_spec
 
@@ -160,3 +162,21 @@ def test_what_answers_are_made_of_comes_with_the_notes_of_its_source(engine: sa.
         ("ok", 0.1, ["read off a chart"]),
         ("out_of_memory", None, None),
     ]
+
+
+@pytest.mark.parametrize("value", [3_000_000_000, 1000.0, 2.7, None])
+def test_a_quantity_without_a_column_is_read_whatever_its_size(
+    engine: sa.Engine, value: float | None
+) -> None:
+    quantity = Quantity(name="flop_count", meaning="of a step", of=lambda _: None, is_whole=True)
+    with writing(engine) as session:
+        details = {"quantities": {"flop_count": value}}
+        insert_id = add_measurement(session, "row 1", details=details)
+        add_measurement(session, "from before it was declared", details={})
+    with reading(engine) as session:
+        rows = session.execute(
+            sa.select(MeasurementRow.id, quantity_column(quantity)).order_by(MeasurementRow.id)
+        ).all()
+        assert [tuple(row) for row in rows] == [(insert_id, value), (insert_id + 1, None)]
+        row = session.get_one(MeasurementRow, insert_id)
+        assert quantity.value_measured(row) == value

@@ -119,6 +119,27 @@ def test_a_cell_tells_time_throughput_epoch_efficiency_and_cost(
     assert "Machine time:" in cells
 
 
+def test_a_cell_on_two_kinds_of_hardware_has_a_line_for_each(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        specs = [factories.job_spec(repetition=n, seed=n) for n in range(3)]
+        job_ids = factories.add_sweep(session, *specs)
+        for job_id, kind, cpu_ratio in zip(job_ids, "bba", (None, None, 0.5), strict=True):
+            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            key = f"job {job_id}"
+            factories.add_measurement(
+                session, key, job_id=job_id, fingerprint=kind * 64, cpu_ratio=cpu_ratio
+            )
+    cells = _part(page_of(client, "/sweeps/1"), 'id="cells"', 'id="results"')
+    text = text_of(cells)
+    assert "hardware bbbbbbbb" in text
+    assert "hardware aaaaaaaa" in text
+    assert "50 %" in text  # of the second kind alone
+    for job_id in (job_ids[0], job_ids[2]):
+        assert cells.count(f'id="cell-{job_id}"') == 1
+
+
 def test_cells_are_put_in_order_by_the_columns(client: FlaskClient, engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
 

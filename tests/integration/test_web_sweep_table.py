@@ -157,11 +157,11 @@ def test_what_a_lost_attempt_has_cost_is_found(engine: sa.Engine) -> None:
                 state=AttemptState.LOST,
                 state_since=LATER,
                 leased_at=LATER,
-                ended_at=LATER + factories.seconds(30),
+                ended_at=LATER + factories.seconds(30.5),
             )
         )
     again = _read(engine, sweep_id, first)
-    assert again.table.machine_s == first.table.machine_s + 30
+    assert again.table.machine_s == pytest.approx(first.table.machine_s + 30.5, abs=0.001)
     assert again.spent_s == _read(engine, sweep_id).spent_s
 
 

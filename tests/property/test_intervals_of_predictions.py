@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from farm.recommend.calibrated.conformal import quantile
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.scores import HeldOut, interval_score
+from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
 from tests.synthetic_steps import Lawful, grid, measure
 
 
@@ -37,9 +37,9 @@ NOISES: dict[str, Callable[[Configuration], float]] = {
 
 
 @pytest.fixture(scope="module", params=NOISES)
-def answers(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[HeldOut]]]:
+def answers(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[HeldOutAnswer]]]:
     """Leave a random third out and predict it, with local and with constant intervals."""
-    found: dict[str, list[HeldOut]] = {"local": [], "constant": []}
+    found: dict[str, list[HeldOutAnswer]] = {"local": [], "constant": []}
     for seed in range(20):
         observations = measure(grid(), seed=seed, log_noise=NOISES[request.param])
         random.Random(seed).shuffle(observations)
@@ -49,7 +49,7 @@ def answers(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[HeldOut
         for name, outcomes in found.items():
             predictions = model.predict(asked, is_constant=name == "constant")
             outcomes += [
-                HeldOut(observation=o, prediction=p)
+                HeldOutAnswer(observation=o, prediction=p)
                 for o, p in zip(observations, predictions, strict=False)
             ]
     return request.param, found
@@ -58,7 +58,7 @@ def answers(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[HeldOut
 # 20 data sets with 21 questions each know a coverage of 0.8 to within 0.04, twice over.
 @pytest.mark.parametrize("aim_ratio", [0.8, 0.9])
 def test_intervals_cover_what_they_promise_and_are_short_where_they_can_be(
-    answers: tuple[str, dict[str, list[HeldOut]]], aim_ratio: float
+    answers: tuple[str, dict[str, list[HeldOutAnswer]]], aim_ratio: float
 ) -> None:
     noise, outcomes = answers
     local, constant = (

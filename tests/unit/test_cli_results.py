@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farm.cli.results import measured_lines, notes, table
+from farm.cli.results import line_json, notes, table
 from farm.core.display import plain
 from farm.core.measurement import STEP_TIME_NOTE
 from farm.core.precision import Precision
@@ -45,7 +45,7 @@ RING = {"strategy": "mwms_ring", "world_size": 2}
 
 
 def _lines(*jobs: SimpleNamespace, **options: Any) -> list[Any]:
-    return measured_lines(sweep_cells.table(*sweep_cells.lines_of(jobs, **options)))
+    return list(sweep_cells.table(*sweep_cells.lines_of(jobs, **options)).measured)
 
 
 def _table(*jobs: SimpleNamespace, **options: Any) -> list[dict[str, str]]:
@@ -56,7 +56,7 @@ def _table(*jobs: SimpleNamespace, **options: Any) -> list[dict[str, str]]:
 
 def test_repetitions_become_one_cell_of_their_medians() -> None:
     (line,) = _lines(*(_job(step_time_s=time_s) for time_s in (0.03, 0.01, 0.02)))
-    assert (line.statistics.count, line.median_s) == (3, 0.02)
+    assert (line.run_count, line.median_s) == (3, 0.02)
 
 
 def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> None:
@@ -230,7 +230,7 @@ def test_disturbed_runs_are_marked_and_do_not_count_beside_undisturbed_ones() ->
         _job(RING, step_time_s=0.03, flags=[FLAG]),
     ]
     lines = _lines(*jobs)
-    assert [(line.median_s, line.statistics.count) for line in lines] == [(0.01, 1), (0.03, 1)]
+    assert [(line.median_s, line.run_count) for line in lines] == [(0.01, 1), (0.03, 1)]
     assert [line["runs"] for line in _table(*jobs)] == ["1", "1!"]
     assert notes(lines)[-1] == (
         "!: 3 of 4 runs were disturbed, by other programs (3); 2 of them do not count, since "
@@ -242,3 +242,35 @@ def test_disturbed_runs_are_marked_and_do_not_count_beside_undisturbed_ones() ->
 def test_frameworks_are_told_apart() -> None:
     shown = _table(_job(framework="torch"), _job(RING, framework="tensorflow"))
     assert [line["framework"] for line in shown] == ["torch", "tensorflow"]
+
+
+def test_a_line_is_of_its_own_kind_of_hardware_alone() -> None:
+    jobs = [_job(fingerprint="b"), _job(), _job(), _job(step_time_s=0.02, fingerprint="b")]
+    precision = Precision(target_ratio=0.01, min_repetitions=3, max_repetitions=4)
+    lines = _lines(*jobs, precision=precision)
+    assert len({line.fingerprint for line in lines}) == 2
+    for line in lines:
+        own = [job.id for job in jobs if job.fingerprint == line.fingerprint]
+        assert (line.first_job_id, line.run_count) == (own[0], len(own))
+    # How the cell stands is said of each of its lines.
+    assert len({line.statistics.target for line in lines}) == 1
+    assert lines[0].statistics.target is not None
+
+
+def test_runs_without_a_step_time_are_counted_and_not_set_aside() -> None:
+    partial: dict[str, Any] = {
+        "step_time_s": None,
+        "step_time_p25_s": None,
+        "time_per_epoch_s": 3.0,
+    }
+    (line,) = _lines(_job(**partial), _job(**partial, flags=[FLAG]))
+    assert (line.run_count, line.set_aside_count, line.median_s) == (2, 0, None)
+    (line,) = _lines(_job(), _job(), _job(**partial))
+    assert (line.run_count, line.set_aside_count) == (2, 0)
+
+
+def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
+    (line,) = _lines(_job({"steps": None, "epochs": 3}, epochs=3))
+    told = line_json(line)
+    assert (told["epochs"], type(told["epochs"]), told["steps"]) == (3, int, None)
+    assert told["step_time_s"] == 0.01

@@ -22,6 +22,7 @@ from farm.core.display import (
     clock,
     count,
     decimal,
+    deviation,
     dollars,
     duration,
     percent,
@@ -117,7 +118,7 @@ def test_bytes_are_counted_in_powers_of_a_thousand() -> None:
 
 def test_a_small_number_is_not_written_as_nothing() -> None:
     assert [decimal(n) for n in (0, 0.0003, 0.0099, 0.012, -0.0003)] == [
-        *("0", "0.0003", "0.01", "0.01", "-0.0003"),
+        *("0", "0.0003", "0.0099", "0.01", "-0.0003"),
     ]
     assert [text for text in map(count, (-0.4, 1234)) if text] == ["0", "1\u202f234"]
 
@@ -245,3 +246,14 @@ def test_another_module_that_writes_units_would_be_found(line: str) -> None:
 def test_every_exception_is_one() -> None:
     for name in EXCEPTIONS:
         assert list(conversions(ast.parse((ROOT / name).read_text()))), name
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(8.12e-4, "0.000812"), (0.0099, "0.0099"), (3e-9, "0.000000003")]
+)
+def test_small_numbers_have_three_digits_too(value: float, text: str) -> None:
+    assert decimal(value) == text
+
+
+def test_no_deviation_has_no_minus() -> None:
+    assert deviation(-1e-6) == "+0.0 %"

@@ -16,7 +16,7 @@ from farm.recommend.evaluating.evaluate import (
     summarise,
     trials,
 )
-from farm.recommend.evaluating.scores import HeldOut
+from farm.recommend.evaluating.scores import HeldOutAnswer
 from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR
 from tests.synthetic_steps import configuration, grid, measure
@@ -84,7 +84,7 @@ def test_a_choice_knows_what_was_measured_and_an_unseen_one_does_not() -> None:
     assert score.unseen_choices.mean_ratio == pytest.approx(2.0)
 
 
-def _outcome(observation: Observation, time_s: float) -> HeldOut:
+def _outcome(observation: Observation, time_s: float) -> HeldOutAnswer:
     prediction = Prediction(
         step_time_s=time_s,
         low_s=time_s,
@@ -93,4 +93,4 @@ def _outcome(observation: Observation, time_s: float) -> HeldOut:
         high80_s=time_s,
         basis=Basis.INTERPOLATED,
     )
-    return HeldOut(observation=observation, prediction=prediction)
+    return HeldOutAnswer(observation=observation, prediction=prediction)

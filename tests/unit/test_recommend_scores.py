@@ -8,7 +8,7 @@ import pytest
 
 from farm.recommend.configuration import Observation
 from farm.recommend.evaluating.scores import (
-    HeldOut,
+    HeldOutAnswer,
     error_score,
     interval_score,
     log_interval_score,
@@ -21,9 +21,9 @@ from tests.synthetic_steps import configuration
 
 def outcome(
     true_s: float, predicted_s: float | None, *, bounds: tuple[float, float] | None = None
-) -> HeldOut:
+) -> HeldOutAnswer:
     low_s, high_s = bounds or (None, None)
-    return HeldOut(
+    return HeldOutAnswer(
         observation=Observation(
             measurement_id=1, configuration=configuration(2, 64), step_time_s=true_s
         ),

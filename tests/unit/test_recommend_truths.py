@@ -16,7 +16,7 @@ import pytest
 
 from farm.recommend.calibrated.splits import all_splits
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
-from farm.recommend.evaluating.scores import HeldOut, interval_score
+from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
 from tests.step_truths import TRUTHS, Truth
 
 SEEDS = (0, 1)
@@ -39,7 +39,7 @@ WIDTH_BEFORE_LOG = 0.167
 class Answer:
     truth: str
     split: str
-    outcome: HeldOut
+    outcome: HeldOutAnswer
     is_knowable: bool
 
 
@@ -64,7 +64,7 @@ def _of(truth: Truth, seed: int) -> Iterable[Answer]:
                 yield Answer(
                     truth.name,
                     split.name,
-                    HeldOut(observation=observations[i], prediction=prediction),
+                    HeldOutAnswer(observation=observations[i], prediction=prediction),
                     truth.is_knowable(observations[i].configuration, known),
                 )
 

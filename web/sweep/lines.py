@@ -23,7 +23,7 @@ from farm.core.scaling import Baselines, efficiency
 from farm.core.spec import JobSpec
 from farm.figures.sweep_choice import CellMetric
 from farm.figures.sweep_choice import columns_of as metrics_of
-from farm.figures.sweep_table import CellLine, SweepTable
+from farm.figures.sweep_table import CellLine, CellState, SweepTable
 from farm.store.cell_rows import FailedJob
 from farm.store.dashboard import SweepJob
 from web.advice.kept_advice import Advice
@@ -119,12 +119,18 @@ def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
             for axis in PROFILE_AXES
         ),
         has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes)
-        or any(line.other_kinds for line in table.lines),
+        or _hardware(table) != set(),
         has_targets=table.precision is not None,
         has_repetitions=any(item.job.repetition for item in jobs),
-        metrics=tuple(metrics_of(table.lines)),
+        metrics=tuple(metrics_of(table.measured)),
         quantities=_quantities(jobs),
     )
+
+
+def _hardware(table: SweepTable) -> set[str | None]:
+    """Return the kinds of hardware that cells were measured on, if there are several."""
+    kinds = {line.fingerprint for line in table.measured}
+    return kinds if len(kinds) > 1 else set()
 
 
 def _quantities(jobs: Sequence[SweepJob]) -> tuple[Quantity, ...]:
@@ -140,15 +146,14 @@ def cell_lines(
 ) -> list[Markup]:
     """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
     rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
-    of_several = [line for line in table.lines if line.other_kinds]
-    hardware = {one.fingerprint for line in of_several for one in (line, *line.other_kinds)}
+    hardware = _hardware(table)
     written = []
     for line in itertools.chain.from_iterable((line, *line.other_kinds) for line in lines):
         why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
         kind = (line.failure_kind or "failed").replace("_", " ")
         also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
-        if line.fingerprint is not None and line.fingerprint in hardware:
-            also.append(f"hardware {line.fingerprint[:_FINGERPRINT_SHOWN]}")
+        if hardware and line.state is CellState.MEASURED:
+            also.append(f"hardware {(line.fingerprint or 'unknown')[:_FINGERPRINT_SHOWN]}")
         reason = f"{kind}: {why.reason or 'no reason'}" if why else None
         values = tuple(metric.write(metric.read(line)) for metric in columns.metrics)
         written.append(_cell_line(CellShown(line, reason, ", ".join(also), values), columns))

@@ -19,7 +19,7 @@ from farm.recommend.evaluating.few_shot import Truth, few_shot
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (
     ErrorScore,
-    HeldOut,
+    HeldOutAnswer,
     IntervalScore,
     RegretScore,
     error_score,
@@ -47,8 +47,8 @@ class Tried:
     """What a trial found; `constant`: the same with intervals of constant width."""
 
     trial: FoldTrial
-    outcomes: tuple[HeldOut, ...]
-    constant: tuple[HeldOut, ...]
+    outcomes: tuple[HeldOutAnswer, ...]
+    constant: tuple[HeldOutAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,10 @@ def run_trial(observations: Sequence[Observation], trial: FoldTrial) -> Tried:
 
 def _outcomes(
     observations: Sequence[Observation], predictions: Sequence[Prediction]
-) -> tuple[HeldOut, ...]:
+) -> tuple[HeldOutAnswer, ...]:
     return tuple(
-        HeldOut(observation=o, prediction=p) for o, p in zip(observations, predictions, strict=True)
+        HeldOutAnswer(observation=o, prediction=p)
+        for o, p in zip(observations, predictions, strict=True)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
-from farm.recommend.evaluating.scores import HeldOut
+from farm.recommend.evaluating.scores import HeldOutAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,4 +39,4 @@ class PredictorEvaluation:
     splits: tuple[SplitScore, ...]
     few_shots: tuple[FewShotScore, ...]
     suspicious: tuple[DoubtInWords, ...]
-    outcomes: tuple[HeldOut, ...]
+    outcomes: tuple[HeldOutAnswer, ...]

@@ -15,7 +15,7 @@ _Candidate = TypeVar("_Candidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class HeldOutAnswer:
     """A measurement that was held out, and what was said of its configuration without it."""
 
     observation: Observation
@@ -57,7 +57,7 @@ class IntervalScore:
     log_score: float | None
 
 
-def error_score(outcomes: Iterable[HeldOut]) -> ErrorScore:
+def error_score(outcomes: Iterable[HeldOutAnswer]) -> ErrorScore:
     """Return the relative errors of what was answered, and how much was not."""
     errors: list[float] = []
     unknown_count = 0
@@ -75,7 +75,7 @@ def error_score(outcomes: Iterable[HeldOut]) -> ErrorScore:
     )
 
 
-def interval_score(outcomes: Iterable[HeldOut], *, aim_ratio: float) -> IntervalScore:
+def interval_score(outcomes: Iterable[HeldOutAnswer], *, aim_ratio: float) -> IntervalScore:
     """Score the 80 % or the 90 % intervals of the outcomes that have one."""
     assert aim_ratio in (0.8, 0.9)
     found: list[tuple[float, float, float]] = []
