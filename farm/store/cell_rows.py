@@ -234,8 +234,8 @@ def machine_s_by_cell(
         .group_by(Job.cell_hash)
     )
     rows = session.execute(query if job_ids is None else query.where(Job.id.in_(job_ids)))
-    # PostgreSQL reckons exactly, in decimals.
-    return {cell_hash: float(spent_s) for cell_hash, spent_s in rows}
+    # PostgreSQL reckons exactly, in decimals; SQLite's days are true to a tenth of a millisecond.
+    return {cell_hash: round(float(spent_s), 3) for cell_hash, spent_s in rows}
 
 
 def failed_jobs(session: Session, job_ids: Collection[int]) -> dict[int, FailedJob]:
