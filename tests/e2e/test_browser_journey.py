@@ -106,7 +106,7 @@ def _watch(page: Page, hand: Hand, *, name: str) -> None:
     hand.press(job)
     page.get_by_role("heading", name="Job ").first.wait_for()
     page.get_by_text("succeeded", exact=True).first.wait_for()
-    page.locator("main svg.chart").first.wait_for(state="attached")
+    page.locator("main .plot.is-drawn").first.wait_for(state="attached")
     _look_at(page)
 
 
