@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from farm.core.means import weighted_median
 from farm.core.measurement import OK, scaling_efficiency_ratio
 from farm.core.noise import disturbance_of_row, undisturbed_first
 
@@ -68,11 +68,12 @@ def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
             groups.setdefault((workload(row), way), []).append(row)
     best: dict[Workload, float] = {}
     for (work, _), rows in groups.items():
+        # Weighed as in the medians of cells, so that one machine is as efficient as itself.
         throughputs = [
-            row.throughput_examples_per_s or 0.0
+            (row.throughput_examples_per_s or 0.0, disturbance_of_row(row).weight)
             for row in undisturbed_first(rows, disturbance_of_row)
         ]
-        best[work] = max(best.get(work, 0.0), statistics.median(throughputs))
+        best[work] = max(best.get(work, 0.0), weighted_median(throughputs))
     return best
 
 

@@ -274,3 +274,13 @@ def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
     told = line_json(line)
     assert (told["epochs"], type(told["epochs"]), told["steps"]) == (3, int, None)
     assert told["step_time_s"] == 0.01
+
+
+def test_one_machine_is_as_efficient_as_itself_however_disturbed() -> None:
+    less = {"kind": "foreign_load", "message": "", "value": 0.2}
+    jobs = [
+        _job(throughput_examples_per_s=120.0, flags=[less]),
+        _job(throughput_examples_per_s=80.0, flags=[FLAG]),
+    ]
+    (line,) = _lines(*jobs)
+    assert line.efficiency_ratio == 1.0
