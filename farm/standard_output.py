@@ -35,7 +35,7 @@ def standard_output() -> Iterator[None]:
         finally:
             # Output still in the buffer may meet the broken pipe only now.
             stdout.flush()
-            if stdout.is_full:  # which whoever wrote has not told, such as argparse
+            if stdout.is_full:  # and the writer ignored the error, as argparse does
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except BrokenPipeError:
         broken = [fd for fd in (1, 2) if _is_broken(fd)]

@@ -9,9 +9,7 @@ Prints where it was found, one place a line; what is not found is an error.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,33 +34,18 @@ from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.store.attempts import active_attempts
-from farm.store.engine import make_engine, reading, writing
+from farm.store.engine import reading, writing
 from farm.store.export_parts import export_parts
 from farm.store.findings import findings_of
 from farm.store.jobs import job_detail
 from farm.store.neighbours import neighbours_of
 from farm.store.outcomes import measurement_of
 from farm.store.result_tables import MeasurementRow
-from farm.store.schema import upgrade
 from farm.store.tables import Job
 from tests import document_tables, factories
+from tests.added import look
 from tests.web_client import client_of
 from web.job.comparison import compare
-
-
-def main() -> int:
-    """Look everywhere."""
-    name = sys.argv[1]
-    with tempfile.TemporaryDirectory() as folder:
-        engine = make_engine(f"sqlite:///{Path(folder) / 'store.db'}")
-        upgrade(engine)
-        for place, is_found in places(name, engine):
-            if not is_found:
-                sys.stderr.write(f"not found: {place}\n")
-                return 1
-            sys.stdout.write(f"{place}\n")
-        engine.dispose()
-    return 0
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -167,4 +150,4 @@ def _measure(session: Session, job: Job, axis: Axis) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(look(places))

@@ -9,9 +9,7 @@ two ranks report as 3 and 5. Prints where it was found; what is not found is an 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,28 +26,13 @@ from farm.figures.sweep_reading import read_sweep
 from farm.importers.table import read_table
 from farm.recommend.prices import Prices
 from farm.scheduler.outgoing import Outgoing
-from farm.store.engine import make_engine, reading, writing
+from farm.store.engine import reading, writing
 from farm.store.export_parts import export_parts
 from farm.store.result_tables import MeasurementRow
-from farm.store.schema import upgrade
 from tests import document_tables, factories
+from tests.added import look
 from tests.two_agents import FACTS, RESULT, TwoAgents
 from tests.web_client import client_of
-
-
-def main() -> int:
-    """Look everywhere."""
-    name = sys.argv[1]
-    with tempfile.TemporaryDirectory() as folder:
-        engine = make_engine(f"sqlite:///{Path(folder) / 'store.db'}")
-        upgrade(engine)
-        for place, is_found in places(name, engine):
-            if not is_found:
-                sys.stderr.write(f"not found: {place}\n")
-                return 1
-            sys.stdout.write(f"{place}\n")
-        engine.dispose()
-    return 0
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -110,4 +93,4 @@ def _measure(engine: sa.Engine, name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(look(places))

@@ -73,9 +73,9 @@ class Figure:
         return [mark for series in self.series for mark in series.marks]
 
 
-def heights(figure: Figure) -> list[float]:
-    """Return all values that have a place on the vertical axis, the ends of intervals too."""
-    return [v for m in figure.marks for v in (m.y, m.low, m.high) if v is not None]
+def heights(marks: Sequence[Mark]) -> list[float]:
+    """Return all values that have a place on the axis of `y`, the ends of intervals too."""
+    return [v for m in marks for v in (m.y, m.low, m.high) if v is not None]
 
 
 def ends(axis: ChartAxis, values: Sequence[float]) -> tuple[float, float]:

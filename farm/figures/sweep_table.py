@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,11 +241,7 @@ def make_line(
     repetitions = tuple(repetition_of(job) for job in jobs)
     of_median = {job_id for job_id, _ in judged(repetitions)}
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
-    kinds: dict[str | None, list[Any]] = {}
-    # The kind of hardware whose repetitions count comes first.
-    for job in sorted(succeeded, key=lambda job: job.id not in of_median):
-        kinds.setdefault(job.fingerprint, []).append(job)
-    own, *others = kinds.values() if kinds else [[]]
+    own, *others = _by_kind(succeeded, of_median) or [[]]
     # A job by epochs whose every step was partial has a time per epoch and no step time.
     measured = [job for job in own if job.id in of_median] or own
     first = measured[0] if measured else None
@@ -289,6 +285,14 @@ def make_line(
         ),
         timeline=timeline,
     )
+
+
+def _by_kind(jobs: Sequence[Any], first_ids: Collection[int]) -> list[list[Any]]:
+    """Return jobs by their kind of hardware, that of `first_ids` first."""
+    kinds: dict[str | None, list[Any]] = {}
+    for job in sorted(jobs, key=lambda job: job.id not in first_ids):
+        kinds.setdefault(job.fingerprint, []).append(job)
+    return list(kinds.values())
 
 
 def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:

@@ -63,7 +63,7 @@ def _panel(ax: Axes, shown: chart.Figure, styles: Mapping[str, int]) -> dict[str
     handles = {one.name: _series(ax, one, style=styles[one.name]) for one in beside}
     ax.set_title(shown.title)
     set_axis(ax, shown.x, [mark.x for mark in shown.marks], of="x")
-    set_axis(ax, shown.y, chart.heights(shown), of="y")
+    set_axis(ax, shown.y, chart.heights(shown.marks), of="y")
     if shown.title == shown.y.title:
         ax.set_ylabel("")
     return handles

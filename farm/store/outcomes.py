@@ -18,19 +18,16 @@ from farm.core.agents import Hardware
 from farm.core.axes import AXES, AxisKind, spec_values
 from farm.core.catalogue import GangShape, Traffic
 from farm.core.codec import content_hash, from_json
-from farm.core.exchange_figures import exchange_figures
 from farm.core.measurement import (
     OK,
     AttemptFigures,
     RankOutcome,
     averaged,
     servers,
-    timed_mean,
-    timed_values,
 )
 from farm.core.noise import NoiseLimits, NoiseVerdict, RankEvidence, judge
-from farm.core.quantities import Measured, measure
-from farm.core.reports import Prepared, RankEnded, RankStarted, Sample, Shaped
+from farm.core.quantities import measure
+from farm.core.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.core.role_samples import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.core.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.core.trainer_lines import Failure
@@ -117,12 +114,13 @@ def measurement_of(
     values["status"] = failure.kind.value if failure else OK
     values["flags"] = []
     if evidence is not None:
-        measured = _measured(attempt, evidence, findings, traffic)
+        figures = _figures(attempt, evidence, findings, traffic)
+        measured = measure(figures)
         further = {one.name: measured.values[one.name] for one in FURTHER_QUANTITIES}
         values |= {name: one for name, one in measured.values.items() if name not in further}
         values |= _conditions(attempt, findings)
         values |= _judged(evidence.verdict)
-        values["details"] |= _further(attempt, evidence)
+        values["details"] |= _further(figures, evidence.verdict)
         if further:
             values["details"]["quantities"] = further
         if reasons := {**measured.unknown_because, **_unmeasured(attempt, findings)}:
@@ -173,41 +171,32 @@ def _configuration(
     }
 
 
-def _further(attempt: AttemptView, evidence: AttemptEvidence) -> dict[str, Any]:
+def _further(figures: AttemptFigures, verdict: NoiseVerdict) -> dict[str, Any]:
     """Return what has no column of its own."""
-    training = [o.result for o in evidence.outcomes if o.rank < attempt.spec.world_size]
-    exchange = exchange_figures(
-        [], [r.exchange for r in training], is_synchronous=evidence.is_synchronous
-    )
-    found: dict[str, Any] = {"largest_outlier_s": evidence.verdict.largest_outlier_s}
-    if exchange.staleness_counts is not None:
-        found["staleness_counts"] = list(exchange.staleness_counts)
-    found |= _operations(attempt, evidence)
-    if any(result.interface == LOOPBACK for result in training):
+    found: dict[str, Any] = {"largest_outlier_s": verdict.largest_outlier_s}
+    if figures.exchange.staleness_counts is not None:
+        found["staleness_counts"] = list(figures.exchange.staleness_counts)
+    found |= _operations(figures)
+    if any(rank.result.interface == LOOPBACK for rank in figures.training):
         found["net_bytes_of"] = OF_CONNECTIONS
-    if apart := servers(attempt.spec, evidence.outcomes):
+    if apart := servers(figures.spec, figures.ranks):
         found["servers"] = [dataclasses.asdict(server) for server in apart]
     return found
 
 
-def _operations(attempt: AttemptView, evidence: AttemptEvidence) -> dict[str, Any]:
+def _operations(figures: AttemptFigures) -> dict[str, Any]:
     """Return reads and writes per second, means over the ranks that train and their timed windows.
 
     Of the machine's disks, and the trainers' own calls, of which most never reach a disk.
     """
-    training = [o for o in evidence.outcomes if o.rank < attempt.spec.world_size]
-
-    def over_ranks(read: Callable[[Sample], float | None]) -> float | None:
-        return timed_mean([timed_values(outcome, read) for outcome in training])
-
     found = {
         "disk_operations": (
-            over_ranks(lambda s: s.disk_read_operations_per_s),
-            over_ranks(lambda s: s.disk_write_operations_per_s),
+            figures.mean_of(lambda s: s.disk_read_operations_per_s),
+            figures.mean_of(lambda s: s.disk_write_operations_per_s),
         ),
         "trainer_operations": (
-            over_ranks(lambda s: s.extra.get(TRAINER_READS_EXTRA)),
-            over_ranks(lambda s: s.extra.get(TRAINER_WRITES_EXTRA)),
+            figures.mean_of(lambda s: s.extra.get(TRAINER_READS_EXTRA)),
+            figures.mean_of(lambda s: s.extra.get(TRAINER_WRITES_EXTRA)),
         ),
     }
     return {
@@ -227,12 +216,12 @@ def _judged(verdict: NoiseVerdict) -> dict[str, Any]:
     }
 
 
-def _measured(
+def _figures(
     attempt: AttemptView,
     evidence: AttemptEvidence,
     findings: Findings,
     traffic: Callable[[GangShape, float], Traffic] | None,
-) -> Measured:
+) -> AttemptFigures:
     spec = attempt.spec
     ranks = [member.rank for member in findings.members]
     prepared = from_json(Prepared, ranks[0].prepared)
@@ -243,15 +232,13 @@ def _measured(
         steps_between_averages=spec.steps_between_averages,
     )
     is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
-    return measure(
-        AttemptFigures(
-            spec=spec,
-            ranks=evidence.outcomes,
-            timed_steps_s=evidence.timed_steps_s,
-            train_examples_count=prepared.dataset.train_examples_count,
-            is_synchronous=evidence.is_synchronous,
-            traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
-        )
+    return AttemptFigures(
+        spec=spec,
+        ranks=evidence.outcomes,
+        timed_steps_s=evidence.timed_steps_s,
+        train_examples_count=prepared.dataset.train_examples_count,
+        is_synchronous=evidence.is_synchronous,
+        traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
     )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from farm.figures.bars import Bars
-from farm.figures.chart import STYLES, Mark, ends, ticks
-from web.drawing.plotly_figure import literally
+from farm.figures.chart import STYLES, Mark, ends, heights, ticks
+from web.drawing.plotly_figure import intervals, literally
 
 _BAR, _MOST_BAR, _GAP = 13.0, 26.0, 9.0  # pixels
 _AROUND, _KEY_LINE = 126.0, 10.0
@@ -48,15 +48,10 @@ def bars_to_plotly(shown: Bars) -> dict[str, object]:
                 "textposition": "none",
                 "hovertemplate": "%{text}<extra></extra>",
                 "meta": {"style": number % STYLES},
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [None if m.high is None else max(0.0, m.high - m.y) for m in marks],
-                    "arrayminus": [None if m.low is None else max(0.0, m.y - m.low) for m in marks],
-                },
+                "error_x": intervals(marks),
             }
         )
-    values, groups = _values(shown), len(shown.groups)
+    values, groups = heights(shown.marks), len(shown.groups)
     places = ticks(shown.y, values)
     return {
         "summary": shown.summary,
@@ -88,10 +83,6 @@ def _placed(shown: Bars) -> Iterator[_Placed]:
         for slot, (series, mark) in enumerate(beside):
             middle = group + (slot - (len(beside) - 1) / 2) * thickness
             yield _Placed(middle, thickness, series, mark)
-
-
-def _values(shown: Bars) -> list[float]:
-    return [v for m in shown.marks for v in (m.y, m.low, m.high) if v is not None]
 
 
 def _height(shown: Bars) -> float:

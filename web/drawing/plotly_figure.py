@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from farm.figures.chart import STYLES, ChartAxis, Figure, Series, ends, heights, ticks
+from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series, ends, heights, ticks
 
 
 def to_plotly(figure: Figure) -> dict[str, object]:
@@ -22,7 +22,7 @@ def to_plotly(figure: Figure) -> dict[str, object]:
         "data": [_trace(series, number) for number, series in enumerate(figure.series)],
         "layout": {
             "xaxis": _axis(figure.x, [mark.x for mark in figure.marks]),
-            "yaxis": _axis(figure.y, heights(figure)),
+            "yaxis": _axis(figure.y, heights(figure.marks)),
             "showlegend": len(figure.series) > 1,
         },
     }
@@ -41,12 +41,17 @@ def _trace(series: Series, number: int) -> dict[str, object]:
         "hovertemplate": "%{text}<extra></extra>",
         "meta": {"style": (number if series.style is None else series.style) % STYLES},
         "marker": {"symbol": ["circle" if mark.is_solid else "circle-open" for mark in marks]},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [None if m.high is None else max(0.0, m.high - m.y) for m in marks],
-            "arrayminus": [None if m.low is None else max(0.0, m.y - m.low) for m in marks],
-        },
+        "error_y": intervals(marks),
+    }
+
+
+def intervals(marks: Sequence[Mark]) -> dict[str, object]:
+    """Return the intervals of marks as plotly has them: distances from the values."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [None if m.high is None else max(0.0, m.high - m.y) for m in marks],
+        "arrayminus": [None if m.low is None else max(0.0, m.y - m.low) for m in marks],
     }
 
 
