@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from farm.cli.results import line_json
 from farm.cli.results import table as command_table
 from farm.core.quantities import BY_NAME
-from farm.core.reports import RankEnded, Sample, Samples, StepTimes
-from farm.core.trainer_lines import StepKind
+from farm.core.reports import Sample, Samples
 from farm.figures.heat_map import heat_map
 from farm.figures.metric_lines import line_panels
 from farm.figures.sweep_choice import read_choice
@@ -31,7 +30,7 @@ from farm.store.export_parts import export_parts
 from farm.store.result_tables import MeasurementRow
 from tests import document_tables, factories
 from tests.added import look
-from tests.two_agents import FACTS, RESULT, TwoAgents
+from tests.two_agents import FACTS, TwoAgents
 from tests.web_client import client_of
 
 
@@ -79,16 +78,13 @@ def _measure(engine: sa.Engine, name: str) -> None:
         for agent_id, facts in FACTS.items():
             factories.add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
     agents = TwoAgents(engine)
-    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
-    ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
     outgoing: list[Outgoing] = []
     for _ in specs:
         token = agents.start(outgoing=outgoing)
         for rank, (agent_id, value) in enumerate((("a", 3.0), ("b", 5.0))):
             samples = tuple(Sample(tick=tick, extra={name: value}) for tick in (1, 2))
             agents.report(agent_id, token, rank, Samples(samples=samples))
-        agents.both_report(token, steps)
-        agents.both_report(token, ended)
+        agents.end(token)
         outgoing = agents.round()
 
 

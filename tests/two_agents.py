@@ -18,14 +18,16 @@ from farm.core.reports import (
     REPORT_NAMES,
     PeersMeasured,
     Prepared,
+    RankEnded,
     RankStarted,
     Report,
     ReportBatch,
     ReportBody,
     Shaped,
+    StepTimes,
 )
 from farm.core.retries import RetryPolicy
-from farm.core.trainer_lines import DatasetSource, TrainerResult
+from farm.core.trainer_lines import DatasetSource, StepKind, TrainerResult
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading
 from farm.store.tables import Attempt, Job
@@ -61,6 +63,8 @@ RESULT = TrainerResult(
     peak_resident_bytes=10,
     seed=0,
 )
+STEPS = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
+ENDED = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
 
 
 class TwoAgents:
@@ -138,6 +142,11 @@ class TwoAgents:
         self.both_report(token, STARTED)
         self.round()
         return token
+
+    def end(self, token: int, *, ended: RankEnded = ENDED) -> None:
+        """Let both ranks report their timed steps and their result."""
+        self.both_report(token, STEPS)
+        self.both_report(token, ended)
 
     def job(self) -> Job:
         with reading(self.engine) as session:

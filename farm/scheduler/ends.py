@@ -161,6 +161,8 @@ def _judged(over: Over, findings: Findings, *, now: dt.datetime, rules: Rules) -
             limits=rules.limits.noise,
             is_synchronous=_is_synchronous(attempt),
         )
+        if evidence.untold_steps is not None:
+            return given_up(attempt.token, evidence.untold_steps)
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):

@@ -52,6 +52,18 @@ class AttemptEvidence:
     timed_steps_s: Mapping[int, tuple[float, ...]]  # of the ranks that tell the gang's time
     verdict: NoiseVerdict
 
+    @property
+    def untold_steps(self) -> str | None:
+        """Say of which rank not all timed steps are stored; None: they are.
+
+        A spool that is removed takes with it the reports that had not arrived.
+        """
+        for rank, times_s in self.timed_steps_s.items():
+            trained = self.outcomes[rank].result.timed_step_count
+            if len(times_s) != trained:
+                return f"rank {rank} trained {trained} timed steps, and {len(times_s)} arrived"
+        return None
+
 
 def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
     """Return the ranks whose steps tell the time of the gang.

@@ -17,9 +17,7 @@ from farm.store.engine import reading, writing
 from farm.store.jobs import request_cancel_sweep
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_sweep, job_spec
-from tests.two_agents import FACTS, RESULT, RULES, TwoAgents
-
-SUCCESS = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
+from tests.two_agents import ENDED, FACTS, RULES, TwoAgents
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def test_a_result_of_a_rank_that_never_started_is_no_measurement(
     gang: TwoAgents,
 ) -> None:
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank
-    gang.both_report(token, SUCCESS)
+    gang.both_report(token, ENDED)
     for _ in range(6):
         gang.round()
     assert gang.attempts()[0].state is AttemptState.LOST
@@ -62,7 +60,7 @@ def test_steps_that_took_what_no_clock_measures_are_no_measurement(
     token = gang.start()
     steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(time_s,) * 3)
     gang.both_report(token, steps)
-    gang.both_report(token, SUCCESS)
+    gang.both_report(token, ENDED)
     gang.round()
     assert gang.attempts()[0].state is AttemptState.LOST
     assert gang.attempts()[0].failure_kind == "senseless"

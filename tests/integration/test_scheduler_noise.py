@@ -28,7 +28,7 @@ FLAGGING = dataclasses.replace(
 )
 WINDOW_S = 10
 ENDED = RankEnded(
-    result=dataclasses.replace(RESULT, timed_window_s=float(WINDOW_S)),
+    result=dataclasses.replace(RESULT, timed_step_count=100, timed_window_s=float(WINDOW_S)),
     failure=None,
     timed_begun_s=0.0,
     log_tail="",

@@ -18,19 +18,26 @@ from farm.core.reports import (
     Sample,
     Samples,
     Shaped,
-    StepTimes,
 )
 from farm.core.spec import BatchSplit, NetworkProfile
 from farm.core.trainer_lines import (
     Failure,
     FailureKind,
-    StepKind,
 )
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Job
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
-from tests.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents, kinds
+from tests.two_agents import (
+    ENDED,
+    FACTS,
+    RESULT,
+    RULES,
+    STARTED,
+    STEPS,
+    TwoAgents,
+    kinds,
+)
 
 
 @pytest.fixture
@@ -62,13 +69,10 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
     gang.both_report(token, STARTED)
     gang.round()
     assert gang.job().state is JobState.RUNNING
-    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
     # A mean takes two whole seconds with timed steps.
     samples = tuple(Sample(tick=tick, cpu_ratio=0.5, net_tx_bytes_per_s=7.0) for tick in (1, 2))
     gang.both_report(token, Samples(samples=samples))
-    gang.both_report(token, steps)
-    ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
-    gang.both_report(token, ended)
+    gang.end(token)
     assert gang.round() == []
     assert gang.job().state is JobState.SUCCEEDED
     with reading(gang.engine) as session:
@@ -92,13 +96,11 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
 
 def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: TwoAgents) -> None:
     token = gang.start()
-    steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
-    gang.both_report(token, steps)
     # Two ranks in a ring send the 400 bytes of the gradients in each of three steps.
     few = dataclasses.replace(
         RESULT, payload_tx_bytes=1199, payload_rx_bytes=1200, details={"interface": "lo"}
     )
-    gang.both_report(token, RankEnded(result=few, failure=None, timed_begun_s=0.0, log_tail=""))
+    gang.end(token, ended=dataclasses.replace(ENDED, result=few))
     gang.round()
     with reading(gang.engine) as session:
         row = session.scalars(select(MeasurementRow)).one()
@@ -108,6 +110,24 @@ def test_bytes_that_the_strategy_cannot_do_with_are_kept_as_a_reason(gang: TwoAg
     assert row.details["net_bytes_of"] == "the trainers' own TCP connections"
 
 
+@pytest.mark.parametrize("arrived", [(), (0.1,), (0.1, 0.2)])
+def test_an_attempt_whose_steps_did_not_all_arrive_is_measured_again(
+    gang: TwoAgents, arrived: tuple[float, ...]
+) -> None:
+    token = gang.start()
+    if arrived:
+        gang.report("a", token, 0, dataclasses.replace(STEPS, times_s=arrived))
+    gang.report("b", token, 1, STEPS)
+    gang.both_report(token, ENDED)
+    gang.round()
+    [attempt] = gang.attempts()
+    assert attempt.state is AttemptState.LOST
+    assert f"rank 0 trained 3 timed steps, and {len(arrived)} arrived" in (attempt.reason or "")
+    assert gang.job().state is JobState.WAITING
+    with reading(gang.engine) as session:
+        assert session.scalars(select(MeasurementRow)).all() == []
+
+
 def test_what_a_users_file_contained_tells_its_measurements_apart(gang: TwoAgents) -> None:
     contents = [None, "1" * 64, "2" * 64, "1" * 64]
     for repetition, model_sha256 in enumerate(contents):
@@ -115,10 +135,7 @@ def test_what_a_users_file_contained_tells_its_measurements_apart(gang: TwoAgent
             with writing(gang.engine) as session:
                 add_sweep(session, job_spec(world_size=2, repetition=repetition))
         token = gang.start(model_sha256=model_sha256)
-        steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3))
-        gang.both_report(token, steps)
-        ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
-        gang.both_report(token, ended)
+        gang.end(token)
         gang.round()
         for agent_id in "ab":
             gang.beat(agent_id, serving=None, highest=token)
@@ -202,11 +219,9 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
     if back_s is not None:
         gang.both_report(token, STARTED)
         gang.round()
+        gang.both_report(token, STEPS)
         for rank, agent_id in enumerate("ab"):
-            rtts = rtts_to(1 - rank, back_s)
-            ended = RankEnded(
-                result=RESULT, failure=None, timed_begun_s=0.0, log_tail="", rtts=rtts
-            )
+            ended = dataclasses.replace(ENDED, rtts=rtts_to(1 - rank, back_s))
             gang.report(agent_id, token, rank, ended)
         gang.round()
     [attempt] = gang.attempts()
@@ -306,8 +321,7 @@ def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: TwoAgent
     token = gang.start()
     gang.now += seconds(25)
     gang.round()
-    late = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
-    gang.both_report(token, late)
+    gang.end(token)
     gang.round()
     assert gang.attempts()[0].state is AttemptState.LOST
     assert gang.job().state is JobState.WAITING
@@ -319,7 +333,7 @@ def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by
     gang: TwoAgents,
 ) -> None:
     token = gang.start()
-    gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
+    gang.end(token)
     ended_at = gang.now
     gang.round(after_s=-6.0)  # it was stopped after it had read its clock
     assert gang.job().state is JobState.SUCCEEDED
@@ -341,7 +355,7 @@ def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: TwoAgents) ->
     token = gang.start()
     with writing(gang.engine) as session:
         session.get_one(Agent, "a").is_drained = True
-    gang.both_report(token, RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail=""))
+    gang.end(token)
     gang.round()
     assert gang.job().state is JobState.SUCCEEDED
 

@@ -25,17 +25,14 @@ from farm.core.reports import (
     REPORT_NAMES,
     PeersMeasured,
     Prepared,
-    RankEnded,
     Report,
     ReportBatch,
     ReportBody,
     Sample,
     Samples,
     Shaped,
-    StepTimes,
 )
 from farm.core.scheduling import Placement
-from farm.core.trainer_lines import StepKind
 from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading, writing
 from farm.store.leases import lease_gangs
@@ -52,7 +49,7 @@ from tests.factories import (
     seconds,
 )
 from tests.scheduler_round import run_round
-from tests.two_agents import RESULT, RULES, SOURCE, STARTED
+from tests.two_agents import ENDED, RULES, SOURCE, STARTED, STEPS
 
 LEASE = seconds(20)
 
@@ -247,11 +244,7 @@ class Agents:
         elif isinstance(command, Shape):
             self._say(agent_id, token, Shaped(emulator="none", rtts=()))
         elif isinstance(command, Go):
-            times = StepTimes(
-                kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 0.2, 0.3)
-            )
-            ended = RankEnded(result=RESULT, failure=None, timed_begun_s=0.0, log_tail="")
-            for body in (STARTED, times, ended):
+            for body in (STARTED, STEPS, ENDED):
                 self._say(agent_id, token, body)
             self._serving.discard(agent_id)
 
