@@ -49,7 +49,7 @@ from benchmarks.ingest import postgres_database
 from benchmarks.viewers import Viewer, Viewers, delays_s
 from benchmarks.web_server import Client, TimedAnswer, running_web
 from farm.core.display import duration, exact_milliseconds
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.errors import FarmError
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade

@@ -29,7 +29,8 @@ from typing import Any
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import BenchmarkFarm, running_farm
 from farm.core.cells import CellSummary, SweepCells
-from farm.core.precision import Precision, Target, Timeline, cell_statistics, next_repetitions
+from farm.core.precision import Target, Timeline, cell_statistics, next_repetitions
+from farm.core.sweep import Precision
 from farm.errors import FarmError
 from farm.figures.sweep_reading import first_cells, read_sweep
 from farm.recommend.prices import Prices

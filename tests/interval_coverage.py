@@ -19,7 +19,6 @@ from benchmarks.marked_part import MarkedPart
 from farm.core.intervals import median_interval
 from farm.core.precision import (
     Outcome,
-    Precision,
     Repetition,
     Run,
     Target,
@@ -27,6 +26,7 @@ from farm.core.precision import (
     cell_statistics,
     next_repetitions,
 )
+from farm.core.sweep import Precision
 
 PART = MarkedPart("coverage")
 SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")

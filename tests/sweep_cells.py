@@ -13,10 +13,11 @@ from farm.core.cells import SweepCells
 from farm.core.codec import to_json
 from farm.core.lifecycle import JobState
 from farm.core.measurement import OK
-from farm.core.precision import Outcome, Precision, Repetition
+from farm.core.precision import Outcome, Repetition
 from farm.core.quantities import BY_NAME, QUANTITIES
 from farm.core.scaling import baselines
 from farm.core.spec import JobSpec
+from farm.core.sweep import Precision
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
 from farm.figures.sweep_reading import first_cells, read_sweep
 from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_line, make_table

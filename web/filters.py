@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from flask import Flask
 
 from farm.core import nouns
@@ -21,13 +23,26 @@ from farm.core.display import (
     percent,
     plus_minus,
     roughly,
-    shares,
 )
+from farm.core.lifecycle import JobState
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Write "1 agent", "2 agents"; see `farm.core.nouns.counted`."""
     return nouns.counted(number, noun, plural, write=count)
+
+
+def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
+    """Return what a progress bar shows: the share of each state, in percent, waiting left out."""
+    total = sum(counts.values()) or 1
+    active = counts[JobState.LEASED] + counts[JobState.RUNNING]
+    parts = {
+        "succeeded": counts[JobState.SUCCEEDED],
+        "failed": counts[JobState.FAILED],
+        "cancelled": counts[JobState.CANCELLED],
+        "active": active,
+    }
+    return [(name, 100 * jobs / total) for name, jobs in parts.items() if jobs]
 
 
 def install(app: Flask) -> None:

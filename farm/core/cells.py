@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farm.core.precision import CellStatistics, Outcome, Precision, Repetition, Timeline
+from farm.core.precision import CellStatistics, Outcome, Repetition, Timeline
 from farm.core.saving import CellCost, Saving, saving
+from farm.core.sweep import Precision
 
 # What repetitions of one configuration differ in.
 _OF_A_REPETITION = ("repetition", "seed")

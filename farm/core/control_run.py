@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 
 PAST_COUNT = 20  # how many of an agent's latest runs are its past
 # Fewer say too little: of five, two may be wrong before the median is.

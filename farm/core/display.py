@@ -9,11 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TypeGuard
-
-from farm.core.lifecycle import JobState
 
 MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
@@ -209,16 +206,3 @@ def _three_digits(value: float) -> str:
     if abs(value) < 0.00995:
         return f"{Decimal(f'{value:.3g}'):f}"  # two decimals would leave nearly nothing
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
-
-
-def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
-    """Return what a progress bar shows: the share of each state, in percent, waiting left out."""
-    total = sum(counts.values()) or 1
-    active = counts[JobState.LEASED] + counts[JobState.RUNNING]
-    parts = {
-        "succeeded": counts[JobState.SUCCEEDED],
-        "failed": counts[JobState.FAILED],
-        "cancelled": counts[JobState.CANCELLED],
-        "active": active,
-    }
-    return [(name, 100 * count / total) for name, count in parts.items() if count]

@@ -1,4 +1,4 @@
-"""Means of what may not have been measured."""
+"""Means, medians and quantiles."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def weighted_median(values: Sequence[tuple[float, float]]) -> float:
         if reached > half:
             return value
     return ordered[-1][0]
+
+
+def quantile(ordered: Sequence[float], ratio: float) -> float:
+    """Interpolate linearly in an ascending, non-empty sequence (Hyndman and Fan's type 7)."""
+    position = ratio * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from farm.core.catalogue import Traffic
 from farm.core.exchange_figures import ExchangeFigures, exchange_figures
-from farm.core.means import mean
+from farm.core.means import mean, quantile
 from farm.core.reports import Sample
 from farm.core.spec import JobSpec, ServerPlacement
 from farm.core.trainer_lines import StepProfile, TimedPart, TrainerResult, WindowUse
@@ -73,14 +73,6 @@ class ServerFigures:
     resident_bytes: int | None  # the largest
     net_rx_bytes_per_s: float | None
     net_tx_bytes_per_s: float | None
-
-
-def quantile(ordered: Sequence[float], ratio: float) -> float:
-    """Interpolate linearly in an ascending, non-empty sequence (Hyndman and Fan's type 7)."""
-    position = ratio * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
 def step_statistics(times_s: Iterable[float]) -> StepStatistics | None:

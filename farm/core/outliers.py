@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 
 _FAR = 3.5  # Iglewicz and Hoaglin's (1993) limit for the modified z-score
 _NORMAL = 1.4826  # a normal distribution's standard deviation over its median absolute deviation

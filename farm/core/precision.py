@@ -31,9 +31,8 @@ from farm.core.means import weighted_median
 from farm.core.noise import UNDISTURBED, Disturbance, undisturbed_first
 from farm.core.outliers import outlier_positions
 from farm.core.student import student_quantile
+from farm.core.sweep import LEAST_REPETITIONS, Precision
 
-# With two, the interval is nine times as wide as the two are apart.
-LEAST_REPETITIONS = 3
 _CONFIDENCE = 0.95
 # Of the interval that repetitions are stopped by; see `time_interval`.
 _SEQUENTIAL_CONFIDENCE = 0.97
@@ -53,15 +52,6 @@ LEAST_DEVIATION = 1e-3
 _place = attrgetter("place")
 # An agent may report any number; what no clock has measured would overflow what is made of it.
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """What repetitions go on for: half of the interval at most `target_ratio` of the median."""
-
-    target_ratio: float = 0.02
-    min_repetitions: int = LEAST_REPETITIONS
-    max_repetitions: int = 10
 
 
 class Outcome(enum.Enum):

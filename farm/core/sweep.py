@@ -23,7 +23,6 @@ from farm.core.fields import (
     refuse_unknown,
     scalar,
 )
-from farm.core.precision import LEAST_REPETITIONS, Precision
 from farm.core.spec import EMULATORS, MAX_STEPS
 from farm.errors import InvalidSpec
 
@@ -32,7 +31,18 @@ MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 AUTO = "auto"  # repetitions: until the cell is precise
 MAX_AUTO_REPETITIONS = 1000
+# With two, the interval is nine times as wide as the two are apart.
+LEAST_REPETITIONS = 3
 TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What repetitions go on for: half of the interval at most `target_ratio` of the median."""
+
+    target_ratio: float = 0.02
+    min_repetitions: int = LEAST_REPETITIONS
+    max_repetitions: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.precision import LEAST_REPETITIONS
 from farm.core.student import student_quantile
+from farm.core.sweep import LEAST_REPETITIONS
 
 _CONFIDENCE = 0.95
 # Where repetitions ended because they seemed precise, as in `farm.core.precision`.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from farm.core.display import count, duration
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.core.nouns import counted
 
 _MOST_BINS = 30

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.core.display import count, duration
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.core.nouns import counted
 from farm.core.outliers import outlier_positions
 from farm.core.trainer_lines import StepKind

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.core.reports import StepTimes
 from farm.core.trainer_lines import StepKind
 from farm.store.step_ranges import StepRange, StepSeries

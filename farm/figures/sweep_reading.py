@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from farm.core.cells import CellSummary, SweepCells
 from farm.core.measurement import OK
-from farm.core.precision import Precision
 from farm.core.scaling import Baselines, baselines
+from farm.core.sweep import Precision
 from farm.figures.cell_axes import like_next_to_like
 from farm.figures.cell_configuration import CellConfiguration, configuration_of
 from farm.figures.sweep_table import SweepTable, make_line, make_table, saving_of

@@ -22,7 +22,6 @@ from farm.core.noise import UNDISTURBED, Disturbance
 from farm.core.precision import (
     CellStatistics,
     Outcome,
-    Precision,
     Repetition,
     Timeline,
     cell_inflation,
@@ -33,6 +32,7 @@ from farm.core.quantities import QUANTITIES, medians
 from farm.core.saving import CellCost, Saving, saving
 from farm.core.scaling import Baselines, workload
 from farm.core.spec import TrainingPass
+from farm.core.sweep import Precision
 from farm.errors import InvalidSpec
 from farm.figures.cell_axes import places_of
 from farm.figures.cell_configuration import CellConfiguration

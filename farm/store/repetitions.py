@@ -18,16 +18,9 @@ from farm.core.codec import from_json
 from farm.core.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
 from farm.core.measurement import OK
 from farm.core.noise import UNDISTURBED, disturbance_of
-from farm.core.precision import (
-    Outcome,
-    Precision,
-    Repetition,
-    Run,
-    Timeline,
-    next_repetitions,
-    timeline_of,
-)
+from farm.core.precision import Outcome, Repetition, Run, Timeline, next_repetitions, timeline_of
 from farm.core.spec import JobSpec
+from farm.core.sweep import Precision
 from farm.core.trainer_lines import CONFIGURATION_FAILURES
 from farm.errors import InvalidSpec
 from farm.store.base import is_known

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.core.reports import StepTimes
 from farm.store.engine import POSTGRESQL
 from farm.store.result_tables import StepChunk

@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from farm.core.codec import to_json
 from farm.core.lifecycle import FINAL_JOB_STATES, JobState, SweepState
-from farm.core.precision import Precision
 from farm.core.spec import JobSpec
-from farm.core.sweep import parse_precision
+from farm.core.sweep import Precision, parse_precision
 from farm.errors import InvalidSpec, NotFound
 from farm.store.base import Utc
 from farm.store.tables import Job, JobEvent, Sweep

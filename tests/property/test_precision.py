@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from farm.core.precision import (
     ASSUMED_CORRELATION,
-    LEAST_REPETITIONS,
     Outcome,
-    Precision,
     Repetition,
     Run,
     Target,
@@ -25,6 +23,7 @@ from farm.core.precision import (
     time_interval,
     timeline_of,
 )
+from farm.core.sweep import LEAST_REPETITIONS, Precision
 from tests.interval_coverage import (
     CORRELATIONS,
     INDEPENDENT,

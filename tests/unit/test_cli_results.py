@@ -11,8 +11,8 @@ import pytest
 from farm.cli.results import line_json, notes, table
 from farm.core.display import plain
 from farm.core.measurement import STEP_TIME_NOTE
-from farm.core.precision import Precision
 from farm.core.spec import BatchSplit, JobSpec, NetworkProfile, ServerPlacement, TrainingPass
+from farm.core.sweep import Precision
 from tests import sweep_cells
 
 _number = itertools.count(1)

@@ -28,9 +28,9 @@ from farm.core.display import (
     percent,
     plus_minus,
     roughly,
-    shares,
 )
 from farm.core.lifecycle import JobState
+from web.filters import shares
 
 ROOT = Path(__file__).parents[2]
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

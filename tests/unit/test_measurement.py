@@ -8,7 +8,7 @@ import pytest
 
 from farm.core.catalogue import GangShape
 from farm.core.codec import to_json
-from farm.core.means import mean
+from farm.core.means import mean, quantile
 from farm.core.measurement import (
     AttemptFigures,
     RankOutcome,
@@ -16,7 +16,6 @@ from farm.core.measurement import (
     Unknown,
     averaged,
     bytes_per_step,
-    quantile,
     ring_bytes_per_step,
     scaling_efficiency_ratio,
     servers,

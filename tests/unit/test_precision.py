@@ -10,7 +10,6 @@ import pytest
 from farm.core.noise import Disturbance, NoiseKind
 from farm.core.precision import (
     Outcome,
-    Precision,
     Repetition,
     Run,
     Target,
@@ -21,6 +20,7 @@ from farm.core.precision import (
     variance_inflation,
 )
 from farm.core.precision import next_repetitions as next_of
+from farm.core.sweep import Precision
 
 CALM = (1.000, 1.001, 0.999)
 NOISY = (1.00, 1.02, 0.98)

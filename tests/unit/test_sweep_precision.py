@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from farm.core.expansion import expand
-from farm.core.precision import Precision
-from farm.core.sweep import AUTO, MAX_SEED, parse_precision, parse_sweep
+from farm.core.sweep import AUTO, MAX_SEED, Precision, parse_precision, parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 

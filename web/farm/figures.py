@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from farm.core.control_run import ControlRun
 from farm.core.display import count, duration
-from farm.core.measurement import quantile
+from farm.core.means import quantile
 from farm.core.nouns import counted
 from farm.figures.chart import ChartAxis, Figure, Mark, Series
 from farm.store.control_runs import AgentRun

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.core.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
-from farm.core.means import mean
-from farm.core.measurement import quantile
+from farm.core.means import mean, quantile
 from farm.core.nouns import counted
 from farm.core.spec import JobSpec
 from farm.store.neighbours import Neighbour
