@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import logging
 import secrets
 from dataclasses import dataclass, replace
@@ -19,8 +18,8 @@ import sqlalchemy as sa
 
 from farm.broker_errors import reported
 from farm.broker_url import redact
-from farm.core.codec import canonical_json, from_json
-from farm.core.storable import storable
+from farm.core.codec import canonical_json, from_text
+from farm.core.ranges import Name
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.life_signs import read_signs
 from farm.store.engine import writing
@@ -46,9 +45,9 @@ _TIMEOUT_S = 5.0
 class Owner:
     """What a broker keeps of the farm that it serves."""
 
-    farm_id: str
+    farm_id: Name
     incarnation: int
-    broker_id: str
+    broker_id: Name
 
 
 class Claim:
@@ -159,8 +158,8 @@ def read_owner(client: Any) -> Owner | None:
     if text is None:
         return None
     try:
-        return from_json(Owner, storable(json.loads(text)))
-    except (InvalidSpec, ValueError, RecursionError):
+        return from_text(Owner, text)
+    except InvalidSpec:
         raise _foreign_key() from None
 
 

@@ -7,7 +7,6 @@ the broker is away says nothing.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -21,9 +20,9 @@ from typing import Any
 
 from farm import __version__
 from farm.broker_errors import broker_errors, reported
-from farm.core.codec import canonical_json, from_json
+from farm.core.codec import canonical_json, from_text
 from farm.core.messages import WIRE_VERSION, Stranger
-from farm.core.storable import storable
+from farm.core.ranges import Message, Name
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.wire import open_client
 
@@ -53,14 +52,14 @@ class LifeSign:
     how many of their messages were dropped.
     """
 
-    process: str
-    host: str
+    process: Name
+    host: Name
     pid: int
-    benchfarm_version: str
+    benchfarm_version: Name
     wire_version: int
     up_s: float
     worked_s: float | None
-    trouble: str | None = None
+    trouble: Message | None = None
     clock_offset_s: float | None = None
     clock_step_s: float | None = None
     clock_step_ago_s: float | None = None
@@ -309,8 +308,8 @@ def _read_sign(client: Any, key: bytes) -> LifeSign | None:
     if text is None or not 0 < left_ms <= KEPT_S * 1000:
         return None
     try:
-        sign = from_json(LifeSign, storable(json.loads(text)))
-    except (InvalidSpec, ValueError, RecursionError):
+        sign = from_text(LifeSign, text)
+    except InvalidSpec:
         return None
     is_ours = sign.process in (SCHEDULER, COLLECTOR)
     if not is_ours or _key_of(sign.process, sign.host, sign.pid).encode() != key:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from farm.core.codec import from_json, to_json
+from farm.core.codec import from_text, to_json
 from farm.errors import EmulationFailed, InvalidSpec
 from worker_agent.emulators.site import Site
 
@@ -82,10 +82,10 @@ class NoteFile:
     def read(self) -> AppliedNote | None:
         """Return the note, or None where nothing is applied. Raises EmulationFailed, OSError."""
         try:
-            return from_json(AppliedNote, json.loads(self._path.read_text()))
+            return from_text(AppliedNote, self._path.read_bytes())
         except FileNotFoundError:
             return None
-        except (InvalidSpec, ValueError) as error:
+        except InvalidSpec as error:
             raise EmulationFailed(
                 f"{self._path} is damaged ({error}): look at what is shaped (tc qdisc) or closed "
                 "(nft list tables), remove it by hand, and then this file"

@@ -22,7 +22,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from farm.core.codec import from_json
+from farm.core.codec import from_text
 from farm.core.spec import NetworkProfile
 from worker_agent.delay_line import DelayLine, Pipe
 from worker_agent.proxy_link import Link, LinkEnd
@@ -213,7 +213,7 @@ class Proxy:
 
 def main() -> int:
     """Return 0 once the agent wants no more, 1 with the reason on standard error otherwise."""
-    order = from_json(ProxyOrder, json.loads(sys.stdin.buffer.readline()))
+    order = from_text(ProxyOrder, sys.stdin.buffer.readline())
     os.sched_setaffinity(0, order.cpus)
     # Otherwise the kernel may wake it 50 us late, to save wake-ups.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.core.codec import from_json
+from farm.core.codec import from_text
 from farm.core.reports import Report
 from farm.errors import InvalidSpec
 from worker_agent.fencing import sync_folder
@@ -179,7 +179,7 @@ class Spool:
             size += len(line)
             if reports and (size > max_bytes or len(reports) == limit):
                 break
-            reports.append(from_json(Report, json.loads(line)))
+            reports.append(from_text(Report, line))
         return tuple(reports)
 
     def confirm(self, generation: str, number: int) -> None:
@@ -301,8 +301,8 @@ def _is_report(line: bytes, number: int) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        return from_json(Report, json.loads(line)).number == number
-    except (ValueError, RecursionError, InvalidSpec):
+        return from_text(Report, line).number == number
+    except InvalidSpec:
         return False
 
 

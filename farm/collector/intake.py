@@ -17,7 +17,6 @@ from farm.core.agents import Heartbeat
 from farm.core.commands import BeatConfirmed, Confirm
 from farm.core.messages import unseal
 from farm.core.reports import ReportBatch
-from farm.core.storable import storable
 from farm.errors import InvalidSpec
 from farm.store.engine import writing
 from farm.store.heartbeats import BeatEffect, record_heartbeats
@@ -59,11 +58,7 @@ def row_count(batch: ReportBatch, byte_count: int) -> int:
 
 def read_beat(envelope: object) -> Heartbeat:
     """Return the heartbeat in a message. Raises InvalidSpec: it is none of this version."""
-    try:
-        plain = storable(envelope)
-    except RecursionError:
-        raise InvalidSpec("envelope", envelope, "a heartbeat, which is not so nested") from None
-    beat = unseal(Heartbeat, plain)
+    beat = unseal(Heartbeat, envelope)
     assert isinstance(beat, Heartbeat)
     return beat
 

@@ -102,7 +102,7 @@ class Hardware:
 class AgentFacts:
     """What an agent says of itself with every heartbeat."""
 
-    machine_id: str
+    machine_id: Name
     address: Name  # what peers and probes connect to
     interface: Name
     first_port: Port
@@ -154,7 +154,7 @@ class Heartbeat:
     """`counter` grows with every beat of one `boot_id`; `agent_time_s` is only for display."""
 
     agent_id: str
-    boot_id: str
+    boot_id: Name
     counter: Identifier
     state: AgentState
     # The attempt whose rank runs here, until its last process is gone.

@@ -1,10 +1,11 @@
 """Frozen dataclasses to JSON values and back, checked field by field.
 
-Everything that enters a process (a sweep file, a command, a report, a trainer's line) passes
-through `from_json`, so that what lies behind it can be trusted. Only the types that such
-messages use are known: str, int, float, bool, None, enums, tuples of one type, dicts with
-string keys, nested dataclasses, unions with None, and `object` for free JSON. Numbers, texts,
-tuples and dicts may have bounds: `Annotated` with a `Range` or a `Length` of `farm.core.ranges`.
+Everything that enters a process (a command, a report, a trainer's line, a stored specification) is
+read here once: by `from_json`, or by `from_text` where it is still text. What lies behind can be
+trusted. Only the types that such messages use are known: str, int, float, bool, None, enums, tuples
+of one type, dicts with string keys, nested dataclasses, unions with None, and `object` for free
+JSON. Numbers, texts, tuples and dicts may have bounds: `Annotated` with a `Range`, `RangesByName`
+or `Length` of `farm.core.ranges`.
 """
 
 from __future__ import annotations
@@ -14,37 +15,47 @@ import enum
 import functools
 import hashlib
 import json
-import operator
-import sys
+import math
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar, cast
 
-from farm.core.json_values import SCALARS, Misfit, read_free, step_to
-from farm.core.ranges import Length, Range, RangesByName
+from farm.core.ranges import FIGURE, Length, Range, RangesByName
+from farm.core.storable import storable
 from farm.errors import InvalidSpec
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
+# Of a key, in the path that an error names: a long one would be copied with every item below it.
+_SHOWN_CHARACTERS = 80
 
-# Metadata of a field: a table of JSON that is not looked into. Who does must read it with
-# `from_json`.
+# Metadata of a field: a table of JSON that is passed on as it is. `from_json` reads it later.
 UNREAD: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
 
 T = TypeVar("T")
 _Reader = Callable[[object], object]
-_Writer = Callable[[Any], object]
 
-_Number = tuple[type, float, float]  # a number's type, and its least and greatest value
-_NO_NUMBER: _Number = (object, 0.0, 0.0)  # JSON has no bare object
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # JSON as they are
 
 
 def to_json(value: object) -> object:
     """Turn a dataclass, or anything it may hold, into plain JSON values."""
-    kind = type(value)
-    if kind in _PLAIN:  # most of what a list holds: it is asked some hundred times a message
+    if type(value) in _PLAIN:
         return value
-    return _writer(cast(Hashable, kind))(value)
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return [to_json(item) for item in sorted(value)]
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {
+            name: getattr(value, name) if is_unread else to_json(getattr(value, name))
+            for name, is_unread in _fields(cast(Hashable, type(value)))
+        }
+    return value
 
 
 def from_json(kind: type[T], data: object, *, where: str = "") -> T:
@@ -59,6 +70,27 @@ def from_json(kind: type[T], data: object, *, where: str = "") -> T:
     except Misfit as misfit:
         path = (where + "".join(reversed(misfit.path))).removeprefix(".")
         raise InvalidSpec(path or kind.__name__, misfit.value, misfit.expected) from None
+
+
+def from_text(kind: type[T], text: str | bytes, *, where: str = "") -> T:
+    """Build `kind` from the text of its JSON.
+
+    Raises:
+        InvalidSpec: it is no JSON, or see `from_json`.
+    """
+    return from_json(kind, parsed(text, where=where or kind.__name__), where=where)
+
+
+def parsed(text: str | bytes, *, where: str) -> object:
+    """Return the JSON values in a text that anybody may have written, to be read by `from_json`.
+
+    Raises:
+        InvalidSpec: it is no JSON, or too nested to be read.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidSpec(where, text, "JSON") from None
 
 
 def from_stored(kind: type[T], data: object) -> T | None:
@@ -83,165 +115,169 @@ def content_hash(value: object) -> str:
 
 
 @functools.cache
-def _writer(kind: type) -> _Writer:
-    """Return what turns a `kind` into JSON. Made once, as readers are."""
-    if dataclasses.is_dataclass(kind):
-        return _dataclass_writer(kind)
-    if issubclass(kind, enum.Enum):
-        return lambda value: value.value
-    if issubclass(kind, frozenset):
-        return lambda value: _write_items(sorted(value))
-    if issubclass(kind, tuple | list):
-        return _write_items
-    if issubclass(kind, Mapping):
-        return lambda value: {str(key): to_json(item) for key, item in value.items()}
-    return lambda value: value
+def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
+    """Return the names of a dataclass's fields, and whether each is a table that is not read."""
+    return tuple(
+        (field.name, UNREAD.items() <= field.metadata.items()) for field in dataclasses.fields(kind)
+    )
 
 
-def _write_items(items: Iterable[object]) -> object:
-    return [item if type(item) in _PLAIN else to_json(item) for item in items]
+class Misfit(Exception):
+    """What does not fit. `path`: where, the innermost step first, such as `[3]` or `.rank`."""
 
+    def __init__(self, value: object, expected: str) -> None:
+        self.value = value
+        self.expected = expected
+        self.path: list[str] = []
 
-def _dataclass_writer(kind: type) -> _Writer:
-    names = tuple(field.name for field in dataclasses.fields(kind))
-    if len(names) < 2:  # of one name, attrgetter returns no tuple
-        return lambda value: {name: to_json(getattr(value, name)) for name in names}
-    values_of = operator.attrgetter(*names)
-    # Such a table is JSON already, and the largest part of a message.
-    unread = {field.name for field in dataclasses.fields(kind) if _is_unread(field)}
-
-    def write(value: object) -> object:
-        return {
-            name: item if type(item) in _PLAIN or name in unread else to_json(item)
-            for name, item in zip(names, values_of(value), strict=True)
-        }
-
-    return write
+    def below(self, step: int | str) -> Misfit:
+        """Add the step that leads to the value: the index in a list, or the key of a table."""
+        self.path.append(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_CHARACTERS]}")
+        return self
 
 
 @functools.cache
-def _reader(kind: object) -> _Reader:
+def _reader(kind: Any) -> _Reader:
     """Return what turns JSON into a `kind`. Made once: asking types again is what costs time.
 
     A reader knows nothing of the way to its data. On an error, and only then, each level adds its
     own step to the path.
     """
-    if kind is object:
-        return read_free
-    origin = typing.get_origin(kind)
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return _bounded_reader(kind)
+        return _bounded_reader(*arguments)
     if origin in (types.UnionType, typing.Union):
-        return _union_reader(kind)
+        members = [member for member in arguments if member is not type(None)]
+        if len(members) != 1:
+            raise TypeError(f"the codec knows only unions with None, not {kind!r}")
+        read_member = _reader(members[0])
+        return lambda data: None if data is None else read_member(data)
     if origin is tuple:
-        item = typing.get_args(kind)[0]
-        return _tuple_reader(_reader(item), _range_of(item) or _NO_NUMBER)
+        read_item = _reader(arguments[0])
+        return lambda data: tuple(_read_list(data, read_item))
     if origin is dict:
-        return _dict_reader(_reader(typing.get_args(kind)[1]))
-    if isinstance(kind, type):
-        if dataclasses.is_dataclass(kind):
-            return _dataclass_reader(kind)
-        if issubclass(kind, enum.Enum):
-            return _enum_reader(kind)
-        if kind in SCALARS:
-            return SCALARS[kind]
+        read_value = _reader(arguments[1])
+        return lambda data: _read_table(data, lambda key: read_value)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_reader(cast(type, kind))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _enum_reader(kind)
     raise TypeError(f"the codec does not know {kind!r}")
 
 
-def _union_reader(kind: object) -> _Reader:
-    members = [m for m in typing.get_args(kind) if m is not type(None)]
-    if len(members) != 1:
-        raise TypeError(f"the codec knows only unions with None, not {kind!r}")
-    read_member = _reader(members[0])
-    return lambda data: None if data is None else read_member(data)
-
-
-def _bounded_reader(kind: object) -> _Reader:
+def _bounded_reader(plain: Any, bound: object) -> _Reader:
     """Return what reads a value and holds it to the bounds of its annotation."""
-    plain, bound = typing.get_args(kind)
-    read_plain = _reader(plain)
-
-    def read_sized(data: object) -> object:
-        if isinstance(data, str | list | tuple | dict) and len(data) > bound.most:
-            items = "characters" if isinstance(data, str) else "items"
-            raise Misfit(f"{len(data)} of them", f"at most {bound.most} {items}")
-        return read_plain(data)
-
-    if isinstance(bound, RangesByName):
-        return _numbers_reader(bound)
     if isinstance(bound, Range):
-        return lambda data: _within(bound, read_plain(data))
+        return _number_reader(plain, bound)
+    if isinstance(bound, RangesByName):
+        return _sized_reader(_named_numbers_reader(bound), most=bound.most)
     if isinstance(bound, Length):
-        return read_sized
-    raise TypeError(f"the codec does not know the bounds of {kind!r}")
+        return _sized_reader(_read_stored if plain is str else _reader(plain), most=bound.most)
+    raise TypeError(f"the codec does not know the bound {bound!r}")
 
 
-def _numbers_reader(bound: RangesByName) -> _Reader:
+def _number_reader(plain: type, bound: Range) -> _Reader:
+    read_plain, low, high = _SCALARS[plain], bound.low, bound.high
+
+    def read(data: object) -> object:
+        if type(data) is plain and low <= data <= high:  # type: ignore[operator] # it is a number
+            return data  # most of what series hold
+        number = cast(float, read_plain(data))
+        if not bound.takes(number):
+            raise Misfit(number, str(bound))
+        return number
+
+    return read
+
+
+def _named_numbers_reader(bound: RangesByName) -> _Reader:
     """Return what reads a table of numbers, each within the bounds that its name has."""
-    range_of = functools.lru_cache(maxsize=4096)(bound.of)
+    reader_of = functools.lru_cache(maxsize=4096)(lambda key: _number_reader(float, bound.of(key)))
 
+    def checked_reader_of(key: str) -> _Reader:
+        if len(key) > bound.most_characters:
+            raise Misfit(key, f"a text of at most {bound.most_characters} characters as key")
+        return reader_of(key)
+
+    return lambda data: _read_table(data, checked_reader_of)
+
+
+def _sized_reader(read_any: _Reader, *, most: int) -> _Reader:
     def read(data: object) -> object:
-        if not isinstance(data, dict):
-            raise Misfit(data, "a table")
-        if len(data) > bound.most:
-            raise Misfit(f"{len(data)} of them", f"at most {bound.most} items")
-        items: dict[str, object] = {}
-        for key, item in data.items():
-            if not isinstance(key, str) or len(key) > bound.most_characters:
-                raise Misfit(key, f"a text of at most {bound.most_characters} characters as key")
-            its_range = range_of(key)
-            if not (type(item) is float and its_range.low <= item <= its_range.high):
-                try:
-                    item = _within(its_range, SCALARS[float](item))
-                except Misfit as misfit:
-                    raise misfit.below(step_to(key)) from None
-            items[key] = item
-        return items
+        if isinstance(data, str | list | tuple | dict) and len(data) > most:
+            items = "characters" if isinstance(data, str) else "items"
+            raise Misfit(f"{len(data)} of them", f"at most {most} {items}")
+        return read_any(data)
 
     return read
 
 
-def _within(bound: Range, number: object) -> object:
-    if not bound.takes(cast(float, number)):
-        raise Misfit(number, str(bound))
-    return number
+def _read_list(data: object, read_item: _Reader) -> list[object]:
+    if not isinstance(data, list | tuple):
+        raise Misfit(data, "a list")
+    items: list[object] = []
+    try:
+        for item in data:
+            items.append(read_item(item))  # its length says which one did not fit
+    except Misfit as misfit:
+        raise misfit.below(len(items)) from None
+    return items
 
 
-def _tuple_reader(read_item: _Reader, numbers: _Number) -> _Reader:
-    number, low, high = numbers
-
-    def read(data: object) -> object:
-        if not isinstance(data, list | tuple):
-            raise Misfit(data, "a list")
-        items: list[object] = []
+def _read_table(data: object, reader_of: Callable[[str], _Reader]) -> dict[str, object]:
+    """Read a table whose keys somebody else chose. `reader_of`: what reads the value of a key."""
+    if not isinstance(data, dict):
+        raise Misfit(data, "a table")
+    items: dict[str, object] = {}
+    for key, item in data.items():
+        if not isinstance(key, str):
+            raise Misfit(key, "a text as key")
+        read_item = reader_of(key)
         try:
-            for item in data:
-                if type(item) is number and low <= item <= high:  # type: ignore[operator]
-                    items.append(item)
-                else:
-                    items.append(read_item(item))
+            items[storable(key)] = read_item(item)
         except Misfit as misfit:
-            raise misfit.below(f"[{len(items)}]") from None
-        return tuple(items)
-
-    return read
+            raise misfit.below(key) from None
+    return items
 
 
-def _dict_reader(read_item: _Reader) -> _Reader:
+def _dataclass_reader(kind: type) -> _Reader:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers = {
+        name: _read_unread if is_unread else _reader(hints[name])
+        for name, is_unread in _fields(kind)
+    }
+    required = tuple(
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    )
+
+    def unknown(data: object) -> object:
+        raise Misfit(data, f"one of the fields {', '.join(readers)}")
+
     def read(data: object) -> object:
         if not isinstance(data, dict):
             raise Misfit(data, "a table")
-        items: dict[str, object] = {}
+        values: dict[str, object] = {}
         for key, item in data.items():
-            if not isinstance(key, str):
-                raise Misfit(key, "a text as key")
             try:
-                items[key] = read_item(item)
+                values[key] = readers.get(key, unknown)(item)
             except Misfit as misfit:
-                raise misfit.below(step_to(key)) from None
-        return items
+                raise misfit.below(str(key)) from None
+        for name in required:
+            if name not in values:
+                raise Misfit(None, "a value: this field is required").below(name)
+        return kind(**values)
 
     return read
+
+
+def _read_unread(data: object) -> object:
+    if not isinstance(data, dict):
+        raise Misfit(data, "a table")
+    return data
 
 
 def _enum_reader(kind: type[enum.Enum]) -> _Reader:
@@ -255,69 +291,69 @@ def _enum_reader(kind: type[enum.Enum]) -> _Reader:
     return read
 
 
-def _dataclass_reader(kind: type) -> _Reader:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    fields = dataclasses.fields(kind)
-    readers = {
-        field.name: _read_table if _is_unread(field) else _reader(hints[field.name])
-        for field in fields
-    }
-    required = tuple(
-        field.name
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    )
-
-    def unknown(data: object) -> object:
-        raise Misfit(data, f"one of the fields {', '.join(readers)}")
-
-    # Series hold little but numbers, and a call for each of them is most of what a sample costs.
-    numbers = {name: found for name in readers if (found := _range_of(hints[name])) is not None}
-
-    def read(data: object) -> object:
-        if not isinstance(data, dict):
-            raise Misfit(data, "a table")
-        values: dict[str, object] = {}
-        key = ""
-        try:
-            for key, item in data.items():
-                number, low, high = numbers.get(key, _NO_NUMBER)
-                if type(item) is number and low <= item <= high:  # type: ignore[operator]
-                    values[key] = item
-                else:
-                    values[key] = readers.get(key, unknown)(item)
-        except Misfit as misfit:
-            raise misfit.below(step_to(key)) from None
-        for name in required:
-            if name not in values:
-                raise Misfit(None, "a value: this field is required", step_to(name))
-        return kind(**values)
-
-    return read
-
-
-def _is_unread(field: dataclasses.Field[Any]) -> bool:
-    return UNREAD.items() <= field.metadata.items()
-
-
-def _range_of(kind: object) -> _Number | None:
-    """Return which numbers a field takes as they are: their type, and between which bounds."""
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        members = [member for member in typing.get_args(kind) if member is not type(None)]
-        kind = members[0] if len(members) == 1 else kind
-    bound = None
-    if typing.get_origin(kind) is typing.Annotated:
-        kind, bound = typing.get_args(kind)
-    if kind is float:
-        low, high = -sys.float_info.max, sys.float_info.max
-    elif kind is int:
-        low, high = -(2**63), 2**63 - 1
-    else:
-        return None
-    return (kind, bound.low, bound.high) if isinstance(bound, Range) else (kind, low, high)
-
-
-def _read_table(data: object) -> object:
-    if isinstance(data, dict):
+def _read_free(data: object, depth: int = 0) -> object:
+    """Refuse in free JSON what JSON has not, what no database takes, and endless nesting."""
+    if depth > MAX_DEPTH:
+        raise Misfit(data, f"at most {MAX_DEPTH} levels")
+    if isinstance(data, dict | list | tuple):
+        read_item = functools.partial(_read_free, depth=depth + 1)
+        if isinstance(data, dict):
+            return _read_table(data, lambda key: read_item)
+        return _read_list(data, read_item)
+    if data is None or isinstance(data, bool):
         return data
-    raise Misfit(data, "a table")
+    if isinstance(data, float):
+        return _read_figure(data)
+    return _read_int(data) if isinstance(data, int) else _read_stored(data)
+
+
+def _read_float(data: object) -> float:
+    if isinstance(data, bool) or not isinstance(data, int | float):
+        raise Misfit(data, "a number")
+    try:
+        number = float(data)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Misfit(data, "a finite number")
+    return number
+
+
+def _read_int(data: object) -> int:
+    # bool is an int in Python, but 'true' is no count.
+    if not isinstance(data, int) or isinstance(data, bool):
+        raise Misfit(data, "a whole number")
+    if not -(2**63) <= data < 2**63:
+        raise Misfit(data, "a whole number of at most 64 bits")
+    return data
+
+
+def _read_str(data: object) -> str:
+    if not isinstance(data, str):
+        raise Misfit(data, "a text")
+    if "\0" in data:
+        raise Misfit(data, "a text without the character NUL")
+    return data
+
+
+def _read_stored(data: object) -> str:
+    """Read a text that the store keeps or a page shows, such as a log: what has a `Length`."""
+    if not isinstance(data, str):
+        raise Misfit(data, "a text")
+    return storable(data)
+
+
+def _read_bool(data: object) -> bool:
+    if not isinstance(data, bool):
+        raise Misfit(data, "true or false")
+    return data
+
+
+_SCALARS: dict[object, _Reader] = {
+    float: _read_float,
+    int: _read_int,
+    str: _read_str,
+    bool: _read_bool,
+    object: _read_free,
+}
+_read_figure = _number_reader(float, FIGURE)

@@ -31,7 +31,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The most characters of a text, or the most items of a list or a table."""
+    """The most characters of a text, or the most items of a list or a table.
+
+    A text with a length is stored or shown: characters that no database takes are replaced in it.
+    """
 
     most: int
 

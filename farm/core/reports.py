@@ -202,7 +202,7 @@ class Report:
     token: Identifier
     rank: Count
     kind: str  # a key of REPORTS
-    body: dict[str, object] = field(metadata=UNREAD)  # `decoded` reads it, and once is enough
+    body: dict[str, object] = field(metadata=UNREAD)  # `decoded` reads it
 
     def __post_init__(self) -> None:
         # The store keeps what is refused, too, and counts ranks in 32 bits.

@@ -26,6 +26,7 @@ from typing import cast
 
 from farm.core.agent_keys import AgentKey
 from farm.core.agents import check_agent_id
+from farm.core.codec import parsed
 from farm.core.messages import WIRE_VERSION
 from farm.errors import InvalidSpec
 
@@ -98,7 +99,7 @@ def verified(
         expected = _signature(text, key, agent_id, direction=direction, kind=kind)
         given = signatures.get(str(key.number))
         if isinstance(given, str) and given.isascii() and hmac.compare_digest(given, expected):
-            return {"version": WIRE_VERSION, "message": _message(text)}
+            return {"version": WIRE_VERSION, "message": parsed(text, where="signed")}
     numbers = ", ".join(str(key.number) for key in keys) or "none, since none counts"
     held = ", ".join(str(name)[:9] for name in signatures) or "none"
     raise InvalidSpec("signature", f"a signature by {held}", f"one by the agent's key {numbers}")
@@ -120,14 +121,6 @@ def _parts(envelope: object, agent_id: str) -> tuple[str, dict[object, object]]:
     if envelope.get("agent_id") != agent_id:
         raise InvalidSpec("agent_id", envelope.get("agent_id"), f"{agent_id!r}, whose key counts")
     return text, cast("dict[object, object]", signatures)
-
-
-def _message(text: str) -> object:
-    """Parse what was signed; a stolen agent may sign anything."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InvalidSpec("signed", text, "JSON") from None
 
 
 def _signature(

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from farm.core.codec import from_json, to_json
+from farm.core.codec import from_json, parsed, to_json
 from farm.core.ranges import (
     ByteSize,
     Count,
@@ -32,7 +32,6 @@ from farm.core.ranges import (
 )
 from farm.core.role_samples import LOOPBACK
 from farm.core.spec import JobSpec
-from farm.core.storable import storable
 from farm.errors import InvalidSpec
 
 
@@ -365,14 +364,9 @@ def read_event(line: str) -> Event:
     Raises:
         InvalidSpec: not JSON, an unknown event, or a field of another type.
     """
-    try:
-        data = storable(json.loads(line))
-    except (ValueError, RecursionError):
-        raise InvalidSpec("trainer line", line, "a JSON object") from None
+    data = parsed(line, where="trainer line")
     name = data.pop("event", None) if isinstance(data, dict) else None
     if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidSpec("event", name, f"one of {', '.join(_EVENTS)}")
-    # A report holds it one level deeper, and a report that cannot be read again blocks its spool.
-    from_json(object, {name: data}, where="trainer line")
     event: Event = from_json(_EVENTS[name], data, where=name)
     return event

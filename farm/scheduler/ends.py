@@ -61,7 +61,7 @@ def endings_of(
 def given_up(token: int, reason: str) -> Ending:
     """Lose an attempt of which the server can make nothing; so its job comes to an end too."""
     message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
-    failure = Failure(kind=FailureKind.SENSELESS, message=str(storable(message)))
+    failure = Failure(kind=FailureKind.SENSELESS, message=storable(message))
     return Ending(token=token, state=AttemptState.LOST, failure=failure)
 
 

@@ -77,7 +77,7 @@ def pass_barrier(gang: Gang, report: Report, body: ReportBody, *, now: dt.dateti
     rank = gang[report.rank]
     phase, column = _BARRIERS[type(body)]
     if getattr(rank, column) is None:
-        setattr(rank, column, report.body)
+        setattr(rank, column, to_json(body))
         # A repeated or late report never moves it back.
         if _ORDER[phase] > _ORDER[rank.phase]:
             rank.phase, rank.commanded_at = phase, None

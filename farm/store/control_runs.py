@@ -14,7 +14,7 @@ from sqlalchemy import Row, Text, cast, func, select
 from sqlalchemy.orm import Session, aliased
 
 from farm.core.agents import Hardware
-from farm.core.codec import from_json
+from farm.core.codec import from_text
 from farm.core.control_run import PAST_COUNT, ControlRun
 from farm.errors import InvalidSpec
 from farm.store.tables import Agent, Attempt, Rank
@@ -173,6 +173,6 @@ def _comparable_s(
 def _kind(hardware: str) -> str | None:
     """Return the fingerprint of hardware as it is stored: there are few kinds, and many runs."""
     try:
-        return from_json(Hardware, json.loads(hardware)).fingerprint
+        return from_text(Hardware, hardware).fingerprint
     except InvalidSpec:
         return None  # of an attempt that says so itself; here it would stop all others

@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from sqlalchemy import bindparam, case, select
 from sqlalchemy.orm import Session
@@ -30,7 +29,6 @@ from farm.core.reports import (
     StepTimes,
 )
 from farm.core.spec import JobSpec
-from farm.core.storable import storable
 from farm.core.trainer_lines import Epoch
 from farm.errors import InvalidSpec
 from farm.store.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
@@ -213,13 +211,13 @@ def _store_fresh(
     late: Counter[tuple[int, int]] = Counter()
     refused: list[RefusedReport] = []
     moves = False
-    for sent in fresh:
-        report, body = sent, None
+    for report in fresh:
+        body = None
         target = targets.get(report.token)
         reason = _refusal(target, batch.agent_id, report)
         if reason is None and target is not None:
             try:
-                report, body = _read(sent)
+                body = _read(report)
                 reason = None if target.limits is None else excess(body, target.limits)
             except InvalidSpec as error:
                 reason = str(error)
@@ -250,26 +248,18 @@ def _store_fresh(
     )
 
 
-def _read(report: Report) -> tuple[Report, ReportBody]:
-    """Return the report as every database takes it, and what it says.
-
-    Series, the bulk of all, hold no texts.
+def _read(report: Report) -> ReportBody:
+    """Return what a report says.
 
     Raises:
-        InvalidSpec: a body that no JSON text should hold, is too long, or does not fit its kind.
+        InvalidSpec: a body that does not fit its kind, or is too long.
     """
-    if report.kind in _SERIES:
-        return report, report.decoded()
-    plain = dataclasses.replace(report, body=_checked(report.body))
-    size = len(json.dumps(plain.body))
-    if size > MOST_BODY_BYTES:
-        raise InvalidSpec(report.kind, f"{size} bytes", f"at most {MOST_BODY_BYTES} of them")
-    return plain, plain.decoded()
-
-
-def _checked(body: dict[str, object]) -> dict[str, object]:
-    free = from_json(dict[str, object], body, where="body")
-    return cast(dict[str, object], storable(free))
+    body = report.decoded()
+    if report.kind not in _SERIES:  # these are measured in rows
+        size = len(json.dumps(report.body))
+        if size > MOST_BODY_BYTES:
+            raise InvalidSpec(report.kind, f"{size} bytes", f"at most {MOST_BODY_BYTES} of them")
+    return body
 
 
 def _targets(
@@ -312,7 +302,7 @@ def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | Non
 
 def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedReport:
     try:
-        body = _checked(report.body)
+        body = from_json(dict[str, object], report.body, where="body")
     except InvalidSpec:
         body = {}  # no database would take it; the reason says what was wrong with it
     return RefusedReport(

@@ -8,13 +8,12 @@ to the pipe, and only then are the framework's threads started.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from typing import NoReturn
 
-from farm.core.codec import from_json
+from farm.core.codec import from_text
 from farm.core.trainer_lines import Assignment
 from farm.errors import FarmError, InvalidSpec
 from farm.trainers.failures import failure_of
@@ -44,7 +43,7 @@ def main() -> NoReturn:
     offer_memory()
     orders = Orders()
     try:
-        assignment = _assignment(orders.read_line())
+        assignment = from_text(Assignment, orders.read_line() or "", where="assignment")
         limit(assignment.limits)
         pin(assignment.cpus)
     except InvalidSpec as error:
@@ -69,14 +68,6 @@ def main() -> NoReturn:
         line.emit(failure_of(error, world_size=assignment.job.world_size))
         leave(EXIT_FAILED)
     leave(0)
-
-
-def _assignment(line: str | None) -> Assignment:
-    try:
-        data = json.loads(line or "")
-    except ValueError:
-        raise InvalidSpec("first line", line, "an assignment as a JSON object") from None
-    return from_json(Assignment, data, where="assignment")
 
 
 if __name__ == "__main__":

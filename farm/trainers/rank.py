@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.core.codec import from_json
+from farm.core.codec import from_text
 from farm.core.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
@@ -55,7 +54,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         Ready(import_s=import_s, framework=framework, dataset=data.source, model_sha256=sha256)
     )
 
-    go = from_json(GoLine, _json(orders.next_line(timeout_s=job.time_limit_s)))
+    go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
     seat = Seat(
         job=job,
         rank=assignment.rank,
@@ -87,8 +86,3 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
 def _own_kill(model: str, how: str) -> Failure:
     text = f"model {model}: expected its code to return, but it {how}"
     return Failure(kind=FailureKind.TRAINER_RAISED, message=text)
-
-
-def _json(text: str) -> object:
-    value: object = json.loads(text)
-    return value

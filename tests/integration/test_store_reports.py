@@ -142,6 +142,20 @@ def test_what_no_database_takes_is_refused_with_its_report_alone(
         assert "cpu_ratio" in session.scalars(select(LateReport)).one().reason
 
 
+@pytest.mark.parametrize("name", ["gpu0\0_ratio", "gpu0\udce9_ratio"])
+def test_a_metric_whose_name_no_database_takes_costs_the_character_alone(
+    engine: sa.Engine, token: int, name: str
+) -> None:
+    """What cannot be written as UTF-8 would make every page fail that shows it."""
+    sample = Sample(tick=1, extra={name: 0.5})
+    stored = store(engine, [report(1, Samples(samples=(sample,)), token=token)])
+    assert stored.admitted_count == 1
+    with reading(engine) as session:
+        [row] = session.scalars(select(SampleRow))
+    [kept] = row.extra or {}
+    assert kept in ("gpu0\ufffd_ratio", "gpu0?_ratio")
+
+
 def test_a_nul_in_a_log_costs_the_character_and_not_the_report(
     engine: sa.Engine, token: int
 ) -> None:

@@ -14,11 +14,11 @@ from farm.core.trainer_lines import TrainerResult, read_event
 from farm.errors import InvalidSpec
 
 KINDS: list[type] = [*COMMANDS.values(), *REPORTS.values(), Heartbeat, ReportBatch, JobSpec]
+ANY_TEXT = st.text(st.characters(), max_size=5)  # NUL and halves of surrogate pairs, too
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=64)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=8,
 )
 RATES = st.none() | st.floats(0.0, 1e15)
@@ -28,7 +28,7 @@ SAMPLES = st.builds(
     cpu_ratio=st.none() | st.floats(0.0, 1.3),
     memory_used_bytes=st.none() | st.integers(0, 2**60),
     net_rx_bytes_per_s=RATES,
-    extra=st.dictionaries(st.text(max_size=64), st.floats(1e-9, 1.3), max_size=3),
+    extra=st.dictionaries(TEXT, st.floats(1e-9, 1.3), max_size=3),
 )
 
 
@@ -83,10 +83,20 @@ def test_samples_survive_json_to_the_last_bit(samples: Samples) -> None:
     assert from_json(Samples, json.loads(canonical_json(samples))) == samples
 
 
-@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
-def test_whatever_free_json_is_taken_can_be_written_again(body: dict[str, object]) -> None:
+@given(st.dictionaries(ANY_TEXT, JSON, max_size=3))
+@example({"a\0": {"caf\udce9": ["\0", "\udce9"]}})
+def test_whatever_free_json_is_taken_can_be_stored_and_read_again(body: dict[str, object]) -> None:
     if not is_refused(dict[str, object], body):
-        assert json.loads(canonical_json(from_json(dict[str, object], body))) == body
+        stored = from_json(dict[str, object], body)
+        text = json.dumps(stored, ensure_ascii=False)
+        assert "\\u0000" not in text
+        assert text.encode()
+        assert from_json(dict[str, object], json.loads(text)) == stored
+
+
+@given(st.dictionaries(TEXT, st.none() | TEXT | st.lists(st.floats(-1e9, 1e9)), max_size=3))
+def test_free_json_that_a_database_takes_is_read_as_it_is(body: dict[str, object]) -> None:
+    assert from_json(dict[str, object], body) == body
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**30])

@@ -2,11 +2,20 @@ import enum
 import json
 import pickle
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import pytest
 
-from farm.core.codec import UNREAD, canonical_json, content_hash, from_json, to_json
-from farm.core.json_values import MAX_DEPTH
+from farm.core.codec import (
+    MAX_DEPTH,
+    UNREAD,
+    canonical_json,
+    content_hash,
+    from_json,
+    from_text,
+    to_json,
+)
+from farm.core.ranges import Length
 from farm.errors import InvalidSpec
 
 
@@ -137,6 +146,30 @@ def test_what_does_not_fit_is_refused_by_its_path(data: object, message: str) ->
     with pytest.raises(InvalidSpec) as refused:
         from_json(Outer, data)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"count": 1} 2', "[" * 100_000, b"\xff{}"])
+def test_a_text_that_is_no_json_is_refused_in_one_line(text: str | bytes) -> None:
+    with pytest.raises(InvalidSpec, match=r"^Outer: expected JSON, got "):
+        from_text(Outer, text)
+
+
+def test_a_text_is_read_as_its_values_are() -> None:
+    assert from_text(Outer, canonical_json(FULL)) == FULL
+    assert from_text(Outer, canonical_json(FULL).encode()) == FULL
+    with pytest.raises(InvalidSpec, match=r"^line\.count: expected a whole number, got '1'$"):
+        from_text(Outer, '{"count": "1"}', where="line")
+
+
+def test_only_a_text_for_the_store_loses_what_no_database_takes() -> None:
+    @dataclass(frozen=True)
+    class Texts:
+        stored: Annotated[str, Length(9)]
+        path: str  # Python writes a file name that is not UTF-8 in halves of surrogate pairs
+
+    assert from_json(Texts, {"stored": "a\0\udce9", "path": "\udce9"}) == Texts(
+        "a\ufffd?", "\udce9"
+    )
 
 
 def test_the_callers_prefix_comes_first_in_the_path() -> None:

@@ -3,7 +3,8 @@ import typing
 
 import pytest
 
-from farm.core.json_values import MAX_DEPTH
+from farm.core.codec import MAX_DEPTH, to_json
+from farm.core.reports import RankEnded, Report
 from farm.core.trainer_lines import (
     CONFIGURATION_FAILURES,
     DatasetSource,
@@ -104,10 +105,17 @@ def test_half_a_character_does_not_cost_a_failures_message() -> None:
     assert event.message == "no file caf?"
 
 
-def test_details_too_deep_for_a_report_are_refused_at_once() -> None:
+def test_details_are_as_deep_as_a_report_takes_them_or_are_refused_at_once() -> None:
     result = json.loads(write_event(next(e for e in EVENTS if isinstance(e, TrainerResult))))
-    for _ in range(MAX_DEPTH - 1):
+    result["details"] = {}
+    for _ in range(MAX_DEPTH + 1):
         result["details"] = {"deeper": result["details"]}
+    read = read_event(json.dumps(result))
+    assert isinstance(read, TrainerResult)
+    body = to_json(RankEnded(result=read, failure=None, timed_begun_s=0.0, log_tail=""))
+    assert isinstance(body, dict)
+    Report(number=1, token=1, rank=0, kind="ended", body=body).decoded()
+    result["details"] = {"deeper": result["details"]}
     with pytest.raises(InvalidSpec, match="levels"):
         read_event(json.dumps(result))
 
