@@ -22,7 +22,7 @@ from farm.core.reports import (
     RankStarted,
     Shaped,
 )
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.core.spec import TENSORFLOW, JobSpec, NetworkProfile
 from farm.core.trainer_lines import (
     DatasetSource,
     Failure,
@@ -50,7 +50,7 @@ def facts_of(number: int) -> AgentFacts:
         last_port=20_099,
         cpus=tuple(range(4 + 4 * kind)),
         labels={"instance_type": ("m5.xlarge", "m5.2xlarge")[kind], "zone": "a"},
-        capabilities=("network", "tc_netem"),
+        capabilities=("network", "tc_netem", TENSORFLOW),
         hardware=Hardware(
             cpu_model=f"A made-up CPU of kind {kind}",
             core_count=4 + 4 * kind,

@@ -707,7 +707,8 @@ install_server() {
     systemctl stop $(services_of server)
     point_to "$RELEASE"
     write_command
-    if ! farm db upgrade; then
+    # A store from before the first release is refused, and converted.
+    if ! { farm db upgrade || { [ -n "$FORMER" ] && farm db convert && farm db upgrade; }; }; then
         if [ -n "$FORMER" ]; then
             point_to "$FORMER"
             start_services

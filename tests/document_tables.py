@@ -46,6 +46,7 @@ _MORE = {
     "run": "operations.md#the-processes",
     "doctor": "operations.md#when-something-is-wrong",
     "db backup": "operations.md#backups",
+    "db convert": "operations.md#stores-from-before-the-first-release",
     "db copy": "operations.md#from-sqlite-to-postgresql",
     "db prune": "operations.md#what-is-kept-for-how-long",
     "db takeover": "operations.md#two-farms",

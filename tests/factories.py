@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.core.agents import AgentFacts, AgentState, Hardware, Heartbeat
 from farm.core.codec import to_json
 from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.spec import JobSpec
+from farm.core.spec import TENSORFLOW, JobSpec
 from farm.store.late_reports import RefusedReport
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
@@ -63,6 +63,7 @@ def agent_facts(**changes: Any) -> AgentFacts:
         "first_port": 30000,
         "last_port": 30099,
         "cpus": (0,),
+        "capabilities": (TENSORFLOW,),
         "hardware": Hardware(
             cpu_model="A CPU",
             core_count=1,

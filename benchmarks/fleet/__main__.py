@@ -23,6 +23,7 @@ from benchmarks.fleet.agent import Noted, SimulatedAgent
 from benchmarks.fleet.broker import CommandQueues
 from benchmarks.fleet.outbox import Outbox
 from farm.core.agents import AgentFacts, Hardware
+from farm.core.spec import TENSORFLOW
 
 _LINE_EVERY_S = 1.0
 _HARDWARE = Hardware(
@@ -143,6 +144,7 @@ def _facts(number: int, *, role: str) -> AgentFacts:
         last_port=20099,
         cpus=(0, 1),
         labels={"role": role},
+        capabilities=(TENSORFLOW,),
         hardware=_HARDWARE,
     )
 

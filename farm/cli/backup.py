@@ -44,7 +44,8 @@ def backup(file: Path, *, as_json: bool) -> None:
 def restore(file: Path, *, as_json: bool) -> None:
     """Fill the farm's store, which must be empty or absent, from a backup.
 
-    FILE is only read, and may be of an older version. Start scheduler, collector and web server
+    FILE is only read, and may be of an older version: a copy of it is upgraded, or converted if it
+    has schema 0014 of before the first release. Start scheduler, collector and web server
     afterwards; agents may have gone on all the while. --json as for backup.
     """
     from farm.store.backup import restore as restore_store

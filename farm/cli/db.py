@@ -9,12 +9,12 @@ import click
 from farm.cli.backup import backup, restore
 from farm.cli.copy import copy
 from farm.cli.prune import prune
-from farm.cli.session import settings, store
+from farm.cli.session import require_file, settings, store
 
 
 @click.group()
 def db() -> None:
-    """Upgrade or check the store, prune it, back it up, or copy it to another database."""
+    """Upgrade, convert or check the store, prune it, back it up, or copy it."""
 
 
 db.add_command(prune)
@@ -42,6 +42,28 @@ def upgrade() -> None:
     finally:
         engine.dispose()
     click.echo(f"{redacted(loaded.database_url)} has the schema of this program")
+
+
+@db.command()
+def convert() -> None:
+    """Convert a store from before the first release, in place.
+
+    All of it is converted or, after an error, nothing. The store must have the last schema from
+    before the release, 0014. Stop scheduler, collector and web server before. A backup file is
+    converted alike, if FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
+    """
+    from farm.store.convert import convert as convert_store
+    from farm.store.engine import make_engine, redacted
+
+    loaded = settings()
+    require_file(loaded.database_url)
+    engine = make_engine(loaded.database_url)
+    try:
+        is_converted = convert_store(engine)
+    finally:
+        engine.dispose()
+    said = "is converted" if is_converted else "needs no conversion"
+    click.echo(f"{redacted(loaded.database_url)} {said}")
 
 
 @db.command()

@@ -124,7 +124,7 @@ def _measured(planned: SubmissionPlan, loaded: Settings) -> list[StudyRun] | Non
                 return None
             return study_runs(session, sweep_id)
     except FarmError:
-        # No store yet, or one of an older version: the farm makes and upgrades it, or says why not.
+        # No store yet, or one of an older version: the farm makes or upgrades it, or says why not.
         return None
 
 

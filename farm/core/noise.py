@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +135,7 @@ def disturbance_of(
         if flag["kind"] in _KINDS:
             kind = NoiseKind(flag["kind"])
             kinds[kind] = None
-            weight = min(weight, _weight(_limit_of(kind, used), _value_of(flag)))
+            weight = min(weight, _weight(_limit_of(kind, used), flag.get("value")))
     return Disturbance(weight, tuple(kinds))
 
 
@@ -181,18 +180,6 @@ def disturbed_by(disturbances: Iterable[Disturbance]) -> str:
 
 
 _KINDS = frozenset(kind.value for kind in NoiseKind)
-# Measurements of older versions have the value in the message alone.
-_TOLD_VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
-_UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
-
-
-def _value_of(flag: Mapping[str, Any]) -> float | None:
-    value: float | None = flag.get("value")
-    if value is not None:
-        return value
-    _, _, told = str(flag.get("message", "")).partition(": ")
-    found = _TOLD_VALUE.search(told)
-    return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> NoiseLimit:

@@ -201,35 +201,18 @@ class JobSpec:
     @property
     def content_hash(self) -> str:
         """The identity of the job's content: equal specifications hash alike."""
-        return content_hash(_identity(self))
+        return content_hash(self)
 
     @property
     def cell_hash(self) -> str:
         """The identity shared by the repetitions of one configuration."""
-        return content_hash(_identity(dataclasses.replace(self, repetition=0, seed=0)))
+        return content_hash(dataclasses.replace(self, repetition=0, seed=0))
 
     def per_replica_batch_size(self, replica: int, *, examples_count: int | None = None) -> int:
         """Examples that `replica` gets of a global batch, or of a partial one of that size."""
         total = self.global_batch_size if examples_count is None else examples_count
         quotient, remainder = divmod(total, self.replica_count)
         return quotient + (1 if replica < remainder else 0)
-
-
-# Fields that came later, with what a job without them meant: stored jobs keep their identity.
-_LATER: dict[str, object] = {
-    "server_placement": ServerPlacement.COLLOCATED,
-    "replicas_per_rank": 1,
-    "steps_between_averages": 1,
-    "placement": OperatorPlacement.SOFT,
-    "batch_split": BatchSplit.EVEN,
-    "interface": None,
-    "axes": {},
-}
-
-
-def _identity(job: JobSpec) -> dict[str, object]:
-    fields = {f.name: getattr(job, f.name) for f in dataclasses.fields(job)}
-    return {k: v for k, v in fields.items() if k not in _LATER or v != _LATER[k]}
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

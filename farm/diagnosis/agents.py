@@ -220,7 +220,7 @@ def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
                 '(docs/networks.md), or ask for emulator = "tcp_proxy"',
             )
         ]
-    without = [a for a in live if a.tensorflow_version is None and TENSORFLOW not in a.capabilities]
+    without = [a for a in live if TENSORFLOW not in a.capabilities]
     if only_torch := [a.agent_id for a in without if _has_torch(a)]:
         found.append(
             doubt(

@@ -155,9 +155,8 @@ def _abilities(facts: Mapping[str, Any]) -> _Abilities:
 
 
 def has_tensorflow(facts: Mapping[str, Any]) -> bool:
-    """Whether an agent with these facts has TensorFlow; older ones tell its version alone."""
-    is_offered = TENSORFLOW in facts["capabilities"]
-    return is_offered or facts["hardware"]["tensorflow_version"] is not None
+    """Whether the trainers of an agent with these facts have TensorFlow."""
+    return TENSORFLOW in facts["capabilities"]
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)

@@ -21,10 +21,11 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from farm.errors import FarmError
+from farm.store.convert import convert, refuse_too_old
 from farm.store.copy import CopiedTable, Progress, copy_store
-from farm.store.engine import make_engine
+from farm.store.engine import make_engine, reading
 from farm.store.identity import take_over
-from farm.store.schema import upgrade
+from farm.store.schema import FORMER_REVISIONS, revision_of, upgrade
 from farm.store.tables import Agent
 from farm.store.tokens import latest_token, raise_latest_token
 
@@ -74,7 +75,7 @@ def restore(
     its agents know from another one, and what they had still to say of that would count for this.
 
     Raises:
-        FarmError: the file cannot be read, or the target holds rows.
+        FarmError: the file cannot be read or is too old, or the target holds rows.
         Unreachable: the file is no store, or of a newer benchfarm; or the target does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="benchfarm-restore.") as folder:
@@ -82,6 +83,11 @@ def restore(
         _copy(file, own)
         source = make_engine(f"sqlite:///{own}")
         try:
+            with reading(source) as session:
+                found = revision_of(session.connection())
+            if found in FORMER_REVISIONS:
+                refuse_too_old(found, str(file))
+                convert(source)
             upgrade(source)
             return copy_store(
                 source, target, now=now, is_forced=True, progress=progress, finish=_settle

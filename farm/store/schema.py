@@ -1,7 +1,11 @@
 """The schema and its history: bring a store up to date, or say that it is not.
 
-Every command looks whether it is, and Alembic takes a quarter of a second to load. So it is loaded
-only to change something; a migration's file name begins with its revision, and they are in order.
+Every command checks this, and Alembic takes a quarter of a second to load. So it is loaded only to
+change something, and the revisions are read from the names of the migrations' files: the number
+before the first `_` is their order, the rest is the revision.
+
+A store from before the first release has a revision of another history, "0001" to "0014".
+`farm.store.convert` converts it; everything else refuses it.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATIONS = Path(__file__).parent / "migrations"
+# The revisions of stores from before the first release, the oldest first.
+FORMER_REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 _VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
 # Any number that no other program takes for an advisory lock in the same database.
 _MIGRATION_LOCK = 7_301_846_115
@@ -34,12 +40,13 @@ def upgrade(engine: sa.Engine) -> None:
     Two processes may do so at once: the second waits for the first and finds nothing to do.
 
     Raises:
-        Unreachable: the database does not answer, or a newer benchfarm has upgraded it.
+        Unreachable: the database does not answer, or has the schema of another version.
     """
     from alembic import command
 
-    with _migrating(engine) as config:
-        command.upgrade(config, "head")
+    with migrating(engine) as connection:
+        _refuse_unknown(engine, revision_of(connection))
+        command.upgrade(alembic_config(connection), "head")
 
 
 def downgrade(engine: sa.Engine, revision: str) -> None:
@@ -50,8 +57,9 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
     """
     from alembic import command
 
-    with _migrating(engine) as config:
-        command.downgrade(config, revision)
+    with migrating(engine) as connection:
+        _refuse_unknown(engine, revision_of(connection))
+        command.downgrade(alembic_config(connection), revision)
 
 
 def check_schema(engine: sa.Engine) -> None:
@@ -61,11 +69,11 @@ def check_schema(engine: sa.Engine) -> None:
         Unreachable: it is older or newer, or the database does not answer.
     """
     with reading(engine) as session:
-        found = _revision(session.connection())
+        found = revision_of(session.connection())
     expected = revisions()[-1]
     if found == expected:
         return
-    _refuse_newer(engine, found)
+    _refuse_unknown(engine, found)
     raise Unreachable(
         f"database {redacted(engine.url)} has schema {found or 'none'}, "
         f"expected {expected}: run `farm db upgrade`"
@@ -114,44 +122,61 @@ def _is_away(error: Unreachable) -> bool:
 
 def revisions() -> list[str]:
     """Return the revisions that this version knows, the oldest first."""
-    files = (_MIGRATIONS / "versions").glob("[0-9]*_*.py")
-    return sorted(file.name.partition("_")[0] for file in files)
+    files = (MIGRATIONS / "versions").glob("[0-9]*_*.py")
+    return [name.partition("_")[2] for name in sorted(file.stem for file in files)]
 
 
-@contextmanager
-def _migrating(engine: sa.Engine) -> Iterator[Config]:
-    config = alembic_config()
-    with writing(engine) as session:
-        connection = session.connection()
-        if engine.dialect.name == POSTGRESQL:
-            # SQLite's BEGIN IMMEDIATE has taken the write lock already.
-            connection.exec_driver_sql("SET LOCAL lock_timeout = '600s'")
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-        _refuse_newer(engine, _revision(connection))
-        config.attributes["connection"] = connection
-        yield config
-
-
-def alembic_config() -> Config:
-    """Return where the migrations are."""
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config
-
-
-def _revision(connection: sa.Connection) -> str | None:
+def revision_of(connection: sa.Connection) -> str | None:
+    """Return the revision that the store says it has; None for a database without our tables."""
     if not sa.inspect(connection).has_table(_VERSION.name):
         return None
     found: str | None = connection.scalar(sa.select(_VERSION.c.version_num))
     return found
 
 
-def _refuse_newer(engine: sa.Engine, found: str | None) -> None:
-    if found is not None and found not in revisions():
+@contextmanager
+def migrating(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Open a transaction that may change the schema; a second one waits for its end."""
+    with writing(engine) as session:
+        connection = session.connection()
+        if engine.dialect.name == POSTGRESQL:
+            # SQLite's BEGIN IMMEDIATE has taken the write lock already.
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '600s'")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
+        yield connection
+
+
+def alembic_config(connection: sa.Connection | None = None) -> Config:
+    """Return where the migrations are, and the connection on which they are to run."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def stamp(connection: sa.Connection, revision: str) -> None:
+    """Write another revision into a store, and change nothing else."""
+    connection.execute(sa.update(_VERSION).values(version_num=revision))
+
+
+def refuse_newer(found: str, shown: str) -> None:
+    """Raise Unreachable where a revision is neither of this version nor of an older one."""
+    if found not in (*revisions(), *FORMER_REVISIONS):
         raise Unreachable(
-            f"database {redacted(engine.url)} has schema {found}, which this benchfarm does not "
-            "know: a newer one has upgraded it, so install that one here too"
+            f"{shown} has schema {found}, which this benchfarm does not know: a newer one has "
+            "upgraded it, so install that one here too"
         )
+
+
+def _refuse_unknown(engine: sa.Engine, found: str | None) -> None:
+    if found is None or found in revisions():
+        return
+    shown = f"database {redacted(engine.url)}"
+    refuse_newer(found, shown)
+    raise Unreachable(
+        f"{shown} has schema {found} of a version before the first release, expected "
+        f"{revisions()[-1]}: run `farm db convert` while the farm is stopped"
+    )

@@ -26,6 +26,7 @@ from farm import __version__
 from farm.core.agents import CLOSES_PORTS, AgentState, Hardware
 from farm.core.lifecycle import AttemptState
 from farm.core.messages import WIRE_VERSION, Stranger
+from farm.core.spec import TENSORFLOW
 from farm.core.trainer_lines import FailureKind
 from farm.embedded.redis import free_port
 from farm.life_signs import COLLECTOR, SCHEDULER, SignOfLife, read_signs
@@ -115,7 +116,9 @@ def running(broker: RedisServer) -> Iterator[dict[str, SignOfLife]]:
 @pytest.fixture
 def alive(engine: sa.Engine) -> str:
     """An agent with a fresh heartbeat and everything that one may wish for."""
-    facts = factories.agent_facts(hardware=HARDWARE, capabilities=("network", CLOSES_PORTS))
+    facts = factories.agent_facts(
+        hardware=HARDWARE, capabilities=("network", CLOSES_PORTS, TENSORFLOW)
+    )
     with writing(engine) as session:
         return factories.add_agent(
             session, "a1", facts=facts, heartbeat_at=dt.datetime.now(dt.UTC), clock_offset_s=0.01
@@ -227,11 +230,13 @@ def test_what_does_not_answer_in_time_is_left_behind(doctor: Doctor, broker: Red
     assert (finding["level"], finding["what"]) == ("wrong", "there was no answer within 1 s")
 
 
-def test_a_store_of_another_schema_asks_for_an_upgrade(doctor: Doctor, engine: sa.Engine) -> None:
+def test_a_store_from_before_the_first_release_asks_for_a_conversion(
+    doctor: Doctor, engine: sa.Engine
+) -> None:
     with writing(engine) as session:
         session.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     assert "has schema 0001" in doctor.words("database")
-    assert "-> run `farm db upgrade`" in doctor.words("database")
+    assert "-> run `farm db convert`" in doctor.words("database")
     assert doctor.words("queue") == "cannot be told: see database -> None"
 
 

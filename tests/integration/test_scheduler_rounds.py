@@ -19,7 +19,7 @@ from farm.core.reports import (
     Samples,
     Shaped,
 )
-from farm.core.spec import BatchSplit, NetworkProfile
+from farm.core.spec import TENSORFLOW, BatchSplit, NetworkProfile
 from farm.core.trainer_lines import (
     Failure,
     FailureKind,
@@ -198,7 +198,7 @@ def test_a_measurement_stands_only_if_its_network_was_what_it_claims(
         network = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=1.25e6)
         add_sweep(session, job_spec(world_size=2, network=network))
         for agent_id, machine in (("a", "m1"), ("b", "m2")):
-            facts = agent_facts(machine_id=machine, capabilities=("network",))
+            facts = agent_facts(machine_id=machine, capabilities=("network", TENSORFLOW))
             add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
     gang = TwoAgents(engine)
     token = gang.round()[0].command.token  # type: ignore[union-attr] # it is a StartRank

@@ -37,13 +37,13 @@ def _has_idle(agents: list[LiveAgent]) -> bool:
 
 
 def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> None:
-    facts = agent_facts(cpus=(2, 3), labels={"zone": "a"}, capabilities=("netem",))
+    facts = agent_facts(cpus=(2, 3), labels={"zone": "a"}, capabilities=("netem", TENSORFLOW))
     [agent] = _live(engine, facts=facts)
     assert agent == LiveAgent(
         agent_id="a1",
         machine_id="machine-1",
         cpus=frozenset({2, 3}),
-        capabilities=frozenset({"netem"}),
+        capabilities=frozenset({"netem", TENSORFLOW}),
         labels=frozenset({("zone", "a")}),
         fingerprint=facts.hardware.fingerprint,
         memory_bytes=facts.hardware.memory_bytes,
@@ -55,9 +55,9 @@ def test_a_fresh_agent_is_idle_and_described_by_its_facts(engine: sa.Engine) -> 
 
 @pytest.mark.parametrize(
     ("version", "capabilities", "expected"),
-    [("2.21.0", (), True), (None, (), False), (None, (TENSORFLOW,), True)],
+    [("2.21.0", (TENSORFLOW,), True), (None, (), False), (None, (TENSORFLOW,), True)],
 )
-def test_an_agent_has_tensorflow_if_it_says_so_or_tells_its_version(
+def test_an_agent_has_tensorflow_if_it_says_so_whether_its_version_is_known_or_not(
     engine: sa.Engine, version: str | None, capabilities: tuple[str, ...], expected: bool
 ) -> None:
     hardware = dataclasses.replace(agent_facts().hardware, tensorflow_version=version)

@@ -22,9 +22,9 @@ from farm.store.backup import back_up, restore
 from farm.store.copy import CopiedTable
 from farm.store.engine import make_engine, reading, writing
 from farm.store.heartbeats import record_heartbeat
-from farm.store.schema import check_schema, downgrade
+from farm.store.schema import check_schema
 from farm.store.series import insert_samples
-from farm.store.tables import Agent, Attempt
+from farm.store.tables import Agent
 from farm.store.tokens import latest_token
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
@@ -225,25 +225,6 @@ def beat(highest_token: int) -> Heartbeat:
         echo=BeatEcho(server_time_s=LATER.timestamp(), elapsed_s=0.0),
         facts=agent_facts(),
     )
-
-
-@pytest.mark.parametrize("database_kind", ["sqlite"])
-def test_a_backup_of_an_older_version_is_brought_up_to_date_and_stays_as_it_is(
-    engine: sa.Engine, target: sa.Engine, tmp_path: Path
-) -> None:
-    file = tmp_path / "farm.backup"
-    fill(engine)
-    save(engine, file)
-    old = make_engine(f"sqlite:///{file}")
-    downgrade(old, "0009")
-    old.dispose()
-    before = file.read_bytes()
-    load(file, target)
-
-    check_schema(target)
-    with reading(target) as session:
-        assert session.scalar(sa.select(sa.func.count()).select_from(Attempt)) == 1
-    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])

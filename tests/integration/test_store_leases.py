@@ -13,6 +13,7 @@ from farm.core.agent_index import SHARES_CORES
 from farm.core.agents import AgentState
 from farm.core.lifecycle import JobState
 from farm.core.scheduling import Placement
+from farm.core.spec import TENSORFLOW
 from farm.errors import LeaseConflict
 from farm.store.attempts import active_attempts, views_of
 from farm.store.engine import reading, writing
@@ -129,7 +130,7 @@ def test_ranks_of_one_gang_may_share_cores_if_all_of_them_say_so(engine: sa.Engi
     with writing(engine) as session:
         pair, other = add_sweep(session, job_spec(world_size=2), job_spec())
         for agent_id in ("a", "b", "c"):
-            facts = agent_facts(cpus=(0,), capabilities=(SHARES_CORES,))
+            facts = agent_facts(cpus=(0,), capabilities=(SHARES_CORES, TENSORFLOW))
             add_agent(session, agent_id, facts=facts)
         add_agent(session, "alone", facts=agent_facts(cpus=(0,)))
     for agent_ids in (("a", "alone"), ("alone", "a")):

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from farm.core.agent_index import SHARES_CORES
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.spec import TENSORFLOW
 from farm.store.engine import reading, writing
 from farm.store.result_tables import EpochRow
 from farm.store.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
@@ -87,7 +88,7 @@ def test_what_ended_without_a_result_is_taken_up_and_nothing_else(engine: sa.Eng
 def test_a_run_says_what_its_page_needs(engine: sa.Engine) -> None:
     with writing(engine) as session:
         for name, cpu in (("h1", 0), ("h2", 1), ("h3", 0)):
-            facts = agent_facts(cpus=(cpu,), capabilities=(SHARES_CORES,))
+            facts = agent_facts(cpus=(cpu,), capabilities=(SHARES_CORES, TENSORFLOW))
             add_agent(session, name, facts=facts)
         [job_id] = add_sweep(session, job_spec(world_size=3))
         token = add_attempt(

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from farm.core.agents import AgentState, Hardware
 from farm.core.lifecycle import AttemptState, JobState
+from farm.core.spec import TENSORFLOW
 from farm.store.engine import writing
 from farm.store.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job
@@ -107,7 +108,7 @@ def test_an_agent_is_shown_with_all_that_one_looks_for(
         benchfarm_version="0.1.0",
     )
     facts = factories.agent_facts(
-        hardware=hardware, capabilities=("network", "tc_netem"), labels={"zone": "a"}
+        hardware=hardware, capabilities=("network", "tc_netem", TENSORFLOW), labels={"zone": "a"}
     )
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:

@@ -44,7 +44,7 @@ BROKER = BrokerState(
 DATABASE = DatabaseState(
     shown_url="postgresql://db/farm",
     version="PostgreSQL 16.2",
-    schema="0009",
+    schema="first_schema",
     answer_s=0.002,
     byte_count=12_000_000,
     write_error=None,
@@ -58,7 +58,7 @@ AGENT = AgentCondition(
     clock_offset_s=0.02,
     benchfarm_version=VERSION,
     tensorflow_version="2.21.0",
-    capabilities=("network", "torch", "closes_ports", "trainer_user"),
+    capabilities=("network", "tensorflow", "torch", "closes_ports", "trainer_user"),
     backlog_count=0,
     backlog_bytes=0,
     disk_free_bytes=50_000_000_000,
@@ -359,7 +359,7 @@ def test_a_clock_that_is_off_is_named_with_its_side() -> None:
 
 
 def test_what_nobody_can_do() -> None:
-    alone = of_agents.judge_capabilities([agent(capabilities=("tcp_proxy",))])
+    alone = of_agents.judge_capabilities([agent(capabilities=("tcp_proxy", "tensorflow"))])
     assert_one(alone, Level.DOUBT, "no agent can shape networks")
     bare = agent("a2", tensorflow_version=None, capabilities=())
     found = of_agents.judge_capabilities([agent(), bare])

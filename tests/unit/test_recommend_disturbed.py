@@ -62,12 +62,6 @@ def test_no_kind_of_disturbance_leaves_a_measurement_its_full_weight(kind: Noise
     assert 0 < disturbance_of([{"kind": kind.value, "message": "without a number"}]).weight < 1
 
 
-@pytest.mark.parametrize("flag", [BUSY, SLOW_CONTROL])
-def test_what_an_older_version_stored_weighs_the_same_by_its_message(flag: dict[str, Any]) -> None:
-    older = {"kind": flag["kind"], "message": flag["message"]}
-    assert disturbance_of([older]).weight == pytest.approx(disturbance_of([flag]).weight)
-
-
 def test_the_worst_of_several_disturbances_decides_and_imports_have_none() -> None:
     both = disturbance_of([SLOW_CONTROL, BUSY])
     assert both.weight == disturbance_of([BUSY]).weight

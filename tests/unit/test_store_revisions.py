@@ -17,6 +17,12 @@ def test_file_names_tell_the_revisions_in_order() -> None:
     assert schema.revisions()[-1] == scripts.get_current_head()
 
 
+def test_no_revision_is_taken_for_one_from_before_the_first_release() -> None:
+    """Alembic takes a beginning of a revision for the revision."""
+    for revision in schema.revisions():
+        assert not revision.startswith(schema.FORMER_REVISIONS)
+
+
 def test_to_look_at_the_schema_loads_no_alembic(tmp_path: Path) -> None:
     file = tmp_path / "farm.db"
     code = (

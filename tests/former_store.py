@@ -1,0 +1,41 @@
+"""Stores from before the first release, with rows, as that program's migrations made them.
+
+`former_stores/sqlite.sql` is what Python's `iterdump` wrote of one; `postgresql.sql` is what
+`pg_dump --inserts --no-owner` did, without its comments and settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+FORMER_REVISION = "0014"
+_DUMPS = Path(__file__).parent / "former_stores"
+
+
+def make_former_store(engine: sa.Engine) -> None:
+    """Fill an empty database."""
+    script = (_DUMPS / f"{engine.dialect.name}.sql").read_text()
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        if engine.dialect.name == "sqlite":
+            # The dump has its tables in the order of their names.
+            driver.executescript(f"PRAGMA foreign_keys = OFF;\n{script}\nPRAGMA foreign_keys = ON;")
+        else:
+            driver.execute(script)
+            driver.commit()
+
+
+def contents(engine: sa.Engine) -> dict[str, list[dict[str, Any]]]:
+    """Read every row of every table but Alembic's, by the names of columns, in a fixed order."""
+    found = {}
+    with engine.connect() as connection:
+        names = sa.inspect(connection).get_table_names()
+        # Samples are read through the table of all partitions.
+        for name in {name for name in names if not name.startswith(("alembic", "samples_"))}:
+            table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+            rows = connection.execute(sa.select(table).order_by(*table.primary_key)).mappings()
+            found[name] = [dict(row) for row in rows]
+    return found
