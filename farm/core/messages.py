@@ -13,7 +13,7 @@ from farm.core.agents import check_agent_id
 from farm.core.codec import from_json, to_json
 from farm.errors import InvalidSpec
 
-WIRE_VERSION = 7
+WIRE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,9 +135,9 @@ def _nonsense(farm: StrictFarm) -> str:
 
 
 def _old_version(farm: StrictFarm) -> str:
-    old: dict[str, object] = {"version": 1, "message": {"agent_id": "old-agent"}}
+    old: dict[str, object] = {"version": 7, "message": {"agent_id": "old-agent"}}
     _publish(farm, farm.broker.url_of(SERVER), old)
-    return _logged(farm, "collector", "old-agent", "speaks wire version 1")
+    return _logged(farm, "collector", "old-agent", "speaks wire version 7")
 
 
 def _for_another(farm: StrictFarm) -> str:

@@ -115,6 +115,18 @@ class LiveFarm:
         self._environments[name] = environment
         self._spawn(name, [sys.executable, "-m", "worker_agent"], environment)
 
+    def start_former_agent(self, **settings: str) -> None:
+        """Start an agent `former` of an older version, with the settings of `agent-1`."""
+        environment = {
+            **self._environments["agent-1"],
+            "AGENT_ID": "former",
+            "AGENT_STATE_DIR": str(self.home / "former"),
+            "AGENT_PORT_RANGE": "22900-22999",
+            "AGENT_HEARTBEAT_S": "0.5",
+            **settings,
+        }
+        self._spawn("former", [sys.executable, "-m", "tests.fakes.former_agent"], environment)
+
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal; after SIGKILL the process has been waited for."""
         process = self.processes[name]

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from farm.store.engine import reading
 from farm.wire import make_app, send_command
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.factories import job_spec
+from tests.fakes.former_agent import FORMER_WIRE_VERSION
 
 
 @pytest.fixture
@@ -95,16 +97,9 @@ def test_lines_about_a_rank_carry_its_job_attempt_and_rank(farm: LiveFarm) -> No
 
 
 def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: LiveFarm) -> None:
-    former = WIRE_VERSION - 1
-    environment = {**farm._environments["agent-1"]}
-    environment |= {
-        "AGENT_ID": "former",
-        "AGENT_STATE_DIR": str(farm.home / "former"),
-        "AGENT_PORT_RANGE": "22900-22999",
-        "AGENT_HEARTBEAT_S": "0.5",
-    }
-    command = [sys.executable, "-m", "tests.fakes.former_agent", str(former)]
-    farm._spawn("former", command, environment)
+    former = FORMER_WIRE_VERSION
+    begun_s = time.monotonic()
+    farm.start_former_agent()
 
     def lines(name: str, word: str) -> list[dict[str, Any]]:
         return [line for line in log(farm, name) if word in line["message"]]
@@ -112,12 +107,16 @@ def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: Live
     # It cannot read what it is answered, and says which version that has.
     told = f"wire version {former}: server and agents need the same benchfarm, got {WIRE_VERSION}"
     wait_until(lambda: lines("former", told), "the agent says what is wrong")
-    refused = f"agent speaks wire version {former}, and this server {WIRE_VERSION}"
-    [line] = lines("collector", refused)
+    refused = f"agent speaks wire version {former}, and this server {WIRE_VERSION}: install this"
+    [line, *_] = lines("collector", refused)
     assert line["agent_id"] == "former"
     wait_until(lambda: "versions" in wrong(farm), "the doctor names it")
     finding = ask(farm)["versions"]["findings"][0]
     assert finding["what"].startswith(f"former speaks wire version {former}")
+    # One line a minute on each side, however many messages there were meanwhile.
+    most = 1 + (time.monotonic() - begun_s) // 60
+    assert 1 <= len(lines("former", "wire version")) <= most
+    assert 1 <= len(lines("collector", "wire version")) <= most
     # Nor is a command of ours half understood: it starts nothing there.
     app = make_app(farm.redis.url, owner="test")
     start = StartRank(

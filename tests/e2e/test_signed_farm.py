@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import pytest
 from farm.core.agent_keys import derive_key, key_text
 from farm.core.commands import StopAttempt
 from farm.core.lifecycle import JobState
-from farm.signing_key import make_signing_key
+from farm.core.messages import WIRE_VERSION
+from farm.signing_key import make_signing_key, read_signing_key
 from farm.store.agent_keys import add_agent_key, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
 from farm.store.schema import upgrade
 from farm.store.tables import Agent
 from farm.wire import make_app, publish_heartbeat, send_command
 from tests.e2e.live_farm import LiveFarm, wait_until
+from tests.fakes.former_agent import FORMER_WIRE_VERSION
 
 NAMES = ("agent-1", "agent-2")
 TRAINING = {"FAKE_TRAINER": "steps_s:0.1"}
@@ -60,13 +63,19 @@ def log_of(farm: LiveFarm, name: str) -> str:
 
 
 def test_jobs_run_while_strangers_talk_and_a_key_is_replaced(farm: LiveFarm) -> None:
+    # An agent of an older version, with a key that counts.
+    with writing(farm.engine) as session:
+        number = add_agent_key(session, "former", now=now()).number
+    key = derive_key(read_signing_key(farm.home / "signing.key"), "former", number)
+    begun_s = time.monotonic()
+    farm.start_former_agent(AGENT_KEY=key_text(key))
     sweep_id = farm.submit(steps=30)
     token = farm.wait_for_state(sweep_id, JobState.RUNNING).attempt_id
     assert token is not None
     # Somebody with access to the broker, who knows every name and number.
     app = make_app(farm.redis.url, owner="stranger")
     send_command(app, "agent-1", StopAttempt(token=token, reason="because I say so"))
-    publish_heartbeat(app, {"version": 6, "message": {"agent_id": "agent-2"}})
+    publish_heartbeat(app, {"version": WIRE_VERSION, "message": {"agent_id": "agent-2"}})
     app.close()
     with writing(farm.engine) as session:
         rotate_agent_key(session, "agent-2", now=now(), grace=dt.timedelta(hours=1))
@@ -75,6 +84,28 @@ def test_jobs_run_while_strangers_talk_and_a_key_is_replaced(farm: LiveFarm) -> 
     assert len(farm.attempts(job.id)) == 1, farm.story(sweep_id)
     wait_until(lambda: "expected a signed message" in log_of(farm, "collector"), "a refusal")
     assert "agent.stop_attempt: signature: expected a signed message" in log_of(farm, "agent-1")
+    assert_refused_in_one_line(farm, within_s=time.monotonic() - begun_s)
+
+
+def assert_refused_in_one_line(farm: LiveFarm, *, within_s: float) -> None:
+    """Of the agent `former`, on both sides; one line a minute, however many messages there are."""
+
+    def lines(name: str) -> list[str]:
+        return [line for line in log_of(farm, name).splitlines() if "wire version" in line]
+
+    wait_until(lambda: lines("former"), "the agent says what is wrong")
+    assert (
+        f"expected wire version {FORMER_WIRE_VERSION}: server and agents need the same benchfarm, "
+        f"got {WIRE_VERSION}"
+    ) in lines("former")[0]
+    assert (
+        f"agent speaks wire version {FORMER_WIRE_VERSION}, and this server {WIRE_VERSION}: install "
+    ) in lines("collector")[0]
+    most = 1 + within_s // 60
+    assert len(lines("former")) <= most
+    assert len(lines("collector")) <= most
+    with reading(farm.engine) as session:
+        assert session.get(Agent, "former") is None
 
 
 def test_a_removed_agent_is_cut_off_and_its_gang_is_free(farm: LiveFarm) -> None:

@@ -1,4 +1,4 @@
-"""A real agent, except that it speaks the version of messages that its first argument says."""
+"""A real agent, except that it speaks the last version of messages before the first release."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import sys
 
 import farm.core.messages
 
+FORMER_WIRE_VERSION = 7
+
 
 def main() -> int:
-    farm.core.messages.WIRE_VERSION = int(sys.argv[1])  # before anybody has imported it by value
+    farm.core.messages.WIRE_VERSION = FORMER_WIRE_VERSION  # before others import it by value
     from worker_agent.__main__ import main as run
 
     return run([])

@@ -36,6 +36,7 @@ from farm.store.partitions import make_partitions
 from farm.store.tables import Agent, Attempt
 from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from tests import factories
+from tests.fakes.former_agent import FORMER_WIRE_VERSION
 from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
 from tests.redis_server import RedisServer
@@ -446,7 +447,7 @@ def test_agents_are_examined_one_by_one(
     doctor: Doctor, running: dict[str, SignOfLife], engine: sa.Engine
 ) -> None:
     now = dt.datetime.now(dt.UTC)
-    running[COLLECTOR].met(Stranger("old-one", WIRE_VERSION - 1))
+    running[COLLECTOR].met(Stranger("old-one", FORMER_WIRE_VERSION))
     running[COLLECTOR]._show()
     stuck = factories.agent_facts(trouble="tc: not permitted")
     with writing(engine) as session:
@@ -471,7 +472,7 @@ def test_agents_are_examined_one_by_one(
     assert "(others took 40 % of the cores)" in doctor.words("noise")
     assert "a2 takes no rank: tc: not permitted" in doctor.words("heartbeats")
     assert "silent: a3 for 2 h" in doctor.words("heartbeats")
-    assert f"old-one speaks wire version {WIRE_VERSION - 1}" in doctor.words("versions")
+    assert f"old-one speaks wire version {FORMER_WIRE_VERSION}" in doctor.words("versions")
     assert "a2's clock is 1 h ahead" in doctor.words("clocks")
     assert "a4 takes no rank: its spool is full" in doctor.words("reports")
     assert f"the lease of a3 for attempt {token} ran out 4 min" in doctor.words("leases")

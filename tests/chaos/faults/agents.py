@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import psutil
 
-from farm.core.messages import WIRE_VERSION
 from tests.chaos.farm import LEASE_S, PROGRESS_TIMEOUT_S, ChaosFarm
 from tests.chaos.faults.contract import Fault, Heal, Scope
 from tests.chaos.glimpse import Glimpse
+from tests.fakes.former_agent import FORMER_WIRE_VERSION
 
 
 def kill(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
@@ -86,9 +86,9 @@ def start_twin(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
 
 
 def start_old(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
-    """Start an agent that speaks the version of the wire before this one."""
+    """Start an agent that speaks a version of the wire before this one."""
     del agent, rng
-    farm.start_agent("old", wire_version=WIRE_VERSION - 1)
+    farm.start_agent("old", wire_version=FORMER_WIRE_VERSION)
     return lambda: farm.signal("old", signal.SIGKILL)
 
 
