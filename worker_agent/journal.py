@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from farm.core.codec import to_json
+from farm.core.codec import canonical_json, from_text, to_json
+from farm.core.ranges import Count, Identifier
 from farm.core.reports import REPORT_NAMES, LogPart, RankEnded, ReportBody, Samples, StepTimes
 from farm.core.trainer_lines import Epoch, Failure
+from farm.errors import InvalidSpec
 from worker_agent.spool import Spool
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,13 @@ class Journal:
             self._unwritten.popleft()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    token: Identifier
+    rank: Count
+    job_id: int | None = None  # earlier versions did not write it
+
+
 class ServedRank:
     """Remembers on disk which rank runs, so that the agent's next life can report its end."""
 
@@ -82,7 +91,7 @@ class ServedRank:
 
     def remember(self, token: int, *, rank: int, job_id: int | None) -> None:
         """`job_id` is for the log alone."""
-        self._path.write_text(json.dumps({"token": token, "rank": rank, "job_id": job_id}))
+        self._path.write_text(canonical_json(_Served(token=token, rank=rank, job_id=job_id)))
 
     def forget(self) -> None:
         """Forget it, if the disk lets that be done."""
@@ -92,12 +101,11 @@ class ServedRank:
     def read(self) -> tuple[int, int, int | None] | None:
         """Return token, rank and job of what an earlier life left unfinished, or None."""
         try:
-            data = json.loads(self._path.read_text())
-            # Versions before this one did not write the job.
-            return int(data["token"]), int(data["rank"]), data.get("job_id")
+            served = from_text(_Served, self._path.read_bytes())
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        except InvalidSpec:
             # It died while writing this, so before the rank had begun.
             self.forget()
             return None
+        return served.token, served.rank, served.job_id
