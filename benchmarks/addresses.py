@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from benchmarks.farm_attempts import agent_name
 from benchmarks.farm_data import Filled
-from farm.config import load_settings
 from farm.errors import FarmError
 from farm.importers import IMPORTERS
+from farm.settings.server import load_settings
 from farm.store.engine import reading
 from farm.store.result_tables import MeasurementRow
 

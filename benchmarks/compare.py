@@ -55,10 +55,10 @@ from benchmarks.processor_time import tree_processor_s
 from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
 from benchmarks.rivals import Contender, celery_groups, dask_tasks
 from benchmarks.shell_loop import ShellLoop
-from farm.core.lifecycle import AttemptState
 from farm.errors import FarmError
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading
-from farm.store.series import steps_by_rank
+from farm.store.series.series import steps_by_rank
 from farm.store.tables import Agent, Attempt, Job, JobEvent
 
 JOB_COUNT, ROUND_COUNT = 40, 8

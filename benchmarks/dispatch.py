@@ -35,12 +35,12 @@ from sqlalchemy.orm import Session
 from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
-from farm.core.codec import from_json
-from farm.core.display import duration, exact_milliseconds
-from farm.core.reports import RankEnded
+from farm.messages.reports import RankEnded
 from farm.store.engine import reading
-from farm.store.series import steps_by_rank
+from farm.store.series.series import steps_by_rank
 from farm.store.tables import Attempt, Job, Rank
+from farm.text.display import duration, exact_milliseconds
+from farm.values.codec import from_json
 
 DISPATCH_LIMIT_S = 0.15
 HAND_OVER_LIMIT_S = 2.0

@@ -19,18 +19,18 @@ from sqlalchemy.orm import Session
 from benchmarks.farm_data import Filled
 from benchmarks.farm_reports import measured
 from benchmarks.farm_series import add_tick
-from farm.core.agents import AgentState
-from farm.core.codec import from_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.retries import RetryPolicy
-from farm.core.scheduling import Placement
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.gang.retries import RetryPolicy
+from farm.messages.agents import AgentState
+from farm.placement.scheduling import Placement
 from farm.store.engine import writing
-from farm.store.leases import lease_gangs
-from farm.store.measurements import insert_measurement
-from farm.store.moves import Ending, advance_attempts, end_attempts
+from farm.store.gangs.leases import lease_gangs
+from farm.store.gangs.moves import Ending, advance_attempts, end_attempts
+from farm.store.measurements.measurements import insert_measurement
 from farm.store.tables import Agent, Attempt, Job
+from farm.values.codec import from_json
 
 _EVERY_S = 1.0
 _LEASE = dt.timedelta(hours=1)

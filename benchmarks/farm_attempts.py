@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.farm_reports import end_of_rank, rank_row
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.tables import Attempt, JobEvent, Rank
 
 SETUP_S = 8.0  # from the lease to the first step

@@ -19,18 +19,18 @@ from benchmarks.farm_attempts import JOB_STATES, SETUP_S, Attempts, TrainedAttem
 from benchmarks.farm_reports import facts_of, measured
 from benchmarks.farm_series import write_logs
 from benchmarks.farm_size import Size
-from farm.core.agents import AgentState
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
 from farm.importing import import_reading, of_publication
+from farm.messages.agents import AgentState
+from farm.messages.trainer_lines import FailureKind
 from farm.store.result_tables import MeasurementRow
-from farm.store.sweeps import insert_sweep
+from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import Agent, Job
 from farm.submission import plan
+from farm.values.codec import to_json
 
 LONG_WORLD_SIZE = 8
 _LEASE = dt.timedelta(hours=1)

@@ -8,12 +8,12 @@ import math
 import random
 from typing import Any
 
-from farm.core.agents import AgentFacts, Hardware
-from farm.core.codec import to_json
-from farm.core.commands import RankAddress
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.measurement import OK
-from farm.core.reports import (
+from farm.configuration.spec import TENSORFLOW, JobSpec, NetworkProfile
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.measuring.measurement import OK
+from farm.messages.agents import AgentFacts, Hardware
+from farm.messages.commands import RankAddress
+from farm.messages.reports import (
     PeerBandwidth,
     PeerRtt,
     PeersMeasured,
@@ -22,14 +22,14 @@ from farm.core.reports import (
     RankStarted,
     Shaped,
 )
-from farm.core.spec import TENSORFLOW, JobSpec, NetworkProfile
-from farm.core.trainer_lines import (
+from farm.messages.trainer_lines import (
     DatasetSource,
     Failure,
     FailureKind,
     StepProfile,
     TrainerResult,
 )
+from farm.values.codec import to_json
 
 AGENTS_OF_A_KIND = 50
 _PARAMETERS = {"mlp": 101_770, "shallow_cnn": 431_080, "small_cnn": 122_570}

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.farm_attempts import TrainedAttempt
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import LogPart
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import LogPart
 from farm.store.engine import writing
-from farm.store.logs import insert_log_part
-from farm.store.partitions import make_partitions
+from farm.store.maintenance.partitions import make_partitions
+from farm.store.reports.logs import insert_log_part
 
 STEP_TIME_S = 0.25
 _STEPS_A_CHUNK = 4  # trainers tell of their steps once a second

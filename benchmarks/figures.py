@@ -23,9 +23,9 @@ from types import FrameType
 
 import psutil
 
-from farm.core import display
 from farm.embedded.signals import Stopped
 from farm.errors import FarmError
+from farm.text import display
 
 # Above this share of the processors' time somebody else is at work, and no clock can be trusted.
 _QUIET_BUSY_RATIO = 0.1

@@ -39,14 +39,14 @@ import sqlalchemy as sa
 
 from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from benchmarks.rows import AgentSeries, FilledBacklog, add_running_attempts, publish_backlog
-from farm.core.display import duration
+from farm.broker.celery_app import REPORTS_QUEUE
 from farm.embedded.redis import RunningRedis, start_redis
 from farm.errors import FarmError
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import SampleRow
 from farm.store.schema import upgrade
 from farm.store.tables import SpoolPosition
-from farm.wire import REPORTS_QUEUE
+from farm.text.display import duration
 from tests.postgres_programs import NoPostgres
 from tests.postgres_server import PostgresServer
 

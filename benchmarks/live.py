@@ -15,15 +15,15 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from benchmarks.figures import root, say
-from farm.config import load_settings
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
+from farm.broker.wake import Ring, Wake
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.tables import Agent, Job
 from farm.submission import plan, submit
-from farm.wake import Ring, Wake
 
 # The trainer that the tests use: it trains nothing and starts in no time.
 FAKE_TRAINER = (sys.executable, str(root() / "tests" / "fakes" / "trainer.py"))

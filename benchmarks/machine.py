@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from farm.core.display import byte_count
 from farm.embedded.redis import find_redis
 from farm.errors import FarmError
+from farm.text.display import byte_count
 from tests.postgres_programs import NoPostgres, binary_folder
-from worker_agent.hardware import parse_cpu_model, read_tensorflow_version
+from worker_agent.machine.hardware import parse_cpu_model, read_tensorflow_version
 
 
 def describe_machine() -> list[tuple[str, str]]:

@@ -25,10 +25,10 @@ import psutil
 from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import BenchmarkFigure, run_benchmark
 from benchmarks.live import BenchmarkFarm, running_farm
-from farm.core.display import byte_count
 from farm.errors import FarmError
 from farm.store.engine import reading
 from farm.store.tables import Agent
+from farm.text.display import byte_count
 
 LIMIT_BYTES = 90_000_000
 _BEATS, _QUICK_BEATS = 10, 3

@@ -24,18 +24,18 @@ from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.pairs import alternating, paired_ratio
 from benchmarks.rows import AgentSeries, add_running_attempts, make_sample
+from farm.broker.celery_app import make_app, send_commands
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.codec import to_json
-from farm.core.messages import seal
-from farm.core.reports import REPORT_NAMES, Report, ReportBatch, ReportBody, Samples, StepTimes
-from farm.core.trainer_lines import StepKind
 from farm.embedded.redis import start_redis
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.envelope import seal
+from farm.messages.reports import REPORT_NAMES, Report, ReportBatch, ReportBody, Samples, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
-from farm.wire import make_app, send_commands
+from farm.values.codec import to_json
 from tests.factories import agent_facts
-from worker_agent.delivery import GATHER_S
+from worker_agent.spool.delivery import GATHER_S
 
 AGENT_COUNT = 50  # and as many messages together
 PAIR_COUNT, QUICK_PAIR_COUNT = 12, 2

@@ -46,17 +46,17 @@ from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from benchmarks.pairs import paired_ratio
 from benchmarks.trainers import Trainers, config_of, ready_templates
-from farm.core.display import duration
-from farm.core.lifecycle import AttemptState
-from farm.core.trainer_lines import StepKind
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
-from farm.store.agents import set_drained
+from farm.gang.lifecycle import AttemptState
+from farm.messages.trainer_lines import StepKind
+from farm.store.agents.agents import set_drained
 from farm.store.engine import reading, writing
-from farm.store.series import steps_of
+from farm.store.series.series import steps_of
 from farm.store.tables import Attempt, Job
 from farm.submission import plan
-from worker_agent.child import become_reaper
+from farm.text.display import duration
+from worker_agent.trainer_process.child import become_reaper
 
 PAIR_COUNT = 20
 WORLD_SIZES = (1, 2)

@@ -48,11 +48,11 @@ from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.viewers import Viewer, Viewers, delays_s
 from benchmarks.web_server import Client, TimedAnswer, running_web
-from farm.core.display import duration, exact_milliseconds
-from farm.core.means import quantile
 from farm.errors import FarmError
+from farm.statistics.means import quantile
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
+from farm.text.display import duration, exact_milliseconds
 
 ROUND_COUNT, QUICK_ROUND_COUNT = 60, 1
 WATCHED_S, QUICK_WATCHED_S = 30.0, 10.0  # at the least: changes have to come and to be told

@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable, Collection
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark
-from farm.core.display import duration, exact_milliseconds
-from farm.core.scheduling import Placement, explain, place
-from farm.core.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.scheduling import Placement, explain, place
+from farm.text.display import duration, exact_milliseconds
 
 JOB_COUNT = 10_000
 SWEEP_COUNT = 20

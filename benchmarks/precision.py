@@ -7,7 +7,8 @@ defaults: 3 to 10 repetitions, until half of the 95 % interval of the median ste
 
 The baseline is what a fixed number of repetitions would have cost that is enough for every cell
 which got precise, namely as many as the most demanding of them needed, of every cell, at that
-cell's own mean cost. Cells that ended at the cap count the same on both sides: farm.core.saving.
+cell's own mean cost. Cells that ended at the cap count the same on both sides:
+farm.measuring.saving.
 
 The same for looser targets, on the same repetitions: a looser target would have ended each cell
 earlier, and where is known, as the rule that ends them is a function of the repetitions alone. So
@@ -28,15 +29,15 @@ from typing import Any
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import BenchmarkFarm, running_farm
-from farm.core.cells import CellSummary, SweepCells
-from farm.core.precision import Target, Timeline, cell_statistics, next_repetitions
-from farm.core.sweep import Precision
+from farm.broker.wake import Ring
+from farm.cells.json_forms import CellSummary, SweepCells
+from farm.cells.reading import first_cells, read_sweep
+from farm.configuration.sweep import Precision
 from farm.errors import FarmError
-from farm.figures.sweep_reading import first_cells, read_sweep
+from farm.measuring.precision import Target, Timeline, cell_statistics, next_repetitions
 from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
 from farm.submission import plan, submit
-from farm.wake import Ring
 
 _WITHIN_S = 900.0
 # Each trains for about a second: a step takes 1 to 30 ms.

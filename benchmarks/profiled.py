@@ -18,24 +18,24 @@ from benchmarks.farm_size import LARGE
 from benchmarks.ingest import postgres_database
 from benchmarks.messages import AGENT_COUNT, batch_of
 from benchmarks.rows import add_running_attempts
+from farm.broker.celery_app import make_app, send_commands
 from farm.collector.intake import read_batch, take_batches
-from farm.config import load_settings
-from farm.core.agents import AgentFacts
-from farm.core.lifecycle import AttemptState
 from farm.embedded.redis import start_redis
+from farm.gang.lifecycle import AttemptState
+from farm.messages.agents import AgentFacts
 from farm.recommend.contracts import Objective
 from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.moves import Ending, end_attempts
+from farm.store.gangs.moves import Ending, end_attempts
+from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import upgrade
 from farm.store.tables import Agent, Attempt
-from farm.store.waiting_queue import WaitingQueue
 from farm.submission import plan, submit
-from farm.wire import make_app, send_commands
 from tests.factories import add_agent, agent_facts
 from tests.scheduler_round import run_round
 from web.app import create_app

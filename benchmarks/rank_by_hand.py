@@ -15,12 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.figures import root
-from farm.core.codec import from_json, to_json
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Assignment, Failure, GoLine, Steps, TrainerResult, read_event
+from farm.configuration.spec import JobSpec
 from farm.embedded.redis import free_port
 from farm.errors import FarmError
+from farm.messages.trainer_lines import (
+    Assignment,
+    Failure,
+    GoLine,
+    Steps,
+    TrainerResult,
+    read_event,
+)
 from farm.submission import plan
+from farm.values.codec import from_json, to_json
 
 WORLD_SIZE = 2
 LIMIT_S = 120.0  # of one rank, whose peer may never come

@@ -33,7 +33,6 @@ import sqlalchemy as sa
 
 from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from benchmarks.web_server import Client, farm_environ, running_web
-from farm.core.display import duration, exact_milliseconds
 from farm.errors import FarmError
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.kept.fits import Fits
@@ -45,6 +44,7 @@ from farm.recommend.service import recommend
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
+from farm.text.display import duration, exact_milliseconds
 
 ORIGIN = "made-up"
 ROW_COUNT, MANY_ROW_COUNT, QUICK_ROW_COUNT = 400, 1000, 60

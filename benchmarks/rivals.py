@@ -22,8 +22,8 @@ from benchmarks.figures import root
 from benchmarks.makespans import Played
 from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work, run_rank
 from benchmarks.stopping import stop_group
+from farm.broker.celery_app import open_client
 from farm.errors import FarmError
-from farm.wire import open_client
 
 _QUEUE, _TASK = "benchmark.ranks", "benchmark.rank"
 _MEET_S = 60.0

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from farm.core.codec import to_json
-from farm.core.commands import Confirm
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import seal
-from farm.core.reports import REPORT_NAMES, Sample, Samples
-from farm.wire import make_app, publish_reports
+from farm.broker.celery_app import make_app, publish_reports
+from farm.gang.lifecycle import AttemptState
+from farm.messages.commands import Confirm
+from farm.messages.envelope import seal
+from farm.messages.reports import REPORT_NAMES, Sample, Samples
+from farm.values.codec import to_json
 from tests.factories import add_agent, add_attempt, add_job
-from worker_agent.delivery import Delivery
-from worker_agent.sampler import BATCH_TICKS
-from worker_agent.spool import Spool
+from worker_agent.metrics.sampler import BATCH_TICKS
+from worker_agent.spool.delivery import Delivery
+from worker_agent.spool.spool import Spool
 
 
 @dataclass(frozen=True, slots=True)

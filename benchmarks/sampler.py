@@ -29,12 +29,12 @@ from dataclasses import dataclass, field
 import psutil
 
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
-from farm.core.display import duration
-from farm.core.reports import Sample
 from farm.errors import FarmError
+from farm.messages.reports import Sample
+from farm.text.display import duration
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
-from worker_agent.sampler import Sampler, create_metrics
+from worker_agent.metrics.sampler import Sampler, create_metrics
 
 PROCESS_COUNT = 7
 CORE_SHARE_LIMIT = 0.005

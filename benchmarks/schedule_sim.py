@@ -28,8 +28,8 @@ from dataclasses import dataclass
 
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.traces import TracedJob, guesses_s, lower_bound_s, make_trace
-from farm.core.scheduling import place
-from farm.core.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.scheduling import place
 
 JOB_COUNT, SEEDS = 1000, (1, 2, 3)
 AGENT_COUNTS = (16, 64, 1000)

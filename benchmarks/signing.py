@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark
-from farm.core.agent_keys import derive_key
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.codec import to_json
-from farm.core.display import duration
-from farm.core.messages import seal, unseal
-from farm.core.reports import Report, ReportBatch, Sample, Samples
-from farm.core.signing import MessageDirection, sign, verified
-from farm.wire import HEARTBEAT_TASK, REPORTS_TASK
+from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
+from farm.messages.agent_keys import derive_key
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.envelope import seal, unseal
+from farm.messages.reports import Report, ReportBatch, Sample, Samples
+from farm.messages.signing import MessageDirection, sign, verified
+from farm.text.display import duration
+from farm.values.codec import to_json
 from tests.factories import agent_facts
 
 _KEYS = [derive_key(bytes(32), "vm-1", 1)]

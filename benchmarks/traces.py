@@ -1,9 +1,10 @@
 """Made-up queues for the scheduler's simulator: what a farm is asked to do, and how long it takes.
 
 A trace is several sweeps of unequal size. A sweep is made of cells with some repetitions each: all
-first ones, then the second, each round in an order of its own, as `farm.core.expansion` makes them.
-Widths are 1, 2, 4 and 8. The length of a cell is drawn from Pareto's distribution, whose mean its
-longest hundredth makes up to a good part, and its repetitions differ by some per cent.
+first ones, then the second, each round in an order of its own, as `farm.configuration.expansion`
+makes them. Widths are 1, 2, 4 and 8. The length of a cell is drawn from Pareto's distribution,
+whose mean its longest hundredth makes up to a good part, and its repetitions differ by some per
+cent.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import (
+from farm.configuration.spec import JobSpec
+from farm.errors import FarmError
+from farm.messages.trainer_lines import (
     Assignment,
     Event,
     Failure,
@@ -27,12 +28,11 @@ from farm.core.trainer_lines import (
     Steps,
     TrainerResult,
 )
-from farm.errors import FarmError
 from worker_agent.config import AgentConfig, load_config
-from worker_agent.events import AgentEvent, TemplateGone
-from worker_agent.process import TrainerProcess
-from worker_agent.template import TemplateProcess
-from worker_agent.trainer_environment import trainer_environment
+from worker_agent.supervisor.events import AgentEvent, TemplateGone
+from worker_agent.trainer_process.environment import trainer_environment
+from worker_agent.trainer_process.process import TrainerProcess
+from worker_agent.trainer_process.template import TemplateProcess
 
 _LIMIT_S = 120.0
 

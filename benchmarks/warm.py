@@ -25,12 +25,12 @@ from pathlib import Path
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.pairs import PairedRatio, alternating, paired_ratio
 from benchmarks.trainers import TrainerRun, Trainers, config_of, ready_templates
-from farm.core.display import duration
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
-from worker_agent.child import become_reaper
+from farm.text.display import duration
 from worker_agent.config import AgentConfig
-from worker_agent.template import TemplateProcess
+from worker_agent.trainer_process.child import become_reaper
+from worker_agent.trainer_process.template import TemplateProcess
 
 _START_LIMIT_RATIO = 0.45
 # Step times agree if their ratio cannot be told from 1 or is next to it, and is known so well that

@@ -678,7 +678,7 @@ make_signing_key() {
     if [ -n "$file" ] && [ ! -e "$file" ] && [ "$(farm agent list --json | tr -d '[:space:]')" = "[]" ]; then
         setpriv --reuid=benchfarm --regid=benchfarm --init-groups "$CURRENT/bin/python" -c '
 import pathlib, sys
-from farm.signing_key import make_signing_key
+from farm.keys.signing_key import make_signing_key
 make_signing_key(pathlib.Path(sys.argv[1]))
 ' "$file"
     fi
@@ -743,7 +743,7 @@ install_agent() {
     FARM_BROKER_URL=$(value_of "$CONFIG/agent.env" FARM_BROKER_URL) "$CURRENT/bin/python" -c '
 import os, sys
 from farm.errors import FarmError
-from farm.wire import check_broker
+from farm.broker.celery_app import check_broker
 try:
     check_broker(os.environ["FARM_BROKER_URL"])
 except FarmError as error:

@@ -15,10 +15,10 @@ from typing import IO
 
 from sqlalchemy.orm import Session
 
-from farm.core.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
 from farm.errors import FarmError
-from farm.store.export_parts import export_parts
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
+from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.measurements import EXPORT_COLUMNS
 
 _Rows = Sequence[dict[str, object]]
 
@@ -49,8 +49,8 @@ _MEDIA_TYPES = {
 def write_export(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
     """Write a row for each measurement of the sweep, by job; return how many.
 
-    The columns are those of `farm.core.measurement_table`, with the unit in the name. In CSV a list
-    is written as JSON, and a text that a spreadsheet would run as a formula has an apostrophe
+    The columns are those of `farm.measuring.measurement_table`, with the unit in the name. In CSV a
+    list is written as JSON, and a text that a spreadsheet would run as a formula has an apostrophe
     before it.
 
     Raises:

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.core.imported import ImportedMeasurement
-from farm.core.measurement import OK
 from farm.errors import InvalidSpec
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading
-from farm.store.imports import Imported, check_origin, import_measurements, preview, source_of
+from farm.measuring.imported import ImportedMeasurement
+from farm.measuring.measurement import OK
+from farm.store.measurements.imports import (
+    Imported,
+    check_origin,
+    import_measurements,
+    preview,
+    source_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Set up logging for a process: one line an event on standard error, its ids at the end.
 
-Secrets are kept out where messages are made; a URL is logged only through `farm.broker_url.redact`.
+Secrets are kept out where messages are made; a URL is logged only through `farm.broker.url.redact`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from farm.core.token_bucket import TokenBucket
+from farm.processes.token_bucket import TokenBucket
 
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

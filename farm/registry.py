@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from farm.core.catalogue import Catalogue
-from farm.core.model_files import file_of
-from farm.core.model_size import ModelSize
+from farm.configuration.catalogue import Catalogue
+from farm.configuration.model_files import file_of
+from farm.configuration.model_size import ModelSize
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import Dataset, Model, Strategy
 from farm.trainers.datasets import DATASETS

@@ -12,12 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farm.core.expansion import Expansion, expand, without_jobs
-from farm.core.memory import least_memory_bytes, memory_problem
-from farm.core.model_size import ModelSize
-from farm.core.sweep import SweepSpec, parse_sweep
-from farm.core.views import LiveAgent
+from farm.configuration.expansion import Expansion, expand, without_jobs
+from farm.configuration.model_size import ModelSize
+from farm.configuration.sweep import SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
+from farm.gang.views import LiveAgent
+from farm.placement.memory import least_memory_bytes, memory_problem
 from farm.registry import catalogue, model_size
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
     before the transaction begins.
     """
     # Imported here: who only plans needs no database installed.
-    from farm.store.sweeps import insert_sweep
+    from farm.store.sweeps.sweeps import insert_sweep
 
     expansion = planned.expansion
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)

@@ -1,4 +1,4 @@
-"""Find an axis that was added to `farm.core.axes` wherever it has to be; run in a changed copy.
+"""Find an axis that was added to `configuration.axes` wherever it has to be; run in a changed copy.
 
     python -m tests.added_axis NAME
 
@@ -16,32 +16,32 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
-from farm.cli.results import table as command_table
-from farm.core.agents import AgentState
-from farm.core.axes import BY_NAME, Axis
-from farm.core.codec import from_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import JobSpec
-from farm.core.sweep import parse_sweep
-from farm.core.trainer_lines import Failure, FailureKind
+from farm.cells.choice import read_choice
+from farm.cells.reading import read_sweep
+from farm.charts.heat_map import heat_map
+from farm.charts.metric_lines import line_panels
+from farm.cli.sweeps.results import table as command_table
+from farm.configuration.axes import BY_NAME, Axis
+from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
-from farm.figures.heat_map import heat_map
-from farm.figures.metric_lines import line_panels
-from farm.figures.sweep_choice import read_choice
-from farm.figures.sweep_reading import read_sweep
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers.table import read_table
+from farm.messages.agents import AgentState
+from farm.messages.trainer_lines import Failure, FailureKind
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
-from farm.store.attempts import active_attempts
 from farm.store.engine import reading, writing
-from farm.store.export_parts import export_parts
-from farm.store.findings import findings_of
-from farm.store.jobs import job_detail
-from farm.store.neighbours import neighbours_of
-from farm.store.outcomes import measurement_of
+from farm.store.gangs.attempts import active_attempts
+from farm.store.gangs.findings import findings_of
+from farm.store.gangs.outcomes import measurement_of
+from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.neighbours import neighbours_of
 from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import Job
+from farm.values.codec import from_json
 from tests import document_tables, factories
 from tests.added import look
 from tests.web_client import client_of

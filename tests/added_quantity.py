@@ -1,4 +1,4 @@
-"""Find a quantity that was added to `farm.core.quantities` wherever it has to be.
+"""Find a quantity that was added to `farm.measuring.quantities` wherever it has to be.
 
     python -m tests.added_quantity NAME
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from farm.cli.results import line_json
-from farm.cli.results import table as command_table
-from farm.core.quantities import BY_NAME
-from farm.core.reports import Sample, Samples
-from farm.figures.heat_map import heat_map
-from farm.figures.metric_lines import line_panels
-from farm.figures.sweep_choice import read_choice
-from farm.figures.sweep_reading import read_sweep
+from farm.cells.choice import read_choice
+from farm.cells.reading import read_sweep
+from farm.charts.heat_map import heat_map
+from farm.charts.metric_lines import line_panels
+from farm.cli.sweeps.results import line_json
+from farm.cli.sweeps.results import table as command_table
 from farm.importers.table import read_table
+from farm.measuring.quantities import BY_NAME
+from farm.messages.reports import Sample, Samples
 from farm.recommend.prices import Prices
 from farm.scheduler.outgoing import Outgoing
 from farm.store.engine import reading, writing
-from farm.store.export_parts import export_parts
+from farm.store.measurements.export_parts import export_parts
 from farm.store.result_tables import MeasurementRow
 from tests import document_tables, factories
 from tests.added import look

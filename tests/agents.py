@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from farm.core.agents import AgentState, Heartbeat
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
+from farm.messages.agents import AgentState, Heartbeat
 from tests.fakes.server import FakeGang, FakeServer, wait_until
 from tests.redis_server import RedisServer
-from worker_agent.leftovers import find_marked
+from worker_agent.trainer_process.leftovers import find_marked
 
 ROOT = Path(__file__).parents[1]
 TRAINER = ROOT / "tests" / "fakes" / "trainer.py"
@@ -76,7 +76,9 @@ class AgentProcess:
     def courier(self) -> psutil.Process:
         assert self.process
         children = psutil.Process(self.process.pid).children()
-        [courier] = [child for child in children if "worker_agent.courier" in child.cmdline()]
+        [courier] = [
+            child for child in children if "worker_agent.broker.courier" in child.cmdline()
+        ]
         return courier
 
     def trainers(self) -> list[int]:

@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 from werkzeug.test import TestResponse
 
-from web.api import openapi
+from web.api.schema import openapi
 
 _REFUSED_BY_ROUTING = (404, 405)
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}

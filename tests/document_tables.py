@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,16 +20,16 @@ from benchmarks.marked_part import MarkedPart
 from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
-from farm.config import Settings
-from farm.core.axes import AXES, Axis, AxisKind
-from farm.core.fields import OneOf
-from farm.core.measurement_table import MEASUREMENT_TABLE
-from farm.core.settings import settings_of
-from farm.core.sweep import CASE_OPTIONS, SweepOption
+from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.sweep import CASE_OPTIONS, SweepOption
+from farm.measuring.measurement_table import MEASUREMENT_TABLE
+from farm.settings.declaration import settings_of
+from farm.settings.server import Settings
 from farm.trainers.models import MODELS
+from farm.values.fields import OneOf
 from web.api import RESOURCES
 from web.farm.metrics import METRICS
-from worker_agent.agent_settings import AgentSettings
+from worker_agent.settings import AgentSettings
 
 # Where a document says more of a command.
 _MORE = {
@@ -139,6 +140,21 @@ def metrics() -> list[str]:
 def commands() -> list[str]:
     """Return what `--help` says of every command."""
     return _table(("command", "does"), _commands())
+
+
+def map_of_the_code() -> list[str]:
+    """Return the packages, each with the first sentence of what it says of itself."""
+    return _table(("package", "what"), _packages())
+
+
+def _packages() -> Iterator[tuple[str, ...]]:
+    for top in ("farm", "worker_agent", "web"):
+        for file in sorted((root() / top).glob("**/__init__.py")):
+            folder = file.parent.relative_to(root())
+            if len(folder.parts) <= 2 and str(folder) != "farm":
+                said = ast.get_docstring(ast.parse(file.read_text())) or ""
+                first = " ".join(said.partition("\n\n")[0].split())
+                yield f"`{folder}`", re.split(r"(?<=[.])\s", first)[0]
 
 
 def _commands() -> Iterator[tuple[str, ...]]:
@@ -257,6 +273,7 @@ TABLES = (
     DocumentTable("guide.md", MarkedPart("datasets"), datasets),
     DocumentTable("guide.md", MarkedPart("commands"), commands),
     DocumentTable("guide.md", MarkedPart("requests"), requests),
+    DocumentTable("extending.md", MarkedPart("map"), map_of_the_code),
     DocumentTable("importing.md", MarkedPart("columns"), measurement_columns),
     DocumentTable("operations.md", MarkedPart("metrics"), metrics),
     DocumentTable("settings.md", MarkedPart("server-settings"), partial(settings, Settings)),

@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.agents import AgentFacts, AgentState, Hardware, Heartbeat
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.spec import TENSORFLOW, JobSpec
-from farm.store.late_reports import RefusedReport
+from farm.configuration.spec import TENSORFLOW, JobSpec
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.messages.agents import AgentFacts, AgentState, Hardware, Heartbeat
+from farm.store.reports.late_reports import RefusedReport
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
+from farm.values.codec import to_json
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

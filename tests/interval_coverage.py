@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.marked_part import MarkedPart
-from farm.core.intervals import median_interval
-from farm.core.precision import (
+from farm.configuration.sweep import Precision
+from farm.measuring.precision import (
     Outcome,
     Repetition,
     Run,
@@ -26,7 +26,7 @@ from farm.core.precision import (
     cell_statistics,
     next_repetitions,
 )
-from farm.core.sweep import Precision
+from farm.statistics.intervals import median_interval
 
 PART = MarkedPart("coverage")
 SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")

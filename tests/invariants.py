@@ -11,7 +11,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from farm.core.lifecycle import (
+from farm.gang.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     ACTIVE_JOB_STATES,
     FINAL_JOB_STATES,
@@ -19,7 +19,7 @@ from farm.core.lifecycle import (
     JobState,
     RankPhase,
 )
-from farm.core.reports import REPORT_NAMES, RankEnded
+from farm.messages.reports import REPORT_NAMES, RankEnded
 from tests.protocol_values import (
     AgentValue,
     AttemptValue,

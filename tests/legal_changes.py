@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from farm.core.lifecycle import (
+from farm.gang.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     ATTEMPT_TRANSITIONS,
     FINAL_JOB_STATES,

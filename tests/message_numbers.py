@@ -8,8 +8,8 @@ import types
 import typing
 from typing import Any
 
-from farm.core.codec import UNREAD
-from farm.core.ranges import Range, RangesByName
+from farm.values.codec import UNREAD
+from farm.values.ranges import Range, RangesByName
 
 Path = tuple[str | int, ...]
 

@@ -18,7 +18,7 @@ import time
 import uuid
 from pathlib import Path
 
-from farm.marked import MarkedProcesses
+from farm.processes.marked import MarkedProcesses
 
 MARK = "BENCHFARM_TESTS"
 # An agent undoes what it has done to the network.

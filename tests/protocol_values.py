@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.core.reports import Report
+from farm.messages.reports import Report
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
 from tests.protocol_values import (

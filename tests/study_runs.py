@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from farm.core.study_run import StudyRun
+from farm.measuring.study_run import StudyRun
 from tests.factories import NOW
 
 ALONE_S = 0.030

@@ -8,21 +8,21 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.axes import AXES, spec_values
-from farm.core.cells import SweepCells
-from farm.core.codec import to_json
-from farm.core.lifecycle import JobState
-from farm.core.measurement import OK
-from farm.core.precision import Outcome, Repetition
-from farm.core.quantities import BY_NAME, QUANTITIES
-from farm.core.scaling import baselines
-from farm.core.spec import JobSpec
-from farm.core.sweep import Precision
-from farm.figures.cell_configuration import CellConfiguration, configuration_of
-from farm.figures.sweep_reading import first_cells, read_sweep
-from farm.figures.sweep_table import CellLine, CellState, SweepTable, make_line, make_table
+from farm.cells.configuration import CellConfiguration, configuration_of
+from farm.cells.json_forms import SweepCells
+from farm.cells.reading import first_cells, read_sweep
+from farm.cells.table import CellLine, CellState, SweepTable, make_line, make_table
+from farm.configuration.axes import AXES, spec_values
+from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import Precision
+from farm.gang.lifecycle import JobState
+from farm.measuring.measurement import OK
+from farm.measuring.precision import Outcome, Repetition
+from farm.measuring.quantities import BY_NAME, QUANTITIES
+from farm.measuring.scaling import baselines
 from farm.recommend.prices import Prices
-from farm.store.repetitions import timeline_of_rows
+from farm.store.measurements.repetitions import timeline_of_rows
+from farm.values.codec import to_json
 
 
 def configuration(**changes: Any) -> CellConfiguration:
@@ -69,7 +69,7 @@ def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
 
 
 def measured_job(spec: JobSpec, *, job_id: int, **columns: Any) -> SimpleNamespace:
-    """A job that has succeeded, with its measurement, as `farm.store.cell_rows` reads it."""
+    """A job that has succeeded with its measurement, as `measurements.cell_rows` reads it."""
     known: dict[str, Any] = {
         "id": job_id,
         "measurement_id": job_id,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from farm import registry
-from farm.core.catalogue import ModelFacts
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import GoLine
-from farm.trainers.batches import StepBatch, epoch_steps
+from farm.configuration.catalogue import ModelFacts
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import GoLine
 from farm.trainers.contracts import Engine, Model, Seat
+from farm.trainers.loop.batches import StepBatch, epoch_steps
 
 # Four full batches and one of a single example, so that all replicas but the first have none.
 JOB = JobSpec(

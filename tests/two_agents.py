@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy import select
 
 from farm.collector.intake import take_heartbeat, take_reports
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.barriers import Limits
-from farm.core.codec import to_json
-from farm.core.commands import RankAddress
-from farm.core.messages import seal
-from farm.core.reports import (
+from farm.gang.barriers import Limits
+from farm.gang.retries import RetryPolicy
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.commands import RankAddress
+from farm.messages.envelope import seal
+from farm.messages.reports import (
     REPORT_NAMES,
     PeersMeasured,
     Prepared,
@@ -26,11 +26,11 @@ from farm.core.reports import (
     Shaped,
     StepTimes,
 )
-from farm.core.retries import RetryPolicy
-from farm.core.trainer_lines import DatasetSource, StepKind, TrainerResult
+from farm.messages.trainer_lines import DatasetSource, StepKind, TrainerResult
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading
 from farm.store.tables import Attempt, Job
+from farm.values.codec import to_json
 from tests.factories import NOW, agent_facts, seconds
 from tests.scheduler_round import run_round
 

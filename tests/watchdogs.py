@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worker_agent import watchdog
+from worker_agent.network import watchdog
 
 
 def watchdogs(state_dir: Path) -> list[int]:

@@ -12,20 +12,20 @@ from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 from werkzeug.test import TestResponse
 
-from farm.config import Settings, load_settings
-from farm.core.agents import AgentState
-from farm.core.api_tokens import SECRET_BYTES, Scope, make_token, token_hash
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import RankEnded, Sample, StepTimes
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind, TrainerResult
-from farm.store.api_tokens import add_token
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.keys.api_tokens import SECRET_BYTES, Scope, make_token, token_hash
+from farm.messages.agents import AgentState
+from farm.messages.reports import RankEnded, Sample, StepTimes
+from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind, TrainerResult
+from farm.settings.server import Settings, load_settings
+from farm.store.access.api_tokens import add_token
 from farm.store.engine import writing
-from farm.store.series import insert_epoch, insert_samples
-from farm.store.step_rows import insert_steps
-from farm.store.sweeps import insert_sweep
+from farm.store.series.series import insert_epoch, insert_samples
+from farm.store.series.step_rows import insert_steps
+from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.values.codec import to_json
 from tests import factories
 from tests.described_client import DescribedClient
 from tests.fakes.server import wait_until

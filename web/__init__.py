@@ -1,0 +1,1 @@
+"""The web server: pages for people, the JSON API for programs."""

@@ -12,13 +12,14 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
-from farm.config import Settings
-from farm.core.axes import spec_values
-from farm.core.measurement import STEP_TIME_NOTE
+from farm.configuration.axes import spec_values
+from farm.measuring.measurement import STEP_TIME_NOTE
+from farm.settings.server import Settings
 from farm.store.engine import make_engine
 from web import backend, errors, filters, timing
 from web.access import admission
-from web.api import RESOURCES, idempotency, openapi
+from web.api import RESOURCES, idempotency
+from web.api.schema import openapi
 from web.drawing import plotly
 from web.live import shared_looks
 from web.pages import PAGES

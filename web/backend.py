@@ -19,13 +19,13 @@ from flask import Flask, current_app, g
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from farm.config import Settings
-from farm.figures.sweep_reading import SweepReading
+from farm.broker.wake import Ring, Wake
+from farm.cells.reading import SweepReading
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices, load_prices
+from farm.settings.server import Settings
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
-from farm.wake import Ring, Wake
 from web.access.sessions import Sessions
 from web.advice.kept_advice import AdviceCache
 from web.background import Background

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from flask import Flask
 
-from farm.core import nouns
-from farm.core.display import (
+from farm.gang.lifecycle import JobState
+from farm.text import nouns
+from farm.text.display import (
     ago,
     between,
     bit_rate,
@@ -24,11 +25,10 @@ from farm.core.display import (
     plus_minus,
     roughly,
 )
-from farm.core.lifecycle import JobState
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Write "1 agent", "2 agents"; see `farm.core.nouns.counted`."""
+    """Write "1 agent", "2 agents"; see `farm.text.nouns.counted`."""
     return nouns.counted(number, noun, plural, write=count)
 
 

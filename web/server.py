@@ -17,14 +17,14 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it has none
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 
-from farm.config import Settings
 from farm.errors import InvalidSpec
+from farm.processes.service_manager import ServiceManager
 from farm.recommend.prices import load_prices
-from farm.service_manager import ServiceManager
-from farm.store.api_tokens import has_active_token
+from farm.settings.server import Settings
+from farm.settings.web_listening import check_web_listening, web_url
+from farm.store.access.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
 from farm.store.schema import await_schema
-from farm.web_listening import check_web_listening, web_url
 from web.access.callers import is_beyond_loopback
 from web.app import create_app
 from web.slow_clients import worker_class

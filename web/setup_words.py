@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from farm.core.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
-from farm.core.display import count
-from farm.figures.cell_configuration import CellConfiguration
+from farm.cells.configuration import CellConfiguration
+from farm.configuration.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
+from farm.text.display import count
 
 _MOST_KEPT = 4096  # of some 100 bytes
 

@@ -12,19 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from farm.core.agents import AgentFacts
-from farm.core.codec import to_json
-from farm.core.settings import settings_help
-from farm.core.spec import TENSORFLOW, TORCH
+from farm.configuration.spec import TENSORFLOW, TORCH
 from farm.errors import FarmError, InvalidSpec
 from farm.log import configure
-from farm.private_files import make_private_folder
-from farm.service_manager import ServiceManager
-from farm.standard_output import standard_output
-from worker_agent import privilege, trainer_user
-from worker_agent.agent_settings import AgentSettings
-from worker_agent.applied_note import open_lock
+from farm.messages.agents import AgentFacts
+from farm.processes.private_files import make_private_folder
+from farm.processes.service_manager import ServiceManager
+from farm.processes.standard_output import standard_output
+from farm.settings.declaration import settings_help
+from farm.values.codec import to_json
 from worker_agent.config import load_config, load_state_dir
+from worker_agent.network.applied_note import open_lock
+from worker_agent.settings import AgentSettings
+from worker_agent.trainer_process import privilege
+from worker_agent.trainer_process import user as trainer_user
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             return 0
         config = load_config(os.environ, file=options.config)
         # Imported late, so that --help and a wrong setting answer at once.
-        from worker_agent.hardware import read_facts
+        from worker_agent.machine.hardware import read_facts
 
         configure(config.settings.log_level, json=config.settings.log_format == "JSON")
         facts = read_facts(config)
@@ -61,7 +62,7 @@ def _run(arguments: Sequence[str] | None) -> int:
                 config.open_ports_reason,
             )
         with _only_agent(config.settings.state_dir):
-            from worker_agent.supervisor import Supervisor
+            from worker_agent.supervisor.supervisor import Supervisor
 
             Supervisor(config, facts).run(manager)
     except InvalidSpec as error:
@@ -112,7 +113,7 @@ def clear_network(state_dir: Path) -> None:
         InvalidSpec: that agent runs: it undoes by itself, and must not be crossed.
         EmulationFailed: something may still be shaped.
     """
-    from worker_agent.undo import undo_all
+    from worker_agent.network.undo import undo_all
 
     with _only_agent(state_dir):
         undone = undo_all(str(state_dir))

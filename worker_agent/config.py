@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from farm.broker_url import check_broker_url, redact, stays_here
-from farm.core.agent_keys import AgentKey, read_key
-from farm.core.settings import read_settings
-from farm.core.trainer_lines import TrainerLimits
+from farm.broker.url import check_broker_url, redact, stays_here
 from farm.errors import InvalidSpec, Unreachable
-from worker_agent.agent_settings import AgentSettings, parse_agent_id
-from worker_agent.cloud import cloud_of, read_firmware
-from worker_agent.emulators.site import Site
-from worker_agent.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
-from worker_agent.model_folder import ModelFolder
-from worker_agent.nft import NoAnswer, find_obstacle
-from worker_agent.trainer_user import TrainerUser, close_to_others, find_user
+from farm.messages.agent_keys import AgentKey, read_key
+from farm.messages.trainer_lines import TrainerLimits
+from farm.settings.declaration import read_settings
+from worker_agent.machine.cloud import cloud_of, read_firmware
+from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.nft import NoAnswer, find_obstacle
+from worker_agent.settings import AgentSettings, parse_agent_id
+from worker_agent.trainer_process.model_folder import ModelFolder
+from worker_agent.trainer_process.user import TrainerUser, close_to_others, find_user
 
 _NVIDIA = Path("/dev/nvidiactl")
 OWN_TRAINER = (sys.executable, "-P", "-m", "farm.trainers")
@@ -112,7 +112,9 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         trainer=settings.trainer or OWN_TRAINER,
         trainer_user=user,
         trainer_limits=_trainer_limits(settings, is_alone=user is not None),
-        template=(sys.executable, "-P", "-m", "farm.trainers.template", cores) if is_warm else None,
+        template=(sys.executable, "-P", "-m", "farm.trainers.processes.template", cores)
+        if is_warm
+        else None,
         models=_models(settings),
         key=_key(settings),
     )
@@ -192,7 +194,12 @@ def _trainer_user(settings: AgentSettings) -> TrainerUser | None:
     name = settings.trainer_user
     if name is None:
         return None
-    program: tuple[str, ...] = (sys.executable, "-P", "-c", "import farm.trainers.process")
+    program: tuple[str, ...] = (
+        sys.executable,
+        "-P",
+        "-c",
+        "import farm.trainers.processes.process",
+    )
     if settings.trainer is not None:
         program = ("/bin/sh", "-c", 'command -v "$1"', "sh", settings.trainer[0])
     user = find_user(name, program=program)

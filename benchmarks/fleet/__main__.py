@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.fleet.agent import Noted, SimulatedAgent
 from benchmarks.fleet.broker import CommandQueues
 from benchmarks.fleet.outbox import Outbox
-from farm.core.agents import AgentFacts, Hardware
-from farm.core.spec import TENSORFLOW
+from farm.configuration.spec import TENSORFLOW
+from farm.messages.agents import AgentFacts, Hardware
 
 _LINE_EVERY_S = 1.0
 _HARDWARE = Hardware(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.fleet.machine import TimedResources
 from benchmarks.fleet.spool import MemorySpool
-from farm.core.agents import AgentFacts, AgentState, Heartbeat
-from farm.core.commands import (
+from farm.messages.agents import AgentFacts, AgentState, Heartbeat
+from farm.messages.commands import (
     COMMANDS,
     BeatConfirmed,
     Confirm,
@@ -22,13 +22,13 @@ from farm.core.commands import (
     StartRank,
     StopAttempt,
 )
-from farm.core.messages import seal, unseal
-from farm.core.reports import RankEnded, ReportBody, Samples
-from farm.core.trainer_lines import Failure, FailureKind
-from worker_agent.delivery import Delivery
-from worker_agent.fencing import Admission, admit
-from worker_agent.heartbeat import Pulse
-from worker_agent.rank import RunningRank
+from farm.messages.envelope import seal, unseal
+from farm.messages.reports import RankEnded, ReportBody, Samples
+from farm.messages.trainer_lines import Failure, FailureKind
+from worker_agent.rank.rank import RunningRank
+from worker_agent.spool.delivery import Delivery
+from worker_agent.supervisor.fencing import Admission, admit
+from worker_agent.supervisor.heartbeat import Pulse
 
 _TICK_S = 1.0  # how often a rank's limits are looked at
 _PROGRESS_TIMEOUT_S = 120.0

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from farm.core.commands import COMMANDS
-from farm.transport import own_argument
-from farm.wire import agent_queue, command_task
+from farm.broker.celery_app import agent_queue, command_task
+from farm.broker.transport import own_argument
+from farm.messages.commands import COMMANDS
 
 _WAIT_S = 30  # of one BRPOP
 _NAMES = {command_task(name): name for name in COMMANDS}

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.running import FleetProcesses
 from benchmarks.fleet.server import FleetServer
-from farm.core.lifecycle import JobState
+from farm.broker.wake import Ring
 from farm.errors import FarmError
+from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
 from farm.store.tables import Attempt, Job
 from farm.submission import plan, submit
-from farm.wake import Ring
 
 BULK, PROBE = "bulk", "probe"
 WIDTHS = (1, 2, 4, 8)

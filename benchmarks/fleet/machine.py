@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterator
 
 from benchmarks.rows import make_sample
-from farm.core.commands import RankAddress, StartRank
-from farm.core.reports import LogPart, PeerRtt
-from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import (
+from farm.configuration.spec import NetworkProfile
+from farm.messages.commands import RankAddress, StartRank
+from farm.messages.reports import LogPart, PeerRtt
+from farm.messages.trainer_lines import (
     DatasetSource,
     Event,
     GoLine,
@@ -25,7 +25,9 @@ from farm.core.trainer_lines import (
     Steps,
     TrainerResult,
 )
-from worker_agent.events import (
+from worker_agent.metrics.sampler import BATCH_TICKS
+from worker_agent.rank.memory_evidence import MemoryEvidence
+from worker_agent.supervisor.events import (
     MeasuringPurpose,
     NetworkMeasured,
     RankCleared,
@@ -34,8 +36,6 @@ from worker_agent.events import (
     TrainerExited,
     TrainerSpoke,
 )
-from worker_agent.memory_evidence import MemoryEvidence
-from worker_agent.sampler import BATCH_TICKS
 
 STEP_S = 0.1
 _BACKLOG = "backlog-"  # of a role, before its seconds
@@ -63,7 +63,7 @@ def _backlog_s(role: str) -> int:
 
 
 class TimedResources:
-    """In the place of `worker_agent.resources.RankResources`; `take_due` says what has happened.
+    """In the place of `rank.resources.RankResources`; `take_due` says what has happened.
 
     A step takes `STEP_S`, and samples and steps come as a real rank's do: every `BATCH_TICKS`
     ticks, and once a second.

@@ -11,8 +11,7 @@ import select
 from collections import deque
 
 from benchmarks.fleet.broker import command, connected
-from farm.task_message import task_text
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_KEPT,
     HEARTBEATS_QUEUE,
@@ -20,6 +19,7 @@ from farm.wire import (
     REPORTS_QUEUE,
     REPORTS_TASK,
 )
+from farm.broker.task_message import task_text
 
 _DESTINATIONS = {
     "heartbeats": (HEARTBEATS_QUEUE, HEARTBEAT_TASK, HEARTBEATS_KEPT),

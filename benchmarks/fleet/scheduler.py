@@ -17,8 +17,8 @@ from typing import Any, TextIO
 import farm.scheduler.leading
 import farm.scheduler.main
 import farm.scheduler.placing
-from farm.config import load_settings
 from farm.log import configure
+from farm.settings.server import load_settings
 
 # The parts of a turn by the name under which its module calls them.
 PARTS: dict[Any, tuple[str, ...]] = {

@@ -22,12 +22,12 @@ import sqlalchemy as sa
 from benchmarks.figures import root
 from benchmarks.fleet.logs import telling_logs
 from benchmarks.stopping import stop
+from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE
+from farm.broker.wake import Wake
 from farm.embedded.redis import start_redis
 from farm.errors import FarmError
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
-from farm.wake import Wake
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE
 
 _EVERY_S = 1.0
 

@@ -7,9 +7,9 @@ import uuid
 from collections import deque
 from dataclasses import dataclass
 
-from farm.core.codec import to_json
-from farm.core.commands import Confirm
-from farm.core.reports import REPORT_NAMES, Report, ReportBody, Samples, StepTimes
+from farm.messages.commands import Confirm
+from farm.messages.reports import REPORT_NAMES, Report, ReportBody, Samples, StepTimes
+from farm.values.codec import to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ _series_sizes: dict[str, int] = {}
 
 
 class MemorySpool:
-    """In the place of `worker_agent.spool.Spool`: the same numbers, none of it on a disk."""
+    """In the place of `worker_agent.spool.spool.Spool`: the same numbers, none of it on a disk."""
 
     def __init__(self) -> None:
         self.generation = uuid.uuid4().hex

@@ -16,64 +16,85 @@ import click
 
 from farm import __version__
 from farm.errors import FarmError, InvalidSpec
-from farm.standard_output import standard_output
+from farm.processes.standard_output import standard_output
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
 # By heading of `farm --help`: each name, where it is, and its line, which must not need the module.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Start a farm": {
-        "demo": ("farm.cli.demo:demo", "Run a farm and a small sweep on this machine."),
-        "up": ("farm.cli.up:up", "Run a farm on this machine until Ctrl-C."),
+        "demo": ("farm.cli.start.demo:demo", "Run a farm and a small sweep on this machine."),
+        "up": ("farm.cli.start.up:up", "Run a farm on this machine until Ctrl-C."),
         "lab": (
-            "farm.cli.lab:lab",
+            "farm.cli.start.lab:lab",
             "Run several hosts with real delays on this machine. Needs root.",
         ),
-        "run": ("farm.cli.run:run", "Run the scheduler, the collector or the web server."),
-        "reproduce": ("farm.cli.reproduce:reproduce", "Repeat a study and write its page."),
+        "run": ("farm.cli.start.run:run", "Run the scheduler, the collector or the web server."),
+        "reproduce": ("farm.cli.start.reproduce:reproduce", "Repeat a study and write its page."),
     },
     "Sweeps and jobs": {
-        "submit": ("farm.cli.submit:submit", "Enqueue the jobs of a sweep file."),
+        "submit": ("farm.cli.sweeps.submit:submit", "Enqueue the jobs of a sweep file."),
         "status": (
-            "farm.cli.status:status",
+            "farm.cli.sweeps.status:status",
             "Show sweeps, or the results of one, and why jobs wait.",
         ),
-        "jobs": ("farm.cli.jobs:jobs", "List jobs, of one sweep or state if asked."),
-        "job": ("farm.cli.jobs:job", "Show a job's attempts, changes and measurement."),
-        "logs": ("farm.cli.logs:logs", "Print the output of a job's trainers."),
-        "cancel": ("farm.cli.steer:cancel", "Cancel a sweep or a job."),
-        "retry": ("farm.cli.steer:retry", "Run failed and cancelled jobs again."),
-        "pause": ("farm.cli.steer:pause", "Start no further jobs of a sweep."),
-        "resume": ("farm.cli.steer:resume", "Start the jobs of a paused sweep again."),
+        "jobs": ("farm.cli.sweeps.jobs:jobs", "List jobs, of one sweep or state if asked."),
+        "job": ("farm.cli.sweeps.jobs:job", "Show a job's attempts, changes and measurement."),
+        "logs": ("farm.cli.sweeps.logs:logs", "Print the output of a job's trainers."),
+        "cancel": ("farm.cli.sweeps.steer:cancel", "Cancel a sweep or a job."),
+        "retry": ("farm.cli.sweeps.steer:retry", "Run failed and cancelled jobs again."),
+        "pause": ("farm.cli.sweeps.steer:pause", "Start no further jobs of a sweep."),
+        "resume": ("farm.cli.sweeps.steer:resume", "Start the jobs of a paused sweep again."),
     },
     "Advice": {
         "recommend": (
-            "farm.cli.recommend:recommend",
+            "farm.cli.advice.recommend:recommend",
             "Say which configuration to train on, and why.",
         ),
         "predict": (
-            "farm.cli.predict:predict",
+            "farm.cli.advice.predict:predict",
             "Predict the step time of each row of a file.",
         ),
-        "plan": ("farm.cli.plan:plan", "Say what to measure next, as a sweep file."),
-        "evaluate": ("farm.cli.evaluate:evaluate", "Measure how good the predictions are."),
+        "plan": ("farm.cli.advice.plan:plan", "Say what to measure next, as a sweep file."),
+        "evaluate": ("farm.cli.advice.evaluate:evaluate", "Measure how good the predictions are."),
     },
     "Measurements": {
-        "export": ("farm.cli.export:export", "Write a sweep's measurements to a file."),
+        "export": (
+            "farm.cli.measurements.export:export",
+            "Write a sweep's measurements to a file.",
+        ),
         "plot": (
-            "farm.cli.plot:plot",
+            "farm.cli.measurements.plot:plot",
             "Draw figures of a sweep, for paper.",
         ),
-        "import": ("farm.cli.imports:import_", "Import a published study or a table of your own."),
-        "origins": ("farm.cli.origins:origins", "List the origins of measurements, or remove one."),
+        "import": (
+            "farm.cli.measurements.imports:import_",
+            "Import a published study or a table of your own.",
+        ),
+        "origins": (
+            "farm.cli.measurements.origins:origins",
+            "List the origins of measurements, or remove one.",
+        ),
     },
     "Operate it": {
-        "doctor": ("farm.cli.doctor:doctor", "Say what is wrong with the farm, and what to do."),
-        "agents": ("farm.cli.agents:agents", "List the agents."),
-        "agent": ("farm.cli.agent:agent", "Admit agents, replace their keys, remove them."),
-        "drain": ("farm.cli.agents:drain", "Give an agent no new jobs, or give it jobs again."),
-        "token": ("farm.cli.tokens:token", "Create, list and revoke tokens of the web server."),
-        "db": ("farm.cli.db:db", "Upgrade, check, back up, prune or copy the store."),
+        "doctor": (
+            "farm.cli.operating.doctor:doctor",
+            "Say what is wrong with the farm, and what to do.",
+        ),
+        "agents": ("farm.cli.operating.agents:agents", "List the agents."),
+        "agent": (
+            "farm.cli.operating.agent:agent",
+            "Admit agents, replace their keys, remove them.",
+        ),
+        "drain": (
+            "farm.cli.operating.agents:drain",
+            "Give an agent no new jobs, or give it jobs again.",
+        ),
+        "token": (
+            "farm.cli.operating.tokens:token",
+            "Create, list and revoke tokens of the web server.",
+        ),
+        "db": ("farm.cli.operating.db:db", "Upgrade, check, back up, prune or copy the store."),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}

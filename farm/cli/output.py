@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-from farm.core.codec import to_json
-from farm.core.display import plain
-from farm.core.log_text import one_line
-from farm.standard_output import unfiltered
+from farm.processes.standard_output import unfiltered
+from farm.text.display import plain
+from farm.text.log_text import one_line
+from farm.values.codec import to_json
 
 # A column of texts that is broken to less than this is no longer read.
 _NARROWEST = 24

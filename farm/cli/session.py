@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.broker_url import require_redis
-from farm.config import Settings, load_settings, read_file
+from farm.broker.url import require_redis
+from farm.broker.wake import Ring, Wake
 from farm.embedded.home import is_held, read_endpoints
 from farm.errors import Unreachable
-from farm.wake import Ring, Wake
+from farm.settings.server import Settings, load_settings, read_file
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

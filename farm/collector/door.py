@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from farm import __version__
+from farm.broker.life_signs import SignOfLife
+from farm.broker.refusals import RefusalCounts
 from farm.collector.quotas import Quotas
-from farm.core.commands import BeatConfirmed, Command
-from farm.core.messages import WIRE_VERSION, Stranger, stranger_in
-from farm.core.signing import claimed_agent
 from farm.errors import InvalidSpec, Unreachable
-from farm.keyring import Keyring
-from farm.life_signs import SignOfLife
-from farm.refusals import RefusalCounts
+from farm.keys.keyring import Keyring
+from farm.messages.commands import BeatConfirmed, Command
+from farm.messages.envelope import WIRE_VERSION, Stranger, stranger_in
+from farm.messages.signing import claimed_agent
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from farm.broker_errors import broker_errors
-from farm.transport import is_too_long, own_argument
-from farm.wire import SOCKET_TIMEOUT_S, open_client
+from farm.broker.celery_app import SOCKET_TIMEOUT_S, open_client
+from farm.broker.errors import broker_errors
+from farm.broker.transport import is_too_long, own_argument
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
-from farm.core.admission import beat_age_s
-from farm.core.agents import Heartbeat
-from farm.core.commands import BeatConfirmed, Confirm
-from farm.core.messages import unseal
-from farm.core.reports import ReportBatch
 from farm.errors import InvalidSpec
+from farm.gang.admission import beat_age_s
+from farm.messages.agents import Heartbeat
+from farm.messages.commands import BeatConfirmed, Confirm
+from farm.messages.envelope import unseal
+from farm.messages.reports import ReportBatch
+from farm.store.agents.heartbeats import BeatEffect, record_heartbeats
 from farm.store.engine import writing
-from farm.store.heartbeats import BeatEffect, record_heartbeats
-from farm.store.reports import ElapsedTime, Stored, store_batches, time_by_wall
+from farm.store.reports.reports import ElapsedTime, Stored, store_batches, time_by_wall
 
 logger = logging.getLogger(__name__)
 

@@ -17,28 +17,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from farm.claim import Claim
-from farm.collector.door import Door
-from farm.collector.elapsed import ElapsedTimes
-from farm.collector.gathering import Arrivals, Gathering
-from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
-from farm.collector.own_queues import OwnQueues
-from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
-from farm.collector.worker_turns import WorkerTurns
-from farm.config import Settings
-from farm.core.agents import Heartbeat
-from farm.core.commands import Command
-from farm.core.reports import ReportBatch
-from farm.errors import Unreachable
-from farm.garbage import collect_rarely
-from farm.keyring import Keyring
-from farm.life_signs import COLLECTOR, SignOfLife
-from farm.service_manager import ServiceManager
-from farm.signing_key import signing_key
-from farm.store.engine import make_engine
-from farm.store.schema import await_schema
-from farm.wake import Wake
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -47,6 +26,27 @@ from farm.wire import (
     run_worker,
     send_commands,
 )
+from farm.broker.claim import Claim
+from farm.broker.life_signs import COLLECTOR, SignOfLife
+from farm.broker.wake import Wake
+from farm.collector.door import Door
+from farm.collector.elapsed import ElapsedTimes
+from farm.collector.gathering import Arrivals, Gathering
+from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
+from farm.collector.own_queues import OwnQueues
+from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
+from farm.collector.worker_turns import WorkerTurns
+from farm.errors import Unreachable
+from farm.keys.keyring import Keyring
+from farm.keys.signing_key import signing_key
+from farm.messages.agents import Heartbeat
+from farm.messages.commands import Command
+from farm.messages.reports import ReportBatch
+from farm.processes.garbage import collect_rarely
+from farm.processes.service_manager import ServiceManager
+from farm.settings.server import Settings
+from farm.store.engine import make_engine
+from farm.store.schema import await_schema
 
 logger = logging.getLogger(__name__)
 

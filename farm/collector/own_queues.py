@@ -19,12 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from farm.broker_errors import broker_errors
-from farm.collector.quotas import Quotas
-from farm.errors import Unreachable
-from farm.life_signs import SignOfLife
-from farm.transport import is_too_long
-from farm.wire import (
+from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_KEPT,
@@ -38,6 +33,11 @@ from farm.wire import (
     open_client,
     own_queue,
 )
+from farm.broker.errors import broker_errors
+from farm.broker.life_signs import SignOfLife
+from farm.broker.transport import is_too_long
+from farm.collector.quotas import Quotas
+from farm.errors import Unreachable
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from farm.core.token_bucket import TokenBucket
+from farm.processes.token_bucket import TokenBucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery.bootsteps import StartStopStep
 
-from farm.service_manager import ServiceManager
+from farm.processes.service_manager import ServiceManager
 
 _TURN_S = 5.0
 # A worker that is well turns every few seconds, unless it waits for a lock of the database.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from farm.core.agents import TRAINER_USER
 from farm.diagnosis.agents import AgentCondition
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.messages.agents import TRAINER_USER
 
 
 def judge_access(

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.agent_index import SHARES_CORES
-from farm.core.agents import AgentState
-from farm.core.display import byte_count, duration
-from farm.core.nouns import counted
-from farm.core.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
+from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.messages.agents import AgentState
+from farm.placement.agent_index import SHARES_CORES
+from farm.text.display import byte_count, duration
+from farm.text.nouns import counted
 
 CLOCK_TOLERANCE_S = 1.0
 # Silent for longer than this, an agent is no news.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.core.display import byte_count, duration
 from farm.diagnosis.finding import Finding, doubt, well, wrong
+from farm.text.display import byte_count, duration
 
 OLDEST_VERSION = (6, 0)
 _SLOW_S = 0.05

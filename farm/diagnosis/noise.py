@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.core.nouns import counted
 from farm.diagnosis.finding import Finding, doubt, well
+from farm.text.nouns import counted
 
 
 def judge_noise(void_reasons: Mapping[str, int], *, measured_count: int) -> list[Finding]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.core.agents import CLOSES_PORTS
-from farm.core.nouns import counted
 from farm.diagnosis.agents import AgentCondition
 from farm.diagnosis.finding import Finding, doubt, named, well
+from farm.messages.agents import CLOSES_PORTS
+from farm.text.nouns import counted
 
 
 def judge_ports(agents: Sequence[AgentCondition]) -> list[Finding]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.display import duration
-from farm.core.nouns import counted
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.text.display import duration
+from farm.text.nouns import counted
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
 # collector that takes nothing for so long of what waits for it.
@@ -27,7 +27,7 @@ _MANY_REPORTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """A process of the server that gave a sign of life, as `farm.life_signs` has it."""
+    """A process of the server that gave a sign of life, as `farm.broker.life_signs` has it."""
 
     name: str
     benchfarm_version: str

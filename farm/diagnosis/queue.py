@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from farm.core.nouns import counted
 from farm.diagnosis.finding import Finding, doubt, well
+from farm.text.nouns import counted
 
 _MOST_REASONS = 5
 

@@ -1,0 +1,1 @@
+"""A whole farm on one machine: Redis, store, server and agents."""

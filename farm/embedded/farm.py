@@ -17,9 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from farm.broker_url import stays_here
-from farm.config import Settings, environment_of
-from farm.core.noise import NoisePolicy
+from farm.broker.url import stays_here
 from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.keys import agent_keys, with_signing_key
@@ -29,7 +27,9 @@ from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite, local_site
 from farm.errors import FarmError, InvalidSpec
-from farm.web_listening import check_web_listening, web_url
+from farm.measuring.noise import NoisePolicy
+from farm.settings.server import Settings, environment_of
+from farm.settings.web_listening import check_web_listening, web_url
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -252,7 +252,7 @@ class EmbeddedFarm:
 
     def _missing(self, engine: sa.Engine, begun_at: dt.datetime) -> list[str]:
         """Name who is not up yet: agents without a heartbeat, the web server while deaf."""
-        from farm.store.agents import list_agents
+        from farm.store.agents.agents import list_agents
         from farm.store.engine import reading
 
         with reading(engine) as session:

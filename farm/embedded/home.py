@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from farm.errors import FarmError
-from farm.private_files import make_private_folder, open_private
+from farm.processes.private_files import make_private_folder, open_private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

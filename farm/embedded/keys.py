@@ -6,10 +6,10 @@ import dataclasses
 import datetime as dt
 from collections.abc import Sequence
 
-from farm.broker_url import stays_here
-from farm.config import Settings
-from farm.core.agent_keys import derive_key, key_text
-from farm.signing_key import make_signing_key, read_signing_key
+from farm.broker.url import stays_here
+from farm.keys.signing_key import make_signing_key, read_signing_key
+from farm.messages.agent_keys import derive_key, key_text
+from farm.settings.server import Settings
 
 
 def with_signing_key(settings: Settings) -> Settings:
@@ -24,7 +24,7 @@ def with_signing_key(settings: Settings) -> Settings:
 
 def agent_keys(settings: Settings, agent_ids: Sequence[str]) -> dict[str, str]:
     """Return the keys of these agents, made where there is none; nothing without a signing key."""
-    from farm.store.agent_keys import add_agent_key, key_records
+    from farm.store.agents.agent_keys import add_agent_key, key_records
     from farm.store.engine import make_engine, writing
 
     if settings.signing_key_file is None:

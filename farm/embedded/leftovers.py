@@ -10,7 +10,7 @@ import signal
 import time
 
 from farm.errors import FarmError
-from farm.marked import MarkedProcesses, processes_marked
+from farm.processes.marked import MarkedProcesses, processes_marked
 
 MARK = "BENCHFARM_EMBEDDED"
 _POLL_S = 0.05

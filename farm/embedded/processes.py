@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 from farm.errors import FarmError
-from farm.private_files import make_private_folder, open_private
+from farm.processes.private_files import make_private_folder, open_private
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _POLL_S = 0.02

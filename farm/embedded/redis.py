@@ -23,7 +23,7 @@ import redis
 
 from farm.embedded.processes import LoggedProcess, Program, stop_all
 from farm.errors import FarmError
-from farm.private_files import PRIVATE_UMASK, make_private_folder
+from farm.processes.private_files import PRIVATE_UMASK, make_private_folder
 
 LOOPBACK = "127.0.0.1"
 _READY_S = 30.0

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.codec import content_hash
-from farm.core.imported import FlagKind, ImportedMeasurement, ImportFlag, misfits
-from farm.core.measurement import OK
-from farm.core.trainer_lines import FailureKind
 from farm.importers.contracts import PrintedRow, Publication
+from farm.measuring.imported import FlagKind, ImportedMeasurement, ImportFlag, misfits
+from farm.measuring.measurement import OK
+from farm.messages.trainer_lines import FailureKind
+from farm.values.codec import content_hash
 
 _STEPS_PER_EPOCH = 70
 _STEPS_PER_EPOCH_ALONE, _LARGEST_BATCH_ALONE = 50, 6400

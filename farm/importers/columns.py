@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from farm.core.axes import AXES, Axis
-from farm.core.fields import Amount, OneOf, Whole
-from farm.core.imported import FlagKind, ImportFlag
-from farm.core.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
-from farm.core.noise import NoiseKind
-from farm.core.spec import MAX_STEPS
+from farm.configuration.axes import AXES, Axis
+from farm.configuration.spec import MAX_STEPS
 from farm.errors import InvalidSpec
+from farm.measuring.imported import FlagKind, ImportFlag
+from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
+from farm.measuring.noise import NoiseKind
+from farm.values.fields import Amount, OneOf, Whole
 
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
@@ -156,7 +156,7 @@ def _reader(axis: Axis) -> _Read:
     return name()
 
 
-# Column: the field it becomes, and how. What is measured has its ranges in farm.core.imported.
+# Column: the field it becomes, and how. What is measured has its ranges in farm.measuring.imported.
 CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
     **{axis.name: (axis.stored, _reader(axis)) for axis in AXES},
     "framework": ("framework", name()),

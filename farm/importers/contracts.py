@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from farm.core.imported import ImportedMeasurement
+from farm.measuring.imported import ImportedMeasurement
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from farm.core.codec import content_hash
-from farm.core.imported import ImportedMeasurement
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.importers.contracts import PrintedRow, Publication
+from farm.measuring.imported import ImportedMeasurement
+from farm.values.codec import content_hash
 
 _CONFIGURATION = (
     *("framework", "strategy", "placement", "network"),

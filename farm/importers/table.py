@@ -8,14 +8,14 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.axes import FURTHER_AXES
-from farm.core.codec import content_hash
-from farm.core.imported import ImportedMeasurement, misfits
-from farm.core.measurement import OK
+from farm.configuration.axes import FURTHER_AXES
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.contracts import Reading
 from farm.importers.sheet import Sheet, SheetRow, read_sheet
+from farm.measuring.imported import ImportedMeasurement, misfits
+from farm.measuring.measurement import OK
+from farm.values.codec import content_hash
 
 COLUMNS = {**CONFIGURATION, **RESULT}
 UNREAD = tuple(PASSED_ALONG)

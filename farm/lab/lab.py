@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import IO
 
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import FarmError, InvalidSpec
 from farm.lab.hosts import MAX_HOSTS, Host, make_hosts, plan_hosts, server_address
 from farm.lab.slots import Slot, claim_slot

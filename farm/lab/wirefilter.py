@@ -14,7 +14,7 @@ import socket
 import time
 from pathlib import Path
 
-from farm.core.spec import MAX_LAB_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.configuration.spec import MAX_LAB_BANDWIDTH_BYTES_PER_S, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 
 # A socket per link, named after the host's interface; sockets are found by path, whatever the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from farm.core.spec import EMULATORS, TCP_PROXY, UNTOUCHED, TrainingPass
+from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, TrainingPass
 from farm.recommend.layout import machines
 
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}

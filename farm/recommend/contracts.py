@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farm.core.codec import to_json
-from farm.core.fields import canonical
-from farm.core.noise import UNDISTURBED, Disturbance
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec
+from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.recommend.configuration import network_of
 from farm.recommend.layout import machines
+from farm.values.codec import to_json
+from farm.values.fields import canonical
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
 WIDE_RATIO = 2.0
@@ -148,11 +148,12 @@ class Option:
     `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
     epoch is not known, all of these are None and `step_time_s` alone is told. `measurement_ids` are
     the repetitions, or the measurements that the prediction rests on most. `disturbed_ids`: those
-    of them that something disturbed, see `farm.core.noise`. `set_aside_ids`: disturbed measurements
-    of the same configuration that do not count, since undisturbed ones do. `disturbed_by`: the
-    kinds of what disturbed either. `speculative_because`: why the time is a guess, see
-    `farm.recommend.prediction.Prediction`; None: it is none. `is_synchronous` False: it computes
-    other updates than synchronous training, so that equal epochs need not give equal accuracy.
+    of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
+    measurements of the same configuration that do not count, since undisturbed ones do.
+    `disturbed_by`: the kinds of what disturbed either. `speculative_because`: why the time is a
+    guess, see `farm.recommend.prediction.Prediction`; None: it is none. `is_synchronous` False: it
+    computes other updates than synchronous training, so that equal epochs need not give equal
+    accuracy.
     """
 
     strategy: str | None

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from farm.recommend.kept.memory import Memory
 from farm.recommend.service import Models, check_origin
-from farm.store.known_axes import known_axes
+from farm.store.measurements.known_axes import known_axes
 
 MOST_WORKLOADS = 12  # each needs a fit of some seconds
 

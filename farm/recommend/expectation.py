@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
 from farm.recommend.prediction import Prediction
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.configuration import network_of
 from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
 from farm.recommend.kept.memory import Memory
@@ -16,8 +16,8 @@ from farm.recommend.layout import layout_of
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.outcomes import ORIGIN, measured_network
-from farm.store.training_runs import TrainingRun, last_training_runs
+from farm.store.gangs.outcomes import ORIGIN, measured_network
+from farm.store.measurements.training_runs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50
 

@@ -6,8 +6,8 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.nouns import counted
 from farm.recommend.configuration import Configuration, Observation
+from farm.text.nouns import counted
 
 # What is free text or a name, from the one that changes a step most to the one that changes it
 # least: a child in this order is fitted near its parent.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farm.core.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
-from farm.core.fields import Amount, Whole
-from farm.core.spec import JobSpec, OperatorPlacement, ServerPlacement
+from farm.configuration.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
+from farm.configuration.spec import JobSpec, OperatorPlacement, ServerPlacement
+from farm.values.fields import Amount, Whole
 
 _BETWEEN = ", "
 _COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"

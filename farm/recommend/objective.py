@@ -10,9 +10,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from farm.core.nouns import counted
 from farm.recommend.contracts import Objective, Option
 from farm.recommend.prediction import Basis
+from farm.text.nouns import counted
 
 _Z90 = 1.6449  # standard deviations from the middle of a normal distribution to its 95 % quantile
 _GRID = 200  # points of the integral, over 6 standard deviations on both sides

@@ -5,8 +5,8 @@ The one place where it is decided which measurement counts as an observation of 
 - status ok, and a step time. What failed by itself is kept apart: that configuration is known not
   to work. What failed because of a machine says nothing.
 - Nothing that an importer flagged as impossible or contradictory: such values are not stored.
-- A measurement that was disturbed counts with the weight of `farm.core.noise.disturbance_of`, and
-  only where its configuration has no undisturbed measurement.
+- A measurement that was disturbed counts with the weight of `farm.measuring.noise.disturbance_of`,
+  and only where its configuration has no undisturbed measurement.
 - Kinds of hardware stay apart, as origins do.
 - What an agent measured that is far off from others of its kind does not count, see
   `farm.recommend.outlying`.
@@ -23,15 +23,15 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from farm.core.axes import AXES, SETUP_AXES, AxisKind
-from farm.core.measurement import OK
-from farm.core.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
-from farm.core.spec import TrainingPass
-from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.configuration.axes import AXES, SETUP_AXES, AxisKind
+from farm.configuration.spec import TrainingPass
+from farm.measuring.measurement import OK
+from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
+from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.layout import farm_placement, layout_name
 from farm.recommend.outlying import AgentComparison, Timed, compare
-from farm.store.measurements import MeasurementFilter, observed_rows
+from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
 # Statuses: one machine or another failed, which says nothing about the configuration.
 MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {

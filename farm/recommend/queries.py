@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.axes import SETUP_AXES
-from farm.core.spec import OperatorPlacement, TrainingPass
+from farm.configuration.axes import SETUP_AXES
+from farm.configuration.spec import OperatorPlacement, TrainingPass
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.layout import layout_name
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy.orm import Session
 
-from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
@@ -19,7 +18,8 @@ from farm.recommend.outlying import cannot_tell
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
+from farm.text.nouns import counted
 
 FARM = "farm"  # the origin of our own measurements, which exists even before the first
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.codec import to_json
-from farm.core.nouns import counted
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
 from farm.recommend.service import recommend
-from farm.store.cell_rows import measured_conditions
-from farm.store.measurements import ids_within
+from farm.store.measurements.cell_rows import measured_conditions
+from farm.store.measurements.measurements import ids_within
+from farm.text.nouns import counted
+from farm.values.codec import to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

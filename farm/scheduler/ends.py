@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
-from farm.core.rank_limits import excess_of_attempt
-from farm.core.rendezvous import AttemptEnd, voided
-from farm.core.storable import storable
-from farm.core.trainer_lines import Failure, FailureKind
-from farm.core.views import AttemptView
+from farm.gang.lifecycle import AttemptState
+from farm.gang.rendezvous import AttemptEnd, voided
+from farm.gang.views import AttemptView
+from farm.messages.rank_limits import excess_of_attempt
+from farm.messages.trainer_lines import Failure, FailureKind
 from farm.registry import strategy
 from farm.scheduler.outgoing import Rules
-from farm.store.attempts import locked_attempts
-from farm.store.findings import Findings, findings_of
-from farm.store.moves import Ending, end_attempts, lock_gangs
-from farm.store.outcomes import clocks, evidence_of, measurement_of
+from farm.store.gangs.attempts import locked_attempts
+from farm.store.gangs.findings import Findings, findings_of
+from farm.store.gangs.moves import Ending, end_attempts, lock_gangs
+from farm.store.gangs.outcomes import clocks, evidence_of, measurement_of
+from farm.values.storable import storable
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import datetime as dt
 from sqlalchemy import Engine
 
 from farm.scheduler.beside import Beside
-from farm.store.partitions import make_partitions, missing_days
+from farm.store.maintenance.partitions import make_partitions, missing_days
 
 _EVERY_S = 3600.0
 _AGAIN_AFTER_S = 60.0  # where something was left to do

@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from farm.core.commands import StopAttempt
-from farm.core.lifecycle import AttemptState
-from farm.core.rendezvous import Advance, AttemptEnd, Resend, Wait, decide
-from farm.core.views import AttemptView
+from farm.gang.lifecycle import AttemptState
+from farm.gang.rendezvous import Advance, AttemptEnd, Resend, Wait, decide
+from farm.gang.views import AttemptView
+from farm.messages.commands import StopAttempt
 from farm.scheduler.ends import Over, endings_of, given_up, ids_of, told, write_endings
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
-from farm.store.attempts import active_attempts
-from farm.store.attention import attempts_to_decide
 from farm.store.engine import reading, writing
-from farm.store.leases import agents_to_stop, is_any_to_stop
-from farm.store.moves import advance_attempts, mark_commanded
-from farm.store.repetitions import extend_cells
+from farm.store.gangs.attempts import active_attempts
+from farm.store.gangs.attention import attempts_to_decide
+from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
+from farm.store.gangs.moves import advance_attempts, mark_commanded
+from farm.store.measurements.repetitions import extend_cells
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from farm.core.job_lengths import MeasuredLength, expected_lengths_s
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
+from farm.placement.job_lengths import MeasuredLength, expected_lengths_s
 from farm.scheduler.beside import Beside
 from farm.store.engine import reading
-from farm.store.gangs import cell_specs, last_lengths, unfinished_cells
+from farm.store.gangs.gangs import cell_specs, last_lengths, unfinished_cells
 
 _EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as are placed at once

@@ -20,15 +20,18 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from farm.claim import Claim
-from farm.config import Settings
-from farm.core.barriers import Limits
-from farm.core.commands import Peers
-from farm.core.noise import NoiseLimits, NoisePolicy
+from farm.broker.celery_app import Signer, make_app, send_commands
+from farm.broker.claim import Claim
+from farm.broker.life_signs import SCHEDULER, SignOfLife
+from farm.broker.wake import Ring, Wake
 from farm.errors import FarmError
-from farm.garbage import collect_rarely
-from farm.keyring import Keyring
-from farm.life_signs import SCHEDULER, SignOfLife
+from farm.gang.barriers import Limits
+from farm.keys.keyring import Keyring
+from farm.keys.signing_key import signing_key
+from farm.measuring.noise import NoiseLimits, NoisePolicy
+from farm.messages.commands import Peers
+from farm.processes.garbage import collect_rarely
+from farm.processes.service_manager import ServiceManager
 from farm.scheduler.beside import Beside
 from farm.scheduler.clock import SteppedClock
 from farm.scheduler.housekeeping import housekeeping
@@ -36,14 +39,11 @@ from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import Recollection, place_jobs
-from farm.service_manager import ServiceManager
-from farm.signing_key import signing_key
-from farm.store.clock_steps import follow_clock
+from farm.settings.server import Settings
 from farm.store.engine import make_engine, writing
+from farm.store.gangs.clock_steps import follow_clock
+from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import await_schema
-from farm.store.waiting_queue import WaitingQueue
-from farm.wake import Ring, Wake
-from farm.wire import Signer, make_app, send_commands
 
 logger = logging.getLogger(__name__)
 

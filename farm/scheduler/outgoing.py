@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
-from farm.core.barriers import Limits
-from farm.core.commands import Command, StartRank
-from farm.core.gang import commands_for
-from farm.core.lifecycle import AttemptState
-from farm.core.retries import RetryPolicy
-from farm.core.views import AttemptView
+from farm.gang.barriers import Limits
+from farm.gang.leading_commands import commands_for
+from farm.gang.lifecycle import AttemptState
+from farm.gang.retries import RetryPolicy
+from farm.gang.views import AttemptView
+from farm.messages.commands import Command, StartRank
 from farm.registry import strategy
 
 

@@ -12,19 +12,19 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from farm.core.pace import StartPace
-from farm.core.retries import RetryPolicy
-from farm.core.scheduling import Placement, place
-from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import InvalidSpec, Unreachable
+from farm.gang.retries import RetryPolicy
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.pace import StartPace
+from farm.placement.scheduling import Placement, place
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
-from farm.store.agents import is_any_idle, live_agents
-from farm.store.attempts import Active, views_of
+from farm.store.agents.agents import is_any_idle, live_agents
 from farm.store.engine import reading, writing
-from farm.store.gangs import gangs_at_work
-from farm.store.leases import lease_gangs
-from farm.store.waiting import waiting_jobs
-from farm.store.waiting_queue import WaitingQueue
+from farm.store.gangs.attempts import Active, views_of
+from farm.store.gangs.gangs import gangs_at_work
+from farm.store.gangs.leases import lease_gangs
+from farm.store.queue.waiting import waiting_jobs
+from farm.store.queue.waiting_queue import WaitingQueue
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Everything SQL: tables, migrations, and what is read and written."""

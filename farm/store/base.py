@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute
 from sqlalchemy.types import TypeDecorator
 
-from farm.core.ranges import (
+from farm.values.ranges import (
     CountedShare,
     Difference,
     Duration,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, and_, cast, extract, func, select
 from sqlalchemy.orm import Session, defer
 
-from farm.core.lifecycle import JobState
-from farm.store.late_reports import late_count
-from farm.store.repetitions import BY_CELL
+from farm.gang.lifecycle import JobState
+from farm.store.measurements.repetitions import BY_CELL
+from farm.store.reports.late_reports import late_count
 from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
 from farm.store.tables import Agent, Attempt, Job, Rank
 

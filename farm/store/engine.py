@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from farm.errors import InvalidSpec, Unreachable
-from farm.private_files import make_private_file, make_private_folder
+from farm.processes.private_files import make_private_file, make_private_folder
 from farm.store.base import Table
 
 SQLITE = "sqlite"

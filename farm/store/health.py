@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
-from farm.core.trainer_lines import FailureKind
 from farm.errors import Unreachable
+from farm.gang.lifecycle import AttemptState
+from farm.messages.trainer_lines import FailureKind
 from farm.store.engine import POSTGRESQL, writing
-from farm.store.late_reports import late_count
+from farm.store.reports.late_reports import late_count
 from farm.store.tables import Attempt, SpoolPosition
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from farm.core.axes import Axis
-from farm.core.fields import Amount, Whole
-from farm.core.quantities import QUANTITIES, Quantity
-from farm.core.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
-from farm.core.trainer_lines import StepKind
+from farm.configuration.axes import Axis
+from farm.measuring.quantities import QUANTITIES, Quantity
+from farm.messages.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, state_column
+from farm.values.fields import Amount, Whole
+from farm.values.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
 
 
 class SampleRow(Table):
@@ -175,7 +175,7 @@ class MeasurementRow(Table):
     resident_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # largest over ranks
     net_rx_bytes_per_s: Mapped[Rate | None]
     net_tx_bytes_per_s: Mapped[Rate | None]
-    sent_bytes_per_step: Mapped[Rate | None]  # one rank's, see farm.core.measurement
+    sent_bytes_per_step: Mapped[Rate | None]  # one rank's, see farm.measuring.measurement
     received_bytes_per_step: Mapped[Rate | None]
     idle_ratio: Mapped[Share | None]  # of a step, in which a rank computes nothing; mean over ranks
     push_s: Mapped[Difference | None]  # per step, mean over the ranks

@@ -5,7 +5,7 @@ change something, and the revisions are read from the names of the migrations' f
 before the first `_` is their order, the rest is the revision.
 
 A store from before the first release has a revision of another history, "0001" to "0014".
-`farm.store.convert` converts it; everything else refuses it.
+`farm.store.maintenance.convert` converts it; everything else refuses it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Integer, Select, cast, func, select
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import ACTIVE_JOB_STATES
 from farm.errors import NotFound
+from farm.gang.lifecycle import ACTIVE_JOB_STATES
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
 

@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from farm.core.agents import AgentState
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.keys.api_tokens import Scope
+from farm.messages.agents import AgentState
 from farm.store.base import BigId, Table, Utc, state_column
 
 
@@ -150,7 +150,7 @@ class Rank(Table):
     phase: Mapped[RankPhase] = mapped_column(state_column(RankPhase, "rank_phase"))
     commanded_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # last command of this phase
     hardware: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # at the time of the lease
-    # Each the JSON of the report of that name in farm.core.messages, as it came.
+    # Each the JSON of the report of that name in farm.messages.envelope, as it came.
     prepared: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))
     peers: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))
     shaped: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from farm.core import display
-from farm.core.measurement import OK
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.measurement import OK
+from farm.measuring.study_run import StudyRun
 from farm.studies.text import delay_ms, listing, ms, span
+from farm.text import display
 
 # What the runs of one configuration have in common.
 _CONFIGURATION = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.core.study_run import StudyRun
+from farm.measuring.study_run import StudyRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

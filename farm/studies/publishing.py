@@ -65,7 +65,7 @@ def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
     Raises:
         FarmError: a file cannot be written, or matplotlib is absent.
     """
-    from farm.plotting.look import save
+    from farm.charts.files.look import save
 
     path = page_path(study, documents)
     written = [path]

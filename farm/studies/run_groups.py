@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.core.means import mean
-from farm.core.measurement import OK
-from farm.core.precision import TimeInterval, time_interval
-from farm.core.study_run import StudyRun
-from farm.figures.chart import Mark
+from farm.charts.chart import Mark
+from farm.measuring.measurement import OK
+from farm.measuring.precision import TimeInterval, time_interval
+from farm.measuring.study_run import StudyRun
+from farm.statistics.means import mean
 from farm.studies.orderings import Place, Placed
 
-# By `farm.core.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of the
-# published studies, whose repetitions have others between them, needs more.
+# By `farm.measuring.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of
+# the published studies, whose repetitions have others between them, needs more.
 VARIANCE_INFLATION = 1.8
 
 

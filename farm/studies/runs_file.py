@@ -12,8 +12,8 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
-from farm.core.study_run import StudyRun
 from farm.errors import InvalidSpec
+from farm.measuring.study_run import StudyRun
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(StudyRun))
 # Those that every file has; the others, which follow, are absent from older ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farm.core import display
+from farm.text import display
 
 MISSING = display.plain(display.MISSING)
 

@@ -1,6 +1,6 @@
 """`python -m farm.trainers`: one role process of one rank, started and fed by its agent.
 
-A warm trainer, forked from `farm.trainers.template`, runs the same `main`.
+A warm trainer, forked from `farm.trainers.processes.template`, runs the same `main`.
 
 Nothing heavy is imported here: first the process is bound to its cores, to its parent's life and
 to the pipe, and only then are the framework's threads started.
@@ -13,13 +13,12 @@ import os
 import sys
 from typing import NoReturn
 
-from farm.core.codec import from_text
-from farm.core.trainer_lines import Assignment
 from farm.errors import FarmError, InvalidSpec
+from farm.messages.trainer_lines import Assignment
 from farm.trainers.failures import failure_of
-from farm.trainers.limits import limit
-from farm.trainers.line import EventWriter
-from farm.trainers.process import (
+from farm.trainers.processes.limits import limit
+from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import (
     EXIT_FAILED,
     EXIT_USAGE,
     Orders,
@@ -31,6 +30,7 @@ from farm.trainers.process import (
     pin,
     take_stdout,
 )
+from farm.values.codec import from_text
 
 logger = logging.getLogger("farm.trainers")
 

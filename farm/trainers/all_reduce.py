@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.catalogue import Traffic
+from farm.configuration.catalogue import Traffic
 
 
 def ring_all_reduce(rank_count: int, summed_bytes: float) -> Traffic:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from farm.core.catalogue import DatasetFacts, GangShape, ModelFacts, StrategyFacts, Traffic
-from farm.core.model_size import ModelSize
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import DatasetSource, Exchange, GoLine
+from farm.configuration.catalogue import DatasetFacts, GangShape, ModelFacts, StrategyFacts, Traffic
+from farm.configuration.model_size import ModelSize
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import DatasetSource, Exchange, GoLine
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import FarmError, TrainerFailed
+from farm.messages.trainer_lines import Failure, FailureKind
 
 _SHOWN_CHARACTERS = 500
 

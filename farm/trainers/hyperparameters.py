@@ -5,7 +5,7 @@ Recorded with every result. The optimizer is stochastic gradient descent with mo
 
 from __future__ import annotations
 
-from farm.core.spec import OperatorPlacement
+from farm.configuration.spec import OperatorPlacement
 
 LEARNING_RATE = 0.02
 MOMENTUM = 0.9

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.core.codec import from_text
-from farm.core.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
+from farm.messages.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
-from farm.trainers.line import EventWriter
-from farm.trainers.loop import Training
+from farm.trainers.loop.training import Training
 from farm.trainers.models.model_file import ModelFile
 from farm.trainers.models.spawned import serve_spawned
-from farm.trainers.process import Orders, report_own_kills
+from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import Orders, report_own_kills
 from farm.trainers.serving import serve
+from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
 

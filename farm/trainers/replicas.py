@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farm.trainers.batches import share
+from farm.trainers.loop.batches import share
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -23,17 +23,17 @@ class ServerStrategy:
         return Traffic(messages=2, bytes=gradient_bytes)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.sessions.engine import SessionEngine
-        from farm.trainers.sessions.scheme import Scheme
+        from farm.trainers.tensorflow.sessions.engine import SessionEngine
+        from farm.trainers.tensorflow.sessions.scheme import Scheme
 
         return SessionEngine(seat, Scheme(self.facts.name))
 
     def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
-        from farm.trainers.sessions.serving import serve_until_left
+        from farm.trainers.tensorflow.sessions.serving import serve_until_left
 
         serve_until_left(seat, beat)

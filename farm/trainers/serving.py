@@ -5,10 +5,10 @@ from __future__ import annotations
 import resource
 import time
 
-from farm.core.trainer_lines import Progress, Started, TrainerResult
+from farm.messages.trainer_lines import Progress, Started, TrainerResult
 from farm.trainers.contracts import Seat, ServedStrategy
-from farm.trainers.line import EventWriter
-from farm.trainers.window import TimedWindow
+from farm.trainers.loop.window import TimedWindow
+from farm.trainers.processes.line import EventWriter
 
 
 def serve(strategy: ServedStrategy, seat: Seat, line: EventWriter, interface: str) -> TrainerResult:

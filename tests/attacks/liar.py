@@ -25,13 +25,7 @@ from typing import Any
 
 import redis
 
-from farm.core.agent_keys import read_key
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.codec import to_json
-from farm.core.messages import WIRE_VERSION
-from farm.core.signing import MessageDirection, sign
-from farm.task_message import task_text
-from farm.wire import (
+from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
@@ -41,6 +35,12 @@ from farm.wire import (
     open_client,
     own_queue,
 )
+from farm.broker.task_message import task_text
+from farm.messages.agent_keys import read_key
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.envelope import WIRE_VERSION
+from farm.messages.signing import MessageDirection, sign
+from farm.values.codec import to_json
 from tests.factories import agent_facts
 
 _NUMBERS = (1.7e308, -1.7e308, 5e-324, -1.0, 0.0, 1e300, 2**63, -(2**63), 1e-300)

@@ -6,12 +6,7 @@ from collections.abc import Callable
 
 import redis
 
-from farm.core.agent_keys import read_key
-from farm.core.commands import Go, StopAttempt
-from farm.core.messages import WIRE_VERSION, seal
-from farm.core.signing import MessageDirection, sign
-from farm.task_message import task_text
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -22,6 +17,11 @@ from farm.wire import (
     own_queue,
     send_command,
 )
+from farm.broker.task_message import task_text
+from farm.messages.agent_keys import read_key
+from farm.messages.commands import Go, StopAttempt
+from farm.messages.envelope import WIRE_VERSION, seal
+from farm.messages.signing import MessageDirection, sign
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
 from tests.attacks.network import ping
 from tests.e2e.live_farm import wait_until

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import redis
 import sqlalchemy as sa
 
+from farm.broker.celery_app import check_broker
 from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading
-from farm.wire import check_broker
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
 from tests.certificates import Authority, Certificate
 from tests.e2e.strict_farm import SERVER, StrictFarm

@@ -31,16 +31,22 @@ from typing import Any, Protocol
 import psutil
 import sqlalchemy as sa
 
-from farm.broker_accounts import BrokerAccounts, agent_url
-from farm.core.agent_keys import derive_key, key_text, read_key
-from farm.core.agents import AgentState
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.core.messages import seal
-from farm.core.signing import MessageDirection, sign
-from farm.signing_key import make_signing_key
-from farm.store.agent_keys import add_agent_key
+from farm.broker.accounts import BrokerAccounts, agent_url
+from farm.broker.celery_app import (
+    HEARTBEAT_TASK,
+    agent_queue,
+    make_app,
+    open_client,
+    publish_heartbeat,
+)
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.keys.signing_key import make_signing_key
+from farm.messages.agent_keys import derive_key, key_text, read_key
+from farm.messages.agents import AgentState
+from farm.messages.envelope import seal
+from farm.messages.signing import MessageDirection, sign
+from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
-from farm.wire import HEARTBEAT_TASK, agent_queue, make_app, open_client, publish_heartbeat
 from tests.attacks.liar import READY
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.e2e.strict_farm import AgentSecrets, strict_farm

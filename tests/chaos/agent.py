@@ -14,11 +14,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from farm.core import messages
+from farm.messages import envelope as messages
 from tests.chaos import planted
 from worker_agent import __main__ as program
-from worker_agent import hardware
 from worker_agent.config import AgentConfig, load_config
+from worker_agent.machine import hardware
 
 TEMPLATE = Path(__file__).parents[1] / "fakes" / "template.py"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
-from farm.core.lifecycle import ACTIVE_JOB_STATES, JobState
 from farm.errors import Unreachable
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState
 from tests.chaos.checker import violations
 from tests.chaos.evidence import gather, left_files, read_network, undelivered
 from tests.chaos.farm import LEASE_S, ChaosFarm

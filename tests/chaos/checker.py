@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState
 from tests.chaos.evidence import Evidence
 from tests.chaos.farm import LEASE_S
 from tests.invariants import (

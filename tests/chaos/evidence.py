@@ -13,7 +13,7 @@ import psutil
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition

@@ -20,16 +20,16 @@ from pathlib import Path
 
 import psutil
 
-from farm.core.agent_keys import derive_key, key_text
 from farm.embedded.redis import free_port
-from farm.signing_key import make_signing_key
-from farm.store.agent_keys import add_agent_key
+from farm.keys.signing_key import make_signing_key
+from farm.messages.agent_keys import derive_key, key_text
+from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import make_engine, writing
 from farm.submission import plan, submit
 from tests.chaos.links import Link, Links
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
-from worker_agent.leftovers import find_marked
+from worker_agent.trainer_process.leftovers import find_marked
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT_COUNT = 6
@@ -203,7 +203,9 @@ class ChaosFarm:
             process.wait(timeout=10)
 
     def courier_of(self, name: str) -> psutil.Process | None:
-        return next((p for p in self._children(name) if "worker_agent.courier" in _line(p)), None)
+        return next(
+            (p for p in self._children(name) if "worker_agent.broker.courier" in _line(p)), None
+        )
 
     def template_of(self, name: str) -> psutil.Process | None:
         return next((p for p in self._children(name) if _leads_its_group(p, "template")), None)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, or_, select
 from sqlalchemy.exc import DBAPIError
 
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
 from farm.errors import Unreachable
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.store.engine import reading
+from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import Agent, Job, JobEvent, Rank
-from farm.store.waiting import waiting_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ def plant(name: str | None) -> None:
 
 def drop_fencing_check() -> None:
     """Take every report, whatever has become of its attempt and whoever has sent it."""
-    from farm.store import reports
+    from farm.store.reports import reports
 
     reports.refusal_of_report = lambda *args, **kwargs: None  # type: ignore[attr-defined]
 
 
 def forget_on_publish() -> None:
     """Have the spool forget what it has handed out, without the collector's word."""
-    from worker_agent.spool import Spool
+    from worker_agent.spool.spool import Spool
 
     pending = Spool.pending
 
@@ -37,7 +37,7 @@ def forget_on_publish() -> None:
 def never_free_lease() -> None:
     """End attempts, and let their gangs' first agents stay leased to them."""
     from farm.scheduler import ends
-    from farm.store.moves import end_attempts
+    from farm.store.gangs.moves import end_attempts
     from farm.store.tables import Agent, Rank
 
     def end(session: Any, endings: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.core.codec import from_json
-from farm.core.reports import Report
+from farm.messages.reports import Report
+from farm.values.codec import from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from typing import TypeVar
 import psutil
 from sqlalchemy import Engine, func, select
 
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.store.agents import live_agents
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.store.agents.agents import live_agents
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade

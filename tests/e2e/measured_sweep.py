@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import Sample
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import Epoch
-from farm.store.series import insert_epoch, insert_samples
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import Sample
+from farm.messages.trainer_lines import Epoch
+from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from farm.cli.main import main
 from farm.embedded.redis import free_port
-from farm.keyring import FRESH_S
+from farm.keys.keyring import FRESH_S
 from tests.certificates import Authority, Certificate
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.own_address import LOOPBACK, own_address

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import Sample, StepTimes
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import StepKind
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import Sample, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
-from farm.store.series import insert_samples
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_samples
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt, Job, Rank
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright

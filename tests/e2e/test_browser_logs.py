@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import LogPart
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import LogPart
 from farm.store.engine import make_engine, writing
-from farm.store.logs import insert_log_part
+from farm.store.reports.logs import insert_log_part
 from farm.store.schema import upgrade
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, WIDTHS, browser, check, page_of, playwright

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import farm.cli
-from farm.core.lifecycle import AttemptState
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
 from farm.store.tables import Job

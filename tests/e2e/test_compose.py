@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.cli.demo import demo_sweep
+from farm.cli.start.demo import demo_sweep
 from tests.compose.farm import SERVERS, ComposeFarm, new_farm, until
 from tests.compose.images import ROOT, TARGETS, build, gather_wheels, make_stand_ins
 from tests.compose.podman import Podman, missing, own_podman

@@ -20,15 +20,15 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import OperationalError
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.measurement import ring_bytes_per_step
-from farm.core.noise import disturbance_of_row, undisturbed_first
-from farm.core.spec import TrainingPass
-from farm.core.trainer_lines import StepKind
+from farm.configuration.spec import TrainingPass
 from farm.errors import Unreachable
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.measuring.measurement import ring_bytes_per_step
+from farm.measuring.noise import disturbance_of_row, undisturbed_first
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.series import epochs_of, samples_of, steps_of
+from farm.store.series.series import epochs_of, samples_of, steps_of
 from farm.store.tables import Attempt, Job, LateReport, Rank
 from tests.e2e.live_farm import wait_until
 

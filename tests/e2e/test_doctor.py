@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from farm.core.commands import StartRank
-from farm.core.lifecycle import JobState
-from farm.core.messages import WIRE_VERSION
-from farm.store.agents import list_agents
+from farm.broker.celery_app import make_app, send_command
+from farm.gang.lifecycle import JobState
+from farm.messages.commands import StartRank
+from farm.messages.envelope import WIRE_VERSION
+from farm.store.agents.agents import list_agents
 from farm.store.engine import reading
-from farm.wire import make_app, send_command
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.factories import job_spec
 from tests.fakes.former_agent import FORMER_WIRE_VERSION

@@ -12,11 +12,11 @@ import numpy as np
 import psutil
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.trainer_lines import FailureKind, StepKind
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.trainer_lines import FailureKind, StepKind
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_sweep, retry_job
-from farm.store.series import steps_of
+from farm.store.series.series import steps_of
+from farm.store.sweeps.jobs import request_cancel_sweep, retry_job
 from farm.store.tables import Attempt
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, live_farm, wait_until
 from tests.memory_group import limited_group

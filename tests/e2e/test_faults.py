@@ -21,10 +21,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.trainer_lines import FailureKind
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.trainer_lines import FailureKind
 from farm.store.engine import writing
-from farm.store.jobs import request_cancel_sweep
+from farm.store.sweeps.jobs import request_cancel_sweep
 from tests.chaos.__main__ import at_hand, run, run_beside
 from tests.chaos.farm import LEASE_S
 from tests.chaos.faults import FAULTS

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.codec import from_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading
-from farm.store.logs import log_stretch
+from farm.store.reports.logs import log_stretch
 from farm.store.tables import Attempt
+from farm.values.codec import from_json
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
 from tests.farm_command import FarmCommand
 from tests.web_client import client_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.noise import NoiseKind
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.measuring.noise import NoiseKind
 from tests.e2e.live_farm import LiveFarm, live_farm
 
 pytestmark = pytest.mark.alone

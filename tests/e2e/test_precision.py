@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.lifecycle import JobState
-from farm.core.precision import Target
+from farm.gang.lifecycle import JobState
+from farm.measuring.precision import Target
 from farm.store.engine import reading
 from tests.e2e.live_farm import DEADLINE_S, live_farm
 from tests.sweep_cells import cells_in

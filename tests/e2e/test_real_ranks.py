@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from farm.core.measurement import ring_bytes_per_step
+from farm.measuring.measurement import ring_bytes_per_step
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from tests.e2e.live_farm import wait_until

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from farm.core.expansion import expand
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.sweep import parse_sweep
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.expansion import expand
+from farm.configuration.sweep import parse_sweep
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.trainer_lines import FailureKind
 from farm.registry import catalogue
 from farm.store.engine import reading, writing
-from farm.store.jobs import AttemptDetail, job_detail
+from farm.store.sweeps.jobs import AttemptDetail, job_detail
 from farm.submission import SubmissionPlan, submit
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agent_keys import derive_key, key_text
-from farm.core.commands import StopAttempt
-from farm.core.lifecycle import JobState
-from farm.core.messages import WIRE_VERSION
-from farm.signing_key import make_signing_key, read_signing_key
-from farm.store.agent_keys import add_agent_key, remove_agent, rotate_agent_key
+from farm.broker.celery_app import make_app, publish_heartbeat, send_command
+from farm.gang.lifecycle import JobState
+from farm.keys.signing_key import make_signing_key, read_signing_key
+from farm.messages.agent_keys import derive_key, key_text
+from farm.messages.commands import StopAttempt
+from farm.messages.envelope import WIRE_VERSION
+from farm.store.agents.agent_keys import add_agent_key, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
 from farm.store.schema import upgrade
 from farm.store.tables import Agent
-from farm.wire import make_app, publish_heartbeat, send_command
 from tests.e2e.live_farm import LiveFarm, wait_until
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
 

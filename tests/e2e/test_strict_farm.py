@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farm.core.lifecycle import JobState
+from farm.gang.lifecycle import JobState
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, shown
 from tests.e2e.live_farm import REPOSITORY

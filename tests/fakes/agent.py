@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from farm.log import configure
-from farm.service_manager import ServiceManager
+from farm.processes.service_manager import ServiceManager
 from worker_agent.config import load_config
-from worker_agent.hardware import read_facts
-from worker_agent.supervisor import Supervisor
+from worker_agent.machine.hardware import read_facts
+from worker_agent.supervisor.supervisor import Supervisor
 
 TEMPLATE = Path(__file__).with_name("template.py")
 

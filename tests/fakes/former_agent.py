@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-import farm.core.messages
+import farm.messages.envelope
 
 FORMER_WIRE_VERSION = 7
 
 
 def main() -> int:
-    farm.core.messages.WIRE_VERSION = FORMER_WIRE_VERSION  # before others import it by value
+    farm.messages.envelope.WIRE_VERSION = FORMER_WIRE_VERSION  # before others import it by value
     from worker_agent.__main__ import main as run
 
     return run([])

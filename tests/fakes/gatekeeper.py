@@ -14,11 +14,11 @@ import os
 import socket
 import sys
 
-from farm.core.commands import RankAddress
 from farm.errors import EmulationFailed
-from worker_agent import privilege
-from worker_agent.emulators.site import Site
-from worker_agent.port_gate import PortGate
+from farm.messages.commands import RankAddress
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.port_gate import PortGate
+from worker_agent.trainer_process import privilege
 
 
 def main() -> None:

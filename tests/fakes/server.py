@@ -11,8 +11,19 @@ from typing import Any, TypeVar
 from kombu.entity import Queue
 from kombu.messaging import Consumer
 
-from farm.core.agents import Heartbeat
-from farm.core.commands import (
+from farm.broker.celery_app import (
+    HEARTBEAT_TASK,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    REPORTS_TASK,
+    make_app,
+    send_command,
+)
+from farm.configuration.spec import JobSpec
+from farm.errors import Unreachable
+from farm.gang.leading_commands import cluster_spec
+from farm.messages.agents import Heartbeat
+from farm.messages.commands import (
     BeatConfirmed,
     Command,
     Confirm,
@@ -22,19 +33,8 @@ from farm.core.commands import (
     Shape,
     StartRank,
 )
-from farm.core.gang import cluster_spec
-from farm.core.messages import unseal
-from farm.core.reports import Prepared, Report, ReportBatch
-from farm.core.spec import JobSpec
-from farm.errors import Unreachable
-from farm.wire import (
-    HEARTBEAT_TASK,
-    HEARTBEATS_QUEUE,
-    REPORTS_QUEUE,
-    REPORTS_TASK,
-    make_app,
-    send_command,
-)
+from farm.messages.envelope import unseal
+from farm.messages.reports import Prepared, Report, ReportBatch
 
 T = TypeVar("T")
 
@@ -177,7 +177,7 @@ class FakeGang:
 
     def lead_to_go(self, *, start_timeout_s: float = 20.0) -> None:
         """Pass all four barriers; training begins."""
-        from farm.core.reports import PeersMeasured, Shaped
+        from farm.messages.reports import PeersMeasured, Shaped
 
         self.start()
         addresses = self.addresses()

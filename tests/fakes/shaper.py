@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 
-from farm.core.commands import RankAddress
-from farm.core.spec import NetworkProfile
-from worker_agent import privilege
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tc_netem import TcNetem
-from worker_agent.emulators.tc_probe import find_obstacle
-from worker_agent.shaping import Shaping
+from farm.configuration.spec import NetworkProfile
+from farm.messages.commands import RankAddress
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_netem import TcNetem
+from worker_agent.network.emulators.tc_probe import find_obstacle
+from worker_agent.network.shaping import Shaping
+from worker_agent.trainer_process import privilege
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A trainer that trains nothing: it speaks `farm.core.trainer_lines` and starts in no time.
+"""A trainer that trains nothing: it speaks `farm.messages.trainer_lines` and starts in no time.
 
 What it does wrong is said by its arguments, by FAKE_TRAINER in its environment, or by the label
 `fake_trainer` of its job, as words separated by commas:
@@ -42,8 +42,7 @@ import threading
 import time
 
 from farm import registry
-from farm.core.codec import from_json
-from farm.core.trainer_lines import (
+from farm.messages.trainer_lines import (
     Assignment,
     DatasetSource,
     Epoch,
@@ -63,7 +62,8 @@ from farm.core.trainer_lines import (
 )
 from farm.trainers.datasets.places import data_places
 from farm.trainers.failures import DatasetMissing
-from farm.trainers.limits import limit
+from farm.trainers.processes.limits import limit
+from farm.values.codec import from_json
 
 _PR_SET_PDEATHSIG = 1
 PARAMETER_COUNT = 1000

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from worker_agent.template import TemplateProcess
+from worker_agent.trainer_process.template import TemplateProcess
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -67,7 +67,7 @@ def _template() -> TemplateProcess:
     folder = tempfile.TemporaryDirectory(prefix="template-")
     template = TemplateProcess(
         1,
-        [sys.executable, "-m", "farm.trainers.template", cpus],
+        [sys.executable, "-m", "farm.trainers.processes.template", cpus],
         environment=dict(os.environ),
         folder=Path(folder.name),
         post=lambda _: None,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.commands import Peers, Shape, StopAttempt
-from farm.core.reports import (
+from farm.configuration.spec import NetworkProfile
+from farm.messages.agents import AgentState
+from farm.messages.commands import Peers, Shape, StopAttempt
+from farm.messages.reports import (
     LogPart,
     PeersMeasured,
     Prepared,
@@ -20,8 +21,7 @@ from farm.core.reports import (
     Shaped,
     StepTimes,
 )
-from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import Epoch, FailureKind, StepKind
+from farm.messages.trainer_lines import Epoch, FailureKind, StepKind
 from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.reports import RankEnded, RankStarted, Samples, StepTimes
-from farm.core.trainer_lines import FailureKind, StepKind
+from farm.messages.agents import AgentState
+from farm.messages.reports import RankEnded, RankStarted, Samples, StepTimes
+from farm.messages.trainer_lines import FailureKind, StepKind
 from tests.agents import ROOT, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import RankAddress
-from farm.core.reports import PeersMeasured, RankEnded
+from farm.messages.commands import RankAddress
+from farm.messages.reports import PeersMeasured, RankEnded
 from tests.agents import AgentFarm
-from worker_agent.control import run_control
 from worker_agent.metrics import throttling
 from worker_agent.metrics.contracts import Watched
-from worker_agent.probe import EchoServer, measure_peers
+from worker_agent.network.probing.probe import EchoServer, measure_peers
+from worker_agent.rank.control import run_control
 
 pytestmark = pytest.mark.alone
 

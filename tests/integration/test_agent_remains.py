@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.reports import RankEnded
-from farm.core.trainer_lines import FailureKind
+from farm.messages.agents import AgentState
+from farm.messages.reports import RankEnded
+from farm.messages.trainer_lines import FailureKind
 from tests.agents import AgentFarm
-from worker_agent.applied_note import AppliedNote, NoteFile
-from worker_agent.emulators.site import Site
+from worker_agent.network.applied_note import AppliedNote, NoteFile
+from worker_agent.network.emulators.site import Site
 
 # What a version to come may have applied.
 UNKNOWN = "quantum_tunnel"

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.commands import RankAddress
-from farm.core.reports import PeersMeasured, RankEnded, RankStarted, Shaped
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import FailureKind, GoLine, Ready, StepKind
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.messages.agents import AgentState
+from farm.messages.commands import RankAddress
+from farm.messages.reports import PeersMeasured, RankEnded, RankStarted, Shaped
+from farm.messages.trainer_lines import FailureKind, GoLine, Ready, StepKind
 from tests.agents import AgentFarm
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import free_ports, results, started
-from worker_agent.cluster import reroute
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tcp_proxy import TcpProxy
-from worker_agent.leftovers import find_marked
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tcp_proxy import TcpProxy
+from worker_agent.rank.cluster import reroute
+from worker_agent.trainer_process.leftovers import find_marked
 
 pytestmark = pytest.mark.alone
 
@@ -80,7 +80,9 @@ def test_a_rank_whose_network_was_gone_at_the_end_has_no_result(tmp_path: Path) 
 
 
 def is_proxy(pid: int) -> bool:
-    return b"worker_agent.proxy" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return b"worker_agent.network.proxy.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(
+        b"\0"
+    )
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState, Heartbeat
-from farm.core.commands import StopAttempt
-from farm.core.reports import RankEnded, RankStarted
+from farm.messages.agents import AgentState, Heartbeat
+from farm.messages.commands import StopAttempt
+from farm.messages.reports import RankEnded, RankStarted
 from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.reports import LogPart
-from farm.core.trainer_lines import Assignment, Event, Progress
+from farm.messages.reports import LogPart
+from farm.messages.trainer_lines import Assignment, Event, Progress
 from tests.factories import job_spec
-from worker_agent.logs import RECENT_BYTES, RankLog
-from worker_agent.process import TrainerProcess
+from worker_agent.trainer_process.logs import RECENT_BYTES, RankLog
+from worker_agent.trainer_process.process import TrainerProcess
 
 PROGRESS = '{"event": "progress", "step_count": 1}'
 

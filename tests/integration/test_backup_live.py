@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from farm.core.lifecycle import JobState
-from farm.life_signs import read_signs
+from farm.broker.celery_app import open_client
+from farm.broker.life_signs import read_signs
+from farm.gang.lifecycle import JobState
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Attempt, Sweep
-from farm.wire import open_client
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.integration.conftest import new_database
 

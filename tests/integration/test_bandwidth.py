@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import RankAddress
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tcp_proxy import TcpProxy
-from worker_agent.meetings import Carried, WayTrial, measure_bandwidths
-from worker_agent.probe import EchoServer, measure_peers
-from worker_agent.transfer import take_transfers
-from worker_agent.visits import GREETING_BYTES, Visits, greeting
+from farm.messages.commands import RankAddress
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tcp_proxy import TcpProxy
+from worker_agent.network.probing.meetings import Carried, WayTrial, measure_bandwidths
+from worker_agent.network.probing.probe import EchoServer, measure_peers
+from worker_agent.network.probing.transfer import take_transfers
+from worker_agent.network.probing.visits import GREETING_BYTES, Visits, greeting
 
 pytestmark = pytest.mark.alone
 

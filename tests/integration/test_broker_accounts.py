@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from farm.broker_accounts import BrokerAccounts, agent_url
-from farm.errors import FarmError, Unreachable
-from farm.wire import (
+from farm.broker.accounts import BrokerAccounts, agent_url
+from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -21,6 +20,7 @@ from farm.wire import (
     make_app,
     own_queue,
 )
+from farm.errors import FarmError, Unreachable
 from tests.redis_server import RedisServer
 
 UNACKED = "farm.unacked.agent.vm-1"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState
-from farm.core.trainer_lines import Epoch
+from farm.gang.lifecycle import AttemptState
+from farm.messages.trainer_lines import Epoch
 from farm.store.engine import writing
-from farm.store.series import insert_epoch
+from farm.store.series.series import insert_epoch
 from farm.store.tables import Job
 from tests import factories
 from tests.farm_command import FarmCommand

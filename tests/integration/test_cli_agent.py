@@ -8,8 +8,8 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from farm.core.agent_keys import derive_key, key_text
-from farm.signing_key import read_signing_key
+from farm.keys.signing_key import read_signing_key
+from farm.messages.agent_keys import derive_key, key_text
 from tests.certificates import Authority
 from tests.farm_command import FarmCommand
 from tests.redis_server import RedisServer, TlsRedisServer, speaks_tls

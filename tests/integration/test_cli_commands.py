@@ -18,17 +18,17 @@ from sqlalchemy import select
 
 from farm.cli.main import main
 from farm.cli.session import settings
-from farm.core.agents import AgentState
-from farm.core.lifecycle import AttemptState, JobState
 from farm.embedded.home import Endpoints, locked, write_endpoints
-from farm.store import waiting as waiting_module
-from farm.store import waiting_reasons
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.agents import AgentState
 from farm.store.engine import make_engine, reading, writing
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.measurements.measurements import EXPORT_COLUMNS
+from farm.store.queue import waiting as waiting_module
+from farm.store.queue import waiting_reasons
+from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
-from farm.store.sweeps import set_paused
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job, JobEvent
-from farm.store.waiting import waiting_jobs
 from tests.factories import (
     NOW,
     add_agent,

@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import Sample
+from farm.broker.celery_app import agent_queue
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import Sample
 from farm.store.engine import make_engine, reading, writing
-from farm.store.partitions import missing_days
+from farm.store.maintenance.partitions import missing_days
 from farm.store.result_tables import SampleRow
-from farm.store.series import insert_samples
+from farm.store.series.series import insert_samples
 from farm.store.tables import Attempt
-from farm.wire import agent_queue
 from tests.factories import add_agent, add_attempt, add_job
 from tests.farm_command import FarmCommand
 from tests.integration.conftest import new_database

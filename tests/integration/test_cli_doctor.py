@@ -17,24 +17,24 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-import farm.broker_state
+import farm.broker.life_signs
+import farm.broker.state
 import farm.diagnosis.broker
 import farm.diagnosis.database
 import farm.diagnosis.processes
-import farm.life_signs
 from farm import __version__
-from farm.core.agents import CLOSES_PORTS, AgentState, Hardware
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import WIRE_VERSION, Stranger
-from farm.core.spec import TENSORFLOW
-from farm.core.trainer_lines import FailureKind
+from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
+from farm.broker.life_signs import COLLECTOR, SCHEDULER, SignOfLife, read_signs
+from farm.configuration.spec import TENSORFLOW
 from farm.embedded.redis import free_port
-from farm.life_signs import COLLECTOR, SCHEDULER, SignOfLife, read_signs
-from farm.store.agent_keys import add_agent_key
+from farm.gang.lifecycle import AttemptState
+from farm.messages.agents import CLOSES_PORTS, AgentState, Hardware
+from farm.messages.envelope import WIRE_VERSION, Stranger
+from farm.messages.trainer_lines import FailureKind
+from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import writing
-from farm.store.partitions import make_partitions
+from farm.store.maintenance.partitions import make_partitions
 from farm.store.tables import Agent, Attempt
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from tests import factories
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
 from tests.fakes.server import wait_until
@@ -82,7 +82,7 @@ PATIENCE_S = 600.0
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARM_LEASE_S", f"{LEASE_S:g}")
-    monkeypatch.setattr(farm.life_signs, "KEPT_S", PATIENCE_S)
+    monkeypatch.setattr(farm.broker.life_signs, "KEPT_S", PATIENCE_S)
     monkeypatch.setattr(farm.diagnosis.processes, "_IDLE_LIMIT_S", PATIENCE_S)
     for judge in (farm.diagnosis.broker, farm.diagnosis.database):
         monkeypatch.setattr(judge, "_SLOW_S", PATIENCE_S)
@@ -566,7 +566,7 @@ def test_who_proves_nothing_is_refused_or_that_is_wrong(
     default: str,
     place: str,
 ) -> None:
-    monkeypatch.setattr(farm.broker_state, "_LOCAL", ())  # as if it were another machine
+    monkeypatch.setattr(farm.broker.state, "_LOCAL", ())  # as if it were another machine
     account(broker, "+@all")
     with broker.client() as client:
         client.execute_command("ACL", "SETUSER", "default", *default.split())
@@ -586,7 +586,7 @@ def test_a_certificate_is_as_good_as_a_password(
     monkeypatch: pytest.MonkeyPatch,
     asks_certificate: bool,
 ) -> None:
-    monkeypatch.setattr(farm.broker_state, "_LOCAL", ())
+    monkeypatch.setattr(farm.broker.state, "_LOCAL", ())
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.measurement_table import MEASUREMENT_TABLE
 from farm.importers import IMPORTERS
+from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.store.engine import reading, writing
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests.factories import add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli import logs
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import LogPart
+from farm.cli.sweeps import logs
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import LogPart
 from farm.store.engine import writing
-from farm.store.logs import insert_log_part
+from farm.store.reports.logs import insert_log_part
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_attempt, add_job, job_spec
 from tests.farm_command import FarmCommand

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import Sample, StepTimes
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import StepKind
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import Sample, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
-from farm.store.series import insert_samples
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_samples
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.reproduce import begin
-from farm.core.lifecycle import JobState
+from farm.cli.start.reproduce import begin
+from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
 from farm.store.tables import Job
 from farm.studies.runs_file import write_runs

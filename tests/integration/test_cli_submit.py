@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from farm.cli.main import main
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.tables import Attempt, Job, Sweep
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.api_tokens import Scope, is_token
-from farm.store.api_tokens import presented_token
+from farm.keys.api_tokens import Scope, is_token
+from farm.store.access.api_tokens import presented_token
 from farm.store.engine import reading
 from tests.farm_command import FarmCommand
 

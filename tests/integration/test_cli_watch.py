@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.watch import PlainDisplay, Snapshot, SweepWatch, follow, summary_line
-from farm.config import load_settings
-from farm.core.lifecycle import AttemptState, JobState
+from farm.cli.sweeps.watch import PlainDisplay, Snapshot, SweepWatch, follow, summary_line
 from farm.errors import FarmError
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.settings.server import load_settings
 from farm.store.engine import writing
-from farm.store.jobs import request_cancel_sweep
+from farm.store.sweeps.jobs import request_cancel_sweep
 from farm.store.tables import Attempt, Job
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 

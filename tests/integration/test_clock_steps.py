@@ -7,17 +7,17 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from farm.core.barriers import Limits
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.retries import MAX_WAIT_S, RetryPolicy, pause_s
+from farm.gang.barriers import Limits
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.gang.retries import MAX_WAIT_S, RetryPolicy, pause_s
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection, place_jobs
-from farm.store.agents import live_agents
-from farm.store.clock_steps import follow_clock
+from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
+from farm.store.gangs.clock_steps import follow_clock
+from farm.store.queue.waiting_queue import WaitingQueue
+from farm.store.queue.waiting_reasons import ABOUT_TO_START, IS_PAUSING, queue_reasons
 from farm.store.tables import Agent, Attempt, Job, Rank
-from farm.store.waiting_queue import WaitingQueue
-from farm.store.waiting_reasons import ABOUT_TO_START, IS_PAUSING, queue_reasons
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
 from tests.scheduler_round import run_round
 

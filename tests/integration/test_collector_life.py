@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK, make_app
+from farm.broker.life_signs import COLLECTOR, SignOfLife
 from farm.collector.main import register_tasks
-from farm.config import load_settings
-from farm.core.agents import BeatEcho
-from farm.core.messages import seal
-from farm.core.reports import Report, ReportBatch
-from farm.life_signs import COLLECTOR, SignOfLife
-from farm.wire import HEARTBEAT_TASK, REPORTS_TASK, make_app
+from farm.messages.agents import BeatEcho
+from farm.messages.envelope import seal
+from farm.messages.reports import Report, ReportBatch
+from farm.settings.server import load_settings
 from tests.factories import heartbeat
 from tests.redis_server import RedisServer
 

@@ -6,14 +6,14 @@ import itertools
 
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import LogPart, ReportBatch, ReportBody
+from farm.gang.lifecycle import AttemptState
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.reports import LogPart, ReportBatch, ReportBody
+from farm.store.agents.heartbeats import record_heartbeats
 from farm.store.engine import reading, writing
-from farm.store.heartbeats import record_heartbeats
-from farm.store.logs import log_ends
-from farm.store.reports import store_batches
-from farm.store.series import epochs_of
+from farm.store.reports.logs import log_ends
+from farm.store.reports.reports import store_batches
+from farm.store.series.series import epochs_of
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 from tests.integration.test_stolen_agent import epoch

@@ -12,26 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
-from farm.collector.main import register_tasks
-from farm.collector.quotas import HEARTBEATS, REPORTS
-from farm.config import load_settings
-from farm.core.agent_keys import derive_key
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import seal
-from farm.core.reports import Report, ReportBatch, Sample, Samples
-from farm.core.signing import MessageDirection, sign
-from farm.errors import InvalidSpec
-from farm.keyring import Keyring
-from farm.store.agent_keys import add_agent_key
-from farm.store.engine import reading, writing
-from farm.store.result_tables import SampleRow
-from farm.store.tables import Agent, LateReport
-from farm.store.tokens import latest_token
-from farm.task_message import task_text
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -39,6 +20,25 @@ from farm.wire import (
     agent_queue,
     make_app,
 )
+from farm.broker.task_message import task_text
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.main import register_tasks
+from farm.collector.quotas import HEARTBEATS, REPORTS
+from farm.errors import InvalidSpec
+from farm.gang.lifecycle import AttemptState
+from farm.keys.keyring import Keyring
+from farm.messages.agent_keys import derive_key
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.envelope import seal
+from farm.messages.reports import Report, ReportBatch, Sample, Samples
+from farm.messages.signing import MessageDirection, sign
+from farm.settings.server import load_settings
+from farm.store.agents.agent_keys import add_agent_key
+from farm.store.engine import reading, writing
+from farm.store.gangs.tokens import latest_token
+from farm.store.result_tables import SampleRow
+from farm.store.tables import Agent, LateReport
+from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 from tests.redis_server import RedisServer
 

@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from farm.core.commands import StopAttempt
-from farm.core.messages import seal
-from farm.wire import REPORTS_QUEUE, agent_queue, make_app, send_command
+from farm.broker.celery_app import REPORTS_QUEUE, agent_queue, make_app, send_command
+from farm.messages.commands import StopAttempt
+from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
-from worker_agent import keeper as keeper_module
+from worker_agent.broker import keeper as keeper_module
+from worker_agent.broker.keeper import Keeper
+from worker_agent.broker.link import CourierProcess
 from worker_agent.config import AgentConfig, load_config
-from worker_agent.events import AgentEvent, CommandArrived, CourierGone, CourierReady, OrderDone
-from worker_agent.keeper import Keeper
-from worker_agent.link import CourierProcess
+from worker_agent.supervisor.events import (
+    AgentEvent,
+    CommandArrived,
+    CourierGone,
+    CourierReady,
+    OrderDone,
+)
 
 STOP = StopAttempt(token=1, reason="test")
 
@@ -73,7 +79,7 @@ def kept(config: AgentConfig) -> Iterator[KeptCourier]:
 
 def only_courier() -> psutil.Process:
     children = psutil.Process().children()
-    [courier] = [child for child in children if "worker_agent.courier" in child.cmdline()]
+    [courier] = [child for child in children if "worker_agent.broker.courier" in child.cmdline()]
     return courier
 
 

@@ -7,12 +7,7 @@ import time
 import pytest
 from kombu import pools
 
-from farm.collector.gathering import Arrivals, Gathering
-from farm.core.commands import StopAttempt
-from farm.core.messages import seal
-from farm.errors import Unreachable
-from farm.wake import Ring, Wake
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
     REPORTS_TASK,
@@ -25,6 +20,11 @@ from farm.wire import (
     send_command,
     send_commands,
 )
+from farm.broker.wake import Ring, Wake
+from farm.collector.gathering import Arrivals, Gathering
+from farm.errors import Unreachable
+from farm.messages.commands import StopAttempt
+from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
 
 STOP = StopAttempt(token=1, reason="test")
@@ -63,7 +63,7 @@ def test_a_restarted_broker_takes_the_next_message_at_once(broker: RedisServer) 
 def test_heartbeats_that_nobody_takes_do_not_fill_the_broker(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.wire.HEARTBEATS_KEPT", 3)
+    monkeypatch.setattr("farm.broker.celery_app.HEARTBEATS_KEPT", 3)
     app = make_app(broker.url, owner="test")
     for number in range(5):
         publish_heartbeat(app, {"number": number})
@@ -77,7 +77,7 @@ def test_reports_that_nobody_takes_do_not_fill_the_broker(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came first stays: it has waited for longest, and its agent would only repeat it."""
-    monkeypatch.setattr("farm.wire.REPORTS_KEPT", 3)
+    monkeypatch.setattr("farm.broker.celery_app.REPORTS_KEPT", 3)
     app = make_app(broker.url, owner="test")
     for number in range(5):
         publish_reports(app, {"number": number})
@@ -109,7 +109,7 @@ def test_what_comes_in_the_moment_that_is_waited_where_many_come_is_taken_along(
 def test_a_new_client_adds_nothing_to_a_full_queue_and_goes_on_once_it_is_emptied(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.wire.REPORTS_KEPT", 2)
+    monkeypatch.setattr("farm.broker.celery_app.REPORTS_KEPT", 2)
     for number in range(4):
         pools.reset()  # type: ignore[no-untyped-call] # as a new process has it
         app = make_app(broker.url, owner="test")

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.catalogue import ModelFacts
-from farm.core.commands import RankAddress
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import GoLine
+from farm.configuration.catalogue import ModelFacts
+from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.errors import EmulationFailed
+from farm.messages.commands import RankAddress
+from farm.messages.trainer_lines import GoLine
 from farm.recommend.configuration import Configuration, Observation
 from farm.registry import dataset, model
 from farm.store.engine import writing
@@ -30,8 +30,8 @@ from tests.factories import add_job
 from tests.web_client import web_settings
 from web.app import create_app
 from web.pages import PAGES
-from worker_agent.emulators.site import Site
 from worker_agent.metrics.contracts import Watched
+from worker_agent.network.emulators.site import Site
 
 DOCS = Path(__file__).parents[2] / "docs"
 JOB = JobSpec(
@@ -137,7 +137,9 @@ PAUSE = """Axis(
 def test_one_declaration_of_an_axis_puts_it_everywhere(
     name: str, declaration: str, tmp_path: Path
 ) -> None:
-    found = _found_in_a_copy(tmp_path, "farm/core/axes.py", "PROFILE_AXES", declaration, name)
+    found = _found_in_a_copy(
+        tmp_path, "farm/configuration/axes.py", "PROFILE_AXES", declaration, name
+    )
     assert found == {
         *("sweep file", "refusal", "API document", "form", "POST /api/v1/sweeps", "job"),
         *("measurement", "command's table", "export", "import", "heat map", "charts"),
@@ -148,7 +150,7 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
 def test_one_declaration_of_a_quantity_puts_it_everywhere(tmp_path: Path) -> None:
     declaration = example("extending.md", "A quantity")
     found = _found_in_a_copy(
-        tmp_path, "farm/core/quantities.py", "BY_NAME", declaration, "machine_runnable_count"
+        tmp_path, "farm/measuring/quantities.py", "BY_NAME", declaration, "machine_runnable_count"
     )
     assert found == {
         *("measurement", "export", "import", "command's table", "command's JSON", "heat map"),

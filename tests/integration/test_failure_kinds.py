@@ -9,13 +9,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.commands import RankAddress, StopAttempt
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import Prepared, RankEnded
-from farm.core.trainer_lines import CONFIGURATION_FAILURES, Failure, FailureKind
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.commands import RankAddress, StopAttempt
+from farm.messages.reports import Prepared, RankEnded
+from farm.messages.trainer_lines import CONFIGURATION_FAILURES, Failure, FailureKind
 from farm.store.engine import reading, writing
+from farm.store.queue.waiting import waiting_jobs
 from farm.store.result_tables import MeasurementRow
-from farm.store.waiting import waiting_jobs
 from tests.factories import add_agent, add_sweep, job_spec, seconds
 from tests.farm_command import FarmCommand
 from tests.two_agents import FACTS, RULES, SOURCE, TwoAgents, kinds

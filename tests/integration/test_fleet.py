@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from benchmarks.fleet.agent import Noted, SimulatedAgent
 from benchmarks.fleet.machine import backlog_role
 from farm.collector.intake import read_batch, take_batches
-from farm.core.commands import (
+from farm.gang.lifecycle import AttemptState
+from farm.messages.commands import (
     COMMAND_NAMES,
     BeatConfirmed,
     Command,
@@ -24,8 +25,7 @@ from farm.core.commands import (
     Shape,
     StartRank,
 )
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import seal
+from farm.messages.envelope import seal
 from farm.store.engine import reading, writing
 from farm.store.result_tables import SampleRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec
@@ -33,7 +33,7 @@ from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, j
 AGENTS, RETURNING = 30, 3
 BACKLOG_S = 600
 TURN_S = 0.25
-KEPT = 100  # the broker's limit, see farm.wire.REPORTS_KEPT
+KEPT = 100  # the broker's limit, see farm.broker.celery_app.REPORTS_KEPT
 
 
 class Farm:

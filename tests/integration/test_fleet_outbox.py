@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from benchmarks.fleet.outbox import Outbox
-from farm.transport import own_argument
-from farm.wire import HEARTBEATS_QUEUE, REPORTS_KEPT, REPORTS_QUEUE, REPORTS_TASK
+from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_KEPT, REPORTS_QUEUE, REPORTS_TASK
+from farm.broker.transport import own_argument
 from tests.redis_server import RedisServer
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import RankAddress, StartRank
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
+from farm.messages.commands import RankAddress, StartRank
 from tests.factories import job_spec
-from worker_agent.emulators.site import Site
-from worker_agent.gang_network import GangNetwork
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.gang_network import GangNetwork
 
 pytestmark = pytest.mark.alone
 

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from farm.collector.intake import take_reports
 from farm.collector.main import _sender
-from farm.core.commands import StopAttempt
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import seal
-from farm.core.reports import Report, ReportBatch
+from farm.gang.lifecycle import AttemptState
+from farm.messages.commands import StopAttempt
+from farm.messages.envelope import seal
+from farm.messages.reports import Report, ReportBatch
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import writing
 from farm.store.tables import Job

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from farm.marked import processes_marked
+from farm.processes.marked import processes_marked
 from tests.fakes.server import wait_until
 from worker_agent.config import load_config
-from worker_agent.leftovers import find_marked, kill_marked
-from worker_agent.trainer_environment import MARK
+from worker_agent.trainer_process.environment import MARK
+from worker_agent.trainer_process.leftovers import find_marked, kill_marked
 
 _LOOKS = 300
 _HELD_BYTES = 400_000_000  # their pages take the kernel some tens of milliseconds
@@ -158,7 +158,8 @@ def test_others_are_not_found(environ: dict[str, str]) -> None:
 def test_neither_who_looks_nor_who_has_ended_is_found(tmp_path: Path) -> None:
     value = str(tmp_path)
     look = (
-        f"from farm.marked import processes_marked; print(processes_marked({_NAME!r}, {value!r}))"
+        "from farm.processes.marked import processes_marked;"
+        f"print(processes_marked({_NAME!r}, {value!r}))"
     )
     environ = {**os.environ, _NAME: value}
     with _started("/bin/true", environ=environ) as ended:

@@ -26,7 +26,7 @@ NAME, VALUE = "BENCHFARM_TEST_MARK", f"of others {os.getpid()}"
 # What it says at the end: which of those it has started were found, and whether they have ended.
 HEAD = f"""
 import os, signal, subprocess, sys, time
-from farm.marked import MarkedProcesses, processes_marked
+from farm.processes.marked import MarkedProcesses, processes_marked
 
 def start(program, **more):
     environ = {{{NAME!r}: {VALUE!r}, "PYTHONPATH": ""}}

@@ -12,12 +12,12 @@ from typing import IO
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import JobState
 from farm.errors import Unreachable
+from farm.gang.lifecycle import JobState
 from farm.store import schema
-from farm.store.backup import back_up, restore
-from farm.store.convert import convert
 from farm.store.engine import make_engine, writing
+from farm.store.maintenance.backup import back_up, restore
+from farm.store.maintenance.convert import convert
 from farm.store.schema import check_schema, downgrade, upgrade
 from tests.factories import NOW, add_agent, add_attempt, add_job
 from tests.former_store import contents, make_former_store

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from farm import registry
-from farm.core.catalogue import ModelFacts
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import (
+from farm.configuration.catalogue import ModelFacts
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import (
     Assignment,
     Failure,
     FailureKind,
@@ -30,8 +30,8 @@ from farm.core.trainer_lines import (
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.models.model_file import ModelFile
-from farm.trainers.process import EXIT_FAILED
-from farm.trainers.sessions.scheme import RankScheme, Scheme
+from farm.trainers.processes.process import EXIT_FAILED
+from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme
 from tests.integration.trainer_process import TrainerProcess, go
 
 JOB = JobSpec(
@@ -461,7 +461,7 @@ def plan_alone() -> RankScheme:
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("_tensorflow")
 def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
-    from farm.trainers.sessions.training_graph import TrainingGraph
+    from farm.trainers.tensorflow.sessions.training_graph import TrainingGraph
 
     for more in ("", ", training=False"):
         model = built(of_class("y", more))
@@ -519,7 +519,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     # A rank of a gang whose gradients go to keepers does the same.
     import tensorflow as tf
 
-    from farm.trainers.sessions.training_graph import TrainingGraph
+    from farm.trainers.tensorflow.sessions.training_graph import TrainingGraph
 
     graph = TrainingGraph(
         dataclasses.replace(plan_alone(), homes=(0,), scheme=Scheme.PS_ASYNC),

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.core.memory import least_memory_bytes
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Started
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import Started
+from farm.placement.memory import least_memory_bytes
 from farm.trainers.models import MODELS
 from farm.trainers.models.architecture import Architecture
 from tests.integration.trainer_process import gang, results

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import reading
-from farm.store.waiting import waiting_jobs
+from farm.store.queue.waiting import waiting_jobs
 from tests.factories import agent_facts
 from tests.farm_command import FarmCommand
 from tests.new_sweep_pages import (

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.messages import seal
+from farm.broker.celery_app import HEARTBEAT_TASK, HEARTBEATS_QUEUE, REPORTS_QUEUE
+from farm.broker.task_message import task_text
+from farm.messages.envelope import seal
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent
-from farm.task_message import task_text
-from farm.wire import HEARTBEAT_TASK, HEARTBEATS_QUEUE, REPORTS_QUEUE
 from tests.factories import add_agent, add_job, heartbeat
 from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand

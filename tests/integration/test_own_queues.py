@@ -9,22 +9,8 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from farm.broker_accounts import BrokerAccounts, agent_url
-from farm.collector.door import Door
-from farm.collector.intake import read_beat
-from farm.collector.main import make_quotas
-from farm.collector.own_queues import OwnQueues
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
-from farm.core.agent_keys import derive_key
-from farm.core.messages import seal
-from farm.core.signing import MessageDirection, sign
-from farm.errors import Unreachable
-from farm.keyring import Keyring
-from farm.life_signs import COLLECTOR, SignOfLife, read_signs
-from farm.store.agent_keys import add_agent_key
-from farm.store.engine import writing
-from farm.transport import own_argument
-from farm.wire import (
+from farm.broker.accounts import BrokerAccounts, agent_url
+from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
@@ -37,6 +23,20 @@ from farm.wire import (
     publish_heartbeat,
     publish_reports,
 )
+from farm.broker.life_signs import COLLECTOR, SignOfLife, read_signs
+from farm.broker.transport import own_argument
+from farm.collector.door import Door
+from farm.collector.intake import read_beat
+from farm.collector.main import make_quotas
+from farm.collector.own_queues import OwnQueues
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
+from farm.errors import Unreachable
+from farm.keys.keyring import Keyring
+from farm.messages.agent_keys import derive_key
+from farm.messages.envelope import seal
+from farm.messages.signing import MessageDirection, sign
+from farm.store.agents.agent_keys import add_agent_key
+from farm.store.engine import writing
 from tests.factories import NOW, heartbeat
 from tests.fakes.server import wait_until
 from tests.redis_server import RedisServer

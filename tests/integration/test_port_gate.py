@@ -15,12 +15,12 @@ import pytest
 from tests.integration.test_undo import await_true, effective_capabilities, run_clear_network
 from tests.namespaces import Namespace, needs_root, two_hosts
 from tests.watchdogs import watchdogs
-from worker_agent import nft
-from worker_agent.applied_note import GATE, NoteFile
-from worker_agent.emulators.site import Site
-from worker_agent.gate_rules import table_of
-from worker_agent.privilege import CAP_NET_ADMIN
-from worker_agent.shaping import undo_former
+from worker_agent.network import nft
+from worker_agent.network.applied_note import GATE, NoteFile
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.gate_rules import table_of
+from worker_agent.network.shaping import undo_former
+from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 obstacle = nft.find_obstacle()
 needs_nftables = pytest.mark.skipif(obstacle is not None, reason=str(obstacle))

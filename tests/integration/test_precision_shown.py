@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
-from farm.store.jobs import list_jobs
+from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import Attempt
 from farm.submission import plan, submit
 from tests import factories

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.commands import StopAttempt
-from farm.core.reports import RankStarted
 from farm.embedded.home import Endpoints, locked, write_endpoints
 from farm.embedded.processes import LoggedProcess, Program
 from farm.embedded.redis import start_redis
+from farm.messages.commands import StopAttempt
+from farm.messages.reports import RankStarted
 from farm.store.engine import make_engine
 from tests.agents import AgentFarm
 from tests.fakes.server import wait_until

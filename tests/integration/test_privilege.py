@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.privilege import CAP_NET_ADMIN
+from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 PROGRAM = """
 import subprocess

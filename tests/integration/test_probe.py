@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from worker_agent.probe import EchoServer
+from worker_agent.network.probing.probe import EchoServer
 
 pytestmark = pytest.mark.alone
 

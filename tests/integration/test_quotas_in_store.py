@@ -11,24 +11,24 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
+from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
+from farm.broker.life_signs import COLLECTOR, SignOfLife
 from farm.collector.door import Door
 from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
 from farm.collector.main import make_quotas
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota
-from farm.core.agent_keys import derive_key
-from farm.core.agents import BeatEcho
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState
-from farm.core.messages import WIRE_VERSION
-from farm.core.rank_limits import MOST_BODY_BYTES, SLACK_S
-from farm.core.reports import LONGEST_LOG_CHARACTERS, RankEnded
-from farm.core.signing import MessageDirection, sign
-from farm.keyring import Keyring
-from farm.life_signs import COLLECTOR, SignOfLife
-from farm.store.agent_keys import add_agent_key
+from farm.gang.lifecycle import AttemptState
+from farm.keys.keyring import Keyring
+from farm.messages.agent_keys import derive_key
+from farm.messages.agents import BeatEcho
+from farm.messages.envelope import WIRE_VERSION
+from farm.messages.rank_limits import MOST_BODY_BYTES, SLACK_S
+from farm.messages.reports import LONGEST_LOG_CHARACTERS, RankEnded
+from farm.messages.signing import MessageDirection, sign
+from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
 from farm.store.health import database_bytes
-from farm.wire import HEARTBEAT_TASK, REPORTS_TASK
+from farm.values.codec import to_json
 from tests.factories import (
     NOW,
     add_agent,

@@ -11,16 +11,21 @@ from typing import TypeVar
 
 import pytest
 
-from farm.core.commands import RankAddress, StartRank
-from farm.core.spec import EXACT_EMULATION, NetworkProfile
+from farm.configuration.spec import EXACT_EMULATION, NetworkProfile
 from farm.errors import EmulationFailed
+from farm.messages.commands import RankAddress, StartRank
 from tests.factories import job_spec
-from worker_agent import emulators
 from worker_agent.config import load_config
-from worker_agent.emulators.site import Site
-from worker_agent.events import AgentEvent, MeasuringPurpose, NetworkMeasured, RankCleared
-from worker_agent.ports import PortRange
-from worker_agent.resources import RankResources
+from worker_agent.network import emulators
+from worker_agent.network.emulators.site import Site
+from worker_agent.rank.ports import PortRange
+from worker_agent.rank.resources import RankResources
+from worker_agent.supervisor.events import (
+    AgentEvent,
+    MeasuringPurpose,
+    NetworkMeasured,
+    RankCleared,
+)
 
 pytestmark = pytest.mark.alone
 

@@ -13,17 +13,17 @@ import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.core.codec import to_json
-from farm.core.commands import RankAddress
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
-from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.messages.commands import RankAddress
+from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
+from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
 from farm.scheduler.leading import lead_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
-from farm.store.series import insert_epoch, insert_samples
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank, Sweep
+from farm.values.codec import to_json
 from tests.factories import (
     NOW,
     add_agent,

@@ -8,13 +8,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.commands import StartRank
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import RankEnded, StepTimes
-from farm.core.trainer_lines import Failure, FailureKind, StepKind
-from farm.store.attempts import active_attempts
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.commands import StartRank
+from farm.messages.reports import RankEnded, StepTimes
+from farm.messages.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_sweep
+from farm.store.gangs.attempts import active_attempts
+from farm.store.sweeps.jobs import request_cancel_sweep
 from farm.store.tables import Attempt, Job
 from tests.factories import add_agent, add_sweep, job_spec
 from tests.two_agents import ENDED, FACTS, RULES, TwoAgents

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState
-from farm.core.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
-from farm.core.views import GangAtWork
+from farm.configuration.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
+from farm.gang.lifecycle import AttemptState
+from farm.gang.views import GangAtWork
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.expected import expected, predicted_lengths_s
 from farm.recommend.kept.fits import Fits
@@ -19,9 +19,9 @@ from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection
 from farm.store.engine import reading, writing
-from farm.store.gangs import gangs_at_work
+from farm.store.gangs.gangs import gangs_at_work
+from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import Attempt, Job
-from farm.store.waiting import waiting_jobs
 from tests.factories import (
     NOW,
     add_agent,

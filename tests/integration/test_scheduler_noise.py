@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.commands import Go, StartRank
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.noise import NoiseLimits, NoisePolicy
-from farm.core.reports import PeersMeasured, RankEnded, Sample, Samples, Shaped, StepTimes
-from farm.core.trainer_lines import StepKind
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.measuring.noise import NoiseLimits, NoisePolicy
+from farm.messages.commands import Go, StartRank
+from farm.messages.reports import PeersMeasured, RankEnded, Sample, Samples, Shaped, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.core.commands import StartRank
-from farm.core.lifecycle import AttemptState
-from farm.core.pace import StartPace
+from farm.gang.lifecycle import AttemptState
+from farm.messages.commands import StartRank
+from farm.placement.pace import StartPace
 from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.engine import reading, writing
+from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.tables import Agent
-from farm.store.waiting_queue import WaitingQueue
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 from tests.store_statements import statements
 from tests.two_agents import RULES

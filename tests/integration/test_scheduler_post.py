@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import JobState
+from farm.broker.celery_app import agent_queue, make_app, open_client
 from farm.embedded.redis import free_port
+from farm.gang.lifecycle import JobState
 from farm.scheduler.main import Post, lead_once, place_once
 from farm.scheduler.placing import Recollection
 from farm.store.engine import reading, writing
 from farm.store.tables import Job
-from farm.wire import agent_queue, make_app, open_client
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.redis_server import RedisServer
 from tests.two_agents import RULES

@@ -8,18 +8,18 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
-from farm.core.spec import NetworkProfile
-from farm.core.views import LiveAgent
+from farm.configuration.spec import NetworkProfile
+from farm.gang.lifecycle import AttemptState
+from farm.gang.views import LiveAgent
 from farm.scheduler.placing import Recollection, place_jobs
-from farm.store import waiting
-from farm.store.agents import live_agents
+from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
-from farm.store.gangs import unfinished_cells
-from farm.store.sweeps import set_paused
+from farm.store.gangs.gangs import unfinished_cells
+from farm.store.queue import waiting
+from farm.store.queue.waiting_queue import WaitingQueue
+from farm.store.queue.waiting_reasons import queue_reasons
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job
-from farm.store.waiting_queue import WaitingQueue
-from farm.store.waiting_reasons import queue_reasons
 from tests.factories import (
     NOW,
     add_agent,

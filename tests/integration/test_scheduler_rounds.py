@@ -8,9 +8,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.commands import Go, Peers, Shape, StartRank, StopAttempt
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import (
+from farm.configuration.spec import TENSORFLOW, BatchSplit, NetworkProfile
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.commands import Go, Peers, Shape, StartRank, StopAttempt
+from farm.messages.reports import (
     PeerBandwidth,
     PeerRtt,
     PeersMeasured,
@@ -19,8 +20,7 @@ from farm.core.reports import (
     Samples,
     Shaped,
 )
-from farm.core.spec import TENSORFLOW, BatchSplit, NetworkProfile
-from farm.core.trainer_lines import (
+from farm.messages.trainer_lines import (
     Failure,
     FailureKind,
 )

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import RankAddress
-from farm.core.spec import JobSpec, NetworkProfile, ServerPlacement
-from farm.core.trainer_lines import Failure, GoLine, Ready, StepKind
+from farm.configuration.spec import JobSpec, NetworkProfile, ServerPlacement
+from farm.messages.commands import RankAddress
+from farm.messages.trainer_lines import Failure, GoLine, Ready, StepKind
 from tests.integration.trainer_process import TrainerProcess, free_ports, results, started
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tcp_proxy import TcpProxy
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 

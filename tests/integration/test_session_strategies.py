@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.spec import JobSpec, ServerPlacement, TrainingPass
-from farm.core.trainer_lines import (
+from farm.configuration.spec import JobSpec, ServerPlacement, TrainingPass
+from farm.messages.trainer_lines import (
     Assignment,
     Epoch,
     Failure,
@@ -23,7 +23,7 @@ from farm.core.trainer_lines import (
     Steps,
     TrainerResult,
 )
-from farm.trainers.process import EXIT_FAILED
+from farm.trainers.processes.process import EXIT_FAILED
 from tests.integration.trainer_process import TrainerProcess, free_ports, gang, results
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]

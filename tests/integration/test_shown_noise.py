@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState, RankPhase
+from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.store.engine import reading, writing
 from farm.store.tables import Job, Rank
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec

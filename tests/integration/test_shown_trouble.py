@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState
+from farm.messages.agents import AgentState
 from farm.store.engine import writing
 from tests.factories import NOW, add_agent, agent_facts
 from tests.farm_command import FarmCommand

@@ -10,11 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import func, select
 
 from farm.collector.elapsed import ElapsedTimes
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.ranges import EXTRAS
-from farm.core.rank_limits import MOST_BODY_BYTES, SLACK_S, rank_limits
-from farm.core.reports import (
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.rank_limits import MOST_BODY_BYTES, SLACK_S, rank_limits
+from farm.messages.reports import (
     LogPart,
     PeersMeasured,
     RankEnded,
@@ -25,14 +23,16 @@ from farm.core.reports import (
     Samples,
     StepTimes,
 )
-from farm.core.trainer_lines import Epoch, Failure, FailureKind, StepKind
-from farm.store.agent_history import late_report_count_of
+from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
+from farm.store.agents.agent_history import late_report_count_of
 from farm.store.engine import reading, writing
-from farm.store.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS
-from farm.store.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
+from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS
+from farm.store.reports.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.step_rows import insert_steps
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt, Job, LateReport, Rank
+from farm.values.codec import to_json
+from farm.values.ranges import EXTRAS
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 from tests.integration.test_scheduler_ends import add_gangs
 from tests.integration.test_store_reports import report

@@ -9,19 +9,19 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from farm.broker.celery_app import REPORTS_TASK
 from farm.collector.intake import take_heartbeat, take_reports
-from farm.core.agent_keys import KeyRecord, derive_key
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.messages import seal
-from farm.core.reports import Report, ReportBatch
-from farm.core.signing import MessageDirection, sign
 from farm.errors import InvalidSpec, NotFound
-from farm.keyring import Keyring
-from farm.store.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
+from farm.keys.keyring import Keyring
+from farm.messages.agent_keys import KeyRecord, derive_key
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.envelope import seal
+from farm.messages.reports import Report, ReportBatch
+from farm.messages.signing import MessageDirection, sign
+from farm.store.agents.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
-from farm.store.late_reports import KEPT_REPORTS, late_count, set_aside
+from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.tables import Agent, SpoolPosition
-from farm.wire import REPORTS_TASK
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, refused_report
 
 HOUR = dt.timedelta(hours=1)
@@ -142,7 +142,7 @@ def test_a_change_of_keys_counts_within_a_second(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("farm.keyring.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("farm.keys.keyring.time.monotonic", lambda: clock[0])
     add(engine)
     keyring = Keyring(engine, FARM_KEY)
     keyring.opened(REPORTS_TASK, batch("a", number=1))

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import RankEnded
-from farm.core.trainer_lines import Failure, FailureKind
 from farm.errors import NotFound
-from farm.store.agent_history import (
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.messages.agents import AgentState
+from farm.messages.reports import RankEnded
+from farm.messages.trainer_lines import Failure, FailureKind
+from farm.store.agents.agent_history import (
     late_report_count_of,
     outcome_counts,
     ranks_of,
     spool_position,
 )
-from farm.store.agent_list import (
+from farm.store.agents.agent_list import (
     AgentOrder,
     agent_count,
     agent_page,
     agents_of_machine,
     find_agent,
 )
-from farm.store.control_runs import agent_runs
+from farm.store.agents.control_runs import agent_runs
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent, Attempt, LateReport, Rank, SpoolPosition
+from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 
 LIVE_SINCE = NOW - seconds(20)

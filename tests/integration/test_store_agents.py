@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState
-from farm.core.spec import TENSORFLOW
-from farm.core.views import LiveAgent
+from farm.configuration.spec import TENSORFLOW
 from farm.errors import NotFound
-from farm.store.agents import (
+from farm.gang.views import LiveAgent
+from farm.messages.agents import AgentState
+from farm.store.agents.agents import (
     is_any_idle,
     list_agents,
     live_agent_count,

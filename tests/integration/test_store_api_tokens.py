@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from farm.core.api_tokens import SECRET_BYTES, Scope, make_token, token_hash
 from farm.errors import InvalidSpec, NotFound
-from farm.store.api_tokens import (
+from farm.keys.api_tokens import SECRET_BYTES, Scope, make_token, token_hash
+from farm.store.access.api_tokens import (
     add_token,
     has_active_token,
     has_tokens,

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
-from farm.store.attention import attempts_to_decide
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.store.engine import reading, writing
+from farm.store.gangs.attention import attempts_to_decide
 from farm.store.tables import Agent, Attempt, Job, Rank
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 

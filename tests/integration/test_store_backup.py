@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.reports import Sample
 from farm.errors import FarmError, Unreachable
-from farm.store.backup import back_up, restore
-from farm.store.copy import CopiedTable
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.reports import Sample
+from farm.store.agents.heartbeats import record_heartbeat
 from farm.store.engine import make_engine, reading, writing
-from farm.store.heartbeats import record_heartbeat
+from farm.store.gangs.tokens import latest_token
+from farm.store.maintenance.backup import back_up, restore
+from farm.store.maintenance.copy import CopiedTable
 from farm.store.schema import check_schema
-from farm.store.series import insert_samples
+from farm.store.series.series import insert_samples
 from farm.store.tables import Agent
-from farm.store.tokens import latest_token
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
 from tests.postgres_programs import binary_folder

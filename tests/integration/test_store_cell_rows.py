@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.store.cell_rows import CellJobs, changed_groups, job_groups
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_job, retry_job
-from farm.store.sweeps import add_jobs
+from farm.store.measurements.cell_rows import CellJobs, changed_groups, job_groups
+from farm.store.sweeps.jobs import request_cancel_job, retry_job
+from farm.store.sweeps.sweeps import add_jobs
 from farm.store.tables import Job
 from tests import factories
 
@@ -87,7 +87,7 @@ def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(
     found, whole = _again(engine, sweep_id, known)
     assert found is not None
     assert found.by_cell == whole.by_cell != known.by_cell
-    monkeypatch.setattr("farm.store.cell_rows._MOST_READ_BY_ID", 0)
+    monkeypatch.setattr("farm.store.measurements.cell_rows._MOST_READ_BY_ID", 0)
     assert _again(engine, sweep_id, known)[0] is None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.codec import to_json
-from farm.core.control_run import PAST_COUNT
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.store.control_runs import control_runs
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.measuring.control_run import PAST_COUNT
+from farm.store.agents.control_runs import control_runs
 from farm.store.engine import writing
 from farm.store.tables import Rank
+from farm.values.codec import to_json
 from tests.factories import add_agent, add_attempt, add_job, agent_facts, job_spec
 
 

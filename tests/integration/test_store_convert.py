@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.codec import from_json
-from farm.core.spec import TENSORFLOW, JobSpec
+from farm.configuration.spec import TENSORFLOW, JobSpec
 from farm.errors import FarmError, Unreachable
-from farm.store.backup import back_up, restore
-from farm.store.convert import convert
-from farm.store.copy import copy_store
 from farm.store.engine import make_engine, reading, writing
-from farm.store.jobs import list_jobs
+from farm.store.maintenance.backup import back_up, restore
+from farm.store.maintenance.convert import convert
+from farm.store.maintenance.copy import copy_store
 from farm.store.schema import FORMER_REVISIONS, check_schema, stamp, upgrade
+from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import Job
+from farm.values.codec import from_json
 from tests.factories import add_job
 from tests.farm_command import FarmCommand
 from tests.former_store import FORMER_REVISION, contents, make_former_store

@@ -10,20 +10,20 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import delete, func, select
 
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import LogPart, Sample, StepTimes
-from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import FarmError, Unreachable
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.keys.api_tokens import Scope
+from farm.messages.reports import LogPart, Sample, StepTimes
+from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.base import Table
-from farm.store.copy import CopiedTable, copy_store
 from farm.store.engine import make_engine, reading, writing
 from farm.store.identity import own_identity
-from farm.store.logs import insert_log_part
-from farm.store.partitions import partition_days
+from farm.store.maintenance.copy import CopiedTable, copy_store
+from farm.store.maintenance.partitions import partition_days
+from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
-from farm.store.series import insert_epoch, insert_samples
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import (
     AgentKeyRow,
     ApiToken,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.dashboard import finished_per_hour
 from farm.store.engine import reading, writing
 from farm.store.tables import Job

@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from farm.collector.intake import take_heartbeat
-from farm.core.agents import AgentState, Backlog, BeatEcho, Heartbeat
-from farm.core.lifecycle import RankPhase
-from farm.core.messages import seal
+from farm.gang.lifecycle import RankPhase
+from farm.messages.agents import AgentState, Backlog, BeatEcho, Heartbeat
+from farm.messages.envelope import seal
+from farm.store.agents.heartbeats import BeatEffect, record_heartbeat
 from farm.store.engine import reading, writing
-from farm.store.heartbeats import BeatEffect, record_heartbeat
 from farm.store.tables import Agent
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.claim import KEY, Claim, take_broker_over
+from farm.broker.celery_app import open_client
+from farm.broker.claim import KEY, Claim, take_broker_over
+from farm.broker.life_signs import SCHEDULER, SignOfLife, read_signs
 from farm.errors import FarmError, OtherFarm
-from farm.life_signs import SCHEDULER, SignOfLife, read_signs
-from farm.store.backup import back_up, restore
-from farm.store.copy import copy_store
 from farm.store.engine import make_engine
 from farm.store.identity import (
     BROKER_KEPT,
@@ -27,8 +26,9 @@ from farm.store.identity import (
     own_identity,
     place_of,
 )
+from farm.store.maintenance.backup import back_up, restore
+from farm.store.maintenance.copy import copy_store
 from farm.store.schema import upgrade
-from farm.wire import open_client
 from tests.factories import NOW
 from tests.fakes.server import wait_until
 from tests.integration.conftest import new_database
@@ -249,7 +249,7 @@ def test_looking_makes_no_identity(engine: sa.Engine) -> None:
 def test_who_is_refused_while_it_runs_stands_still_and_goes_on_afterwards(
     engine: sa.Engine, other: sa.Engine, broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.life_signs.EVERY_S", 0.05)
+    monkeypatch.setattr("farm.broker.life_signs.EVERY_S", 0.05)
     life = SignOfLife(SCHEDULER, broker.url, claim=claim(engine, broker).renew)
     life.start()
     try:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.core.imported import FlagKind, ImportedMeasurement, ImportFlag
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec, NotFound
+from farm.measuring.imported import FlagKind, ImportedMeasurement, ImportFlag
 from farm.store.engine import reading, writing
-from farm.store.imports import (
+from farm.store.measurements.imports import (
     Imported,
     check_origin,
     import_measurements,
@@ -21,7 +21,7 @@ from farm.store.imports import (
     remove_origin,
     source_of,
 )
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests.factories import NOW, add_job, add_measurement, seconds
 

@@ -5,11 +5,13 @@ import threading
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import InvalidTransition, NotFound
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
-from farm.store.jobs import (
+from farm.store.queue.waiting import waiting_jobs
+from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.jobs import (
     job_detail,
     list_jobs,
     request_cancel_job,
@@ -17,9 +19,7 @@ from farm.store.jobs import (
     retry_failed,
     retry_job,
 )
-from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job, JobEvent
-from farm.store.waiting import waiting_jobs
 from tests.factories import (
     NOW,
     add_agent,

@@ -9,15 +9,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.agent_index import SHARES_CORES
-from farm.core.agents import AgentState
-from farm.core.lifecycle import JobState
-from farm.core.scheduling import Placement
-from farm.core.spec import TENSORFLOW
+from farm.configuration.spec import TENSORFLOW
 from farm.errors import LeaseConflict
-from farm.store.attempts import active_attempts, views_of
+from farm.gang.lifecycle import JobState
+from farm.messages.agents import AgentState
+from farm.placement.agent_index import SHARES_CORES
+from farm.placement.scheduling import Placement
 from farm.store.engine import reading, writing
-from farm.store.leases import lease_gangs
+from farm.store.gangs.attempts import active_attempts, views_of
+from farm.store.gangs.leases import lease_gangs
 from farm.store.tables import Agent, Job, Rank
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec
 

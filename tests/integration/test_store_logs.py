@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.reports import LONGEST_LOG_PART_CHARACTERS, LogPart
+from farm.messages.reports import LONGEST_LOG_PART_CHARACTERS, LogPart
 from farm.store.engine import reading, writing
-from farm.store.logs import LogEnd, insert_log_part, log_ends, log_stretch
+from farm.store.reports.logs import LogEnd, insert_log_part, log_ends, log_stretch
 from farm.store.result_tables import LogPartRow
 from tests.factories import add_agent, add_attempt, add_job, job_spec
 

@@ -4,10 +4,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from farm.core.quantities import Quantity
+from farm.measuring.quantities import Quantity
 from farm.store.engine import reading, writing
-from farm.store.export_parts import export_parts
-from farm.store.measurements import (
+from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.measurements import (
     EXPORT_COLUMNS,
     MeasurementFilter,
     insert_measurement,

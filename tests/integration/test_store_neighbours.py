@@ -7,10 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import JobState
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.gang.lifecycle import JobState
 from farm.store.engine import writing
-from farm.store.neighbours import neighbours_of, repetitions_of
+from farm.store.measurements.neighbours import neighbours_of, repetitions_of
 from farm.store.tables import Job
 from tests import factories
 

@@ -13,11 +13,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from farm.core.reports import Sample
+from farm.messages.reports import Sample
 from farm.scheduler.housekeeping import housekeeping
 from farm.store.engine import reading, writing
-from farm.store.partitions import drop_partition, make_partitions, missing_days, partition_days
-from farm.store.series import insert_samples, samples_of
+from farm.store.maintenance.partitions import (
+    drop_partition,
+    make_partitions,
+    missing_days,
+    partition_days,
+)
+from farm.store.series.series import insert_samples, samples_of
 from tests.factories import NOW, add_attempt, add_job
 
 TODAY = NOW.date()

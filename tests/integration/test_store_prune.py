@@ -10,20 +10,20 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import LogPart, Sample, StepTimes
-from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import Unreachable
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import LogPart, Sample, StepTimes
+from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.base import Table
 from farm.store.engine import reading, writing
-from farm.store.late_reports import KEPT_REPORTS, late_count, set_aside
-from farm.store.logs import insert_log_part
-from farm.store.partitions import make_partitions, partition_days
-from farm.store.prune import prune
+from farm.store.maintenance.partitions import make_partitions, partition_days
+from farm.store.maintenance.prune import prune
+from farm.store.maintenance.retention import PrunePlan, Retention, plan_prune
+from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
+from farm.store.reports.logs import insert_log_part
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.retention import PrunePlan, Retention, plan_prune
-from farm.store.series import insert_epoch, insert_samples, samples_of
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples, samples_of
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt, JobEvent, LateReport, SpoolPosition
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked
@@ -206,7 +206,7 @@ def test_whole_days_are_dropped_as_partitions_empty_ones_too(
 def test_a_partition_that_others_hold_is_one_line(
     engine: sa.Engine, add: AddAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.store.prune._DROP_TRIES", 1)
+    monkeypatch.setattr("farm.store.maintenance.prune._DROP_TRIES", 1)
     make_partitions(engine, today=(NOW - 400 * DAY).date())
     add(days_ago=400)
     plan = plan_prune(engine, DROP, now=NOW)

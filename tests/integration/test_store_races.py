@@ -16,12 +16,12 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from farm.collector.intake import take_heartbeat, take_reports
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.codec import from_json, to_json
-from farm.core.commands import Command, Go, Peers, RankAddress, Shape, StartRank, StopAttempt
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.messages import seal
-from farm.core.reports import (
+from farm.errors import Unreachable
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.commands import Command, Go, Peers, RankAddress, Shape, StartRank, StopAttempt
+from farm.messages.envelope import seal
+from farm.messages.reports import (
     REPORT_NAMES,
     PeersMeasured,
     Prepared,
@@ -32,12 +32,12 @@ from farm.core.reports import (
     Samples,
     Shaped,
 )
-from farm.core.scheduling import Placement
-from farm.errors import Unreachable
+from farm.placement.scheduling import Placement
 from farm.store.engine import make_engine, reading, writing
-from farm.store.leases import lease_gangs
+from farm.store.gangs.leases import lease_gangs
 from farm.store.result_tables import SampleRow
 from farm.store.tables import Agent, Attempt, Job, LateReport, Rank, SpoolPosition
+from farm.values.codec import from_json, to_json
 from tests.factories import (
     NOW,
     add_agent,

@@ -6,15 +6,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.noise import INTERRUPT_EXTRA
-from farm.core.reports import Sample, StepTimes
-from farm.core.trainer_lines import StepKind
+from farm.measuring.noise import INTERRUPT_EXTRA
+from farm.messages.reports import Sample, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import reading, writing
 from farm.store.result_tables import SampleRow
-from farm.store.sample_ranges import RankRanges, ranges_by_rank, stored_span
-from farm.store.series import insert_samples
-from farm.store.step_ranges import step_series, steps_within
-from farm.store.step_rows import insert_steps
+from farm.store.series.sample_ranges import RankRanges, ranges_by_rank, stored_span
+from farm.store.series.series import insert_samples
+from farm.store.series.step_ranges import step_series, steps_within
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt
 from tests.factories import NOW, add_attempt, add_job
 

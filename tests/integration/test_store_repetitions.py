@@ -14,18 +14,18 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.core.cells import SweepCells
-from farm.core.codec import from_json
-from farm.core.lifecycle import AttemptState, JobState, SweepState
-from farm.core.precision import Target
-from farm.core.spec import JobSpec
+from farm.cells.json_forms import SweepCells
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import AttemptState, JobState, SweepState
+from farm.measuring.precision import Target
 from farm.store.engine import reading, writing
-from farm.store.jobs import list_jobs, request_cancel_job, request_cancel_sweep, retry_job
-from farm.store.repetitions import extend_cells
-from farm.store.sweeps import insert_sweep, sweep_summary
+from farm.store.measurements.repetitions import extend_cells
+from farm.store.queue.waiting import waiting_jobs
+from farm.store.sweeps.jobs import list_jobs, request_cancel_job, request_cancel_sweep, retry_job
+from farm.store.sweeps.sweeps import insert_sweep, sweep_summary
 from farm.store.tables import Attempt, Job, JobEvent
-from farm.store.waiting import waiting_jobs
 from farm.submission import plan, submit
+from farm.values.codec import from_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, job_spec, seconds
 from tests.postgres_server import wait_until_blocked
 from tests.sweep_cells import cells_in

@@ -8,9 +8,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.reports import (
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.messages.reports import (
     REPORT_NAMES,
     LogPart,
     PeersMeasured,
@@ -23,12 +22,13 @@ from farm.core.reports import (
     Shaped,
     StepTimes,
 )
-from farm.core.trainer_lines import Failure, FailureKind, StepKind
+from farm.messages.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
-from farm.store.logs import log_stretch
-from farm.store.reports import Stored, store_batch
+from farm.store.reports.logs import log_stretch
+from farm.store.reports.reports import Stored, store_batch
 from farm.store.result_tables import LogPartRow, SampleRow, StepChunk
 from farm.store.tables import LateReport, Rank
+from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec
 
 MEASURED = PeersMeasured(rtts=())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from farm.core.reports import Sample
-from farm.core.spec import ServerPlacement
-from farm.core.trainer_lines import Epoch
-from farm.store.accuracy_curves import learning_curves
+from farm.configuration.spec import ServerPlacement
+from farm.messages.reports import Sample
+from farm.messages.trainer_lines import Epoch
 from farm.store.engine import reading, writing
-from farm.store.role_series import SERVING, TRAINING, roles_apart, roles_collocated
-from farm.store.series import insert_epoch, insert_samples
+from farm.store.measurements.accuracy_curves import learning_curves
+from farm.store.measurements.trained_cells import trained_cells
+from farm.store.series.role_series import SERVING, TRAINING, roles_apart, roles_collocated
+from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.tables import Attempt, Job
-from farm.store.trained_cells import trained_cells
 from tests import factories
 
 

@@ -10,8 +10,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from farm.core.lifecycle import AttemptState
 from farm.errors import Unreachable
+from farm.gang.lifecycle import AttemptState
 from farm.store.base import Table
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import SampleRow

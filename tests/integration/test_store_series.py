@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.reports import Sample, StepTimes
-from farm.core.trainer_lines import Epoch, StepKind
 from farm.errors import NotFound
+from farm.messages.reports import Sample, StepTimes
+from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.engine import reading, writing
 from farm.store.result_tables import SampleRow, StepChunk
-from farm.store.series import (
+from farm.store.series.series import (
     epochs_by_rank,
     epochs_of,
     insert_epoch,
@@ -22,7 +22,7 @@ from farm.store.series import (
     steps_by_rank,
     steps_of,
 )
-from farm.store.step_rows import insert_steps
+from farm.store.series.step_rows import insert_steps
 from tests.factories import NOW, add_attempt, add_job
 
 

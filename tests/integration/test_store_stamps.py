@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_job, retry_job
 from farm.store.stamps import job_stamps, sweep_stamps
-from farm.store.sweeps import set_paused
+from farm.store.sweeps.jobs import request_cancel_job, retry_job
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Attempt, Job, Rank
 from tests import factories
 from tests.web_client import Seeded, seed

@@ -7,12 +7,12 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from farm.core.agent_index import SHARES_CORES
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import TENSORFLOW
+from farm.configuration.spec import TENSORFLOW
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.placement.agent_index import SHARES_CORES
 from farm.store.engine import reading, writing
+from farm.store.measurements.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
 from farm.store.result_tables import EpochRow
-from farm.store.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
 from farm.store.tables import Job, Rank, Sweep
 from farm.submission import plan, submit
 from tests.factories import (

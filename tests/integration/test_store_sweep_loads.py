@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState
-from farm.core.progress import JobPace, UnfinishedJob
+from farm.gang.lifecycle import AttemptState
+from farm.placement.progress import JobPace, UnfinishedJob
 from farm.store.engine import reading, writing
-from farm.store.sweep_loads import latest_paces, paces, sweep_loads
-from farm.store.sweeps import set_paused
+from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Attempt, Job
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 

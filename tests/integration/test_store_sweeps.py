@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.core.codec import from_json
-from farm.core.lifecycle import AttemptState, JobState, SweepState
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
 from farm.errors import NotFound
+from farm.gang.lifecycle import AttemptState, JobState, SweepState
 from farm.store.engine import reading, writing
-from farm.store.jobs import list_jobs
-from farm.store.sweeps import (
+from farm.store.sweeps.jobs import list_jobs
+from farm.store.sweeps.sweeps import (
     SweepStatus,
     find_sweep,
     insert_sweep,
@@ -18,6 +17,7 @@ from farm.store.sweeps import (
     sweep_summary,
 )
 from farm.store.tables import Job, JobEvent
+from farm.values.codec import from_json
 from tests.factories import NOW, add_attempt, add_sweep, job_spec
 
 

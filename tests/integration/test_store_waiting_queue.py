@@ -11,19 +11,19 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.retries import RetryPolicy
-from farm.core.scheduling import Placement
-from farm.core.views import WaitingJob
-from farm.store.clock_steps import follow_clock
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.gang.retries import RetryPolicy
+from farm.gang.views import WaitingJob
+from farm.placement.scheduling import Placement
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_job, retry_job
-from farm.store.leases import lease_gangs
-from farm.store.moves import Ending, end_attempts
-from farm.store.sweeps import set_paused
+from farm.store.gangs.clock_steps import follow_clock
+from farm.store.gangs.leases import lease_gangs
+from farm.store.gangs.moves import Ending, end_attempts
+from farm.store.queue.waiting import waiting_jobs
+from farm.store.queue.waiting_queue import WaitingQueue
+from farm.store.sweeps.jobs import request_cancel_job, retry_job
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job, Sweep
-from farm.store.waiting import waiting_jobs
-from farm.store.waiting_queue import WaitingQueue
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.store_statements import statements
 
@@ -154,7 +154,7 @@ def test_a_queue_too_long_to_be_kept_has_no_version(
     with reading(engine) as session:
         kept(queue, session, now=NOW)
         assert queue.version is not None
-        monkeypatch.setattr("farm.store.waiting_queue._MOST_KEPT", 1)
+        monkeypatch.setattr("farm.store.queue.waiting_queue._MOST_KEPT", 1)
         assert queue.jobs(session, now=NOW, expected_s={}) is None
     assert queue.version is None
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.catalogue import GangShape
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Ready, Started, TrainerResult
+from farm.configuration.catalogue import GangShape
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import Ready, Started, TrainerResult
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from tests.integration.trainer_process import gang, go, results, started

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import RankEnded, Sample
-from farm.core.study_run import StudyRun
-from farm.core.trainer_lines import TrainerResult
+from farm.gang.lifecycle import AttemptState
+from farm.measuring.study_run import StudyRun
+from farm.messages.reports import RankEnded, Sample
+from farm.messages.trainer_lines import TrainerResult
 from farm.store.engine import reading, writing
-from farm.store.series import insert_samples
-from farm.store.studies import study_runs
+from farm.store.measurements.studies import study_runs
+from farm.store.series.series import insert_samples
 from farm.store.tables import Rank, Sweep
+from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 
 # Timed are the seconds 2 to 4, of which ticks 3 and 4 lie wholly within.

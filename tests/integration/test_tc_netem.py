@@ -12,16 +12,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from farm.core.commands import RankAddress
-from farm.core.spec import NetworkProfile
-from farm.core.transfers import plan_transfer
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
+from farm.gang.transfers import plan_transfer
+from farm.messages.commands import RankAddress
 from tests.namespaces import Namespace, needs_root, two_hosts
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tc_netem import TcNetem
-from worker_agent.emulators.tc_probe import find_obstacle
-from worker_agent.machine import interface_of
-from worker_agent.transfer import end_transfers, send_transfer, take_transfers
+from worker_agent.machine.machine import interface_of
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_netem import TcNetem
+from worker_agent.network.emulators.tc_probe import find_obstacle
+from worker_agent.network.probing.transfer import end_transfers, send_transfer, take_transfers
 
 pytestmark = [pytest.mark.root, needs_root]
 obstacle = find_obstacle() if os.geteuid() == 0 else "not root"

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.codec import to_json
-from farm.core.commands import RankAddress
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tcp_proxy import TcpProxy
-from worker_agent.leftovers import find_marked
-from worker_agent.probe import EchoServer, measure_peers
-from worker_agent.proxy import ProxiedPeer, ProxyOrder
+from farm.messages.commands import RankAddress
+from farm.values.codec import to_json
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tcp_proxy import TcpProxy
+from worker_agent.network.probing.probe import EchoServer, measure_peers
+from worker_agent.network.proxy.process import ProxiedPeer, ProxyOrder
+from worker_agent.trainer_process.leftovers import find_marked
 
 pytestmark = pytest.mark.alone
 
@@ -307,7 +307,7 @@ def test_the_proxy_ends_with_its_agent() -> None:
         peers=(ProxiedPeer(rank=1, host="127.0.0.1", ports=(9,)),),
     )
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "worker_agent.proxy"],
+        [sys.executable, "-P", "-m", "worker_agent.network.proxy.process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as proxy:

@@ -15,15 +15,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.trainer_lines import Assignment, Event, Progress
+from farm.messages.trainer_lines import Assignment, Event, Progress
 from tests.agents import ROOT
 from tests.factories import job_spec
-from worker_agent import template as template_module
 from worker_agent.config import AgentConfig, load_config
-from worker_agent.events import AgentEvent, TemplateEvent, TemplateGone, TemplateReady
-from worker_agent.process import TrainerProcess
-from worker_agent.template import TemplateProcess
-from worker_agent.warmth import FIRST_PAUSE_S, IMPORT_LIMIT_S, MEASURE_EVERY_S, Warmth
+from worker_agent.supervisor.events import AgentEvent, TemplateEvent, TemplateGone, TemplateReady
+from worker_agent.trainer_process import template as template_module
+from worker_agent.trainer_process.process import TrainerProcess
+from worker_agent.trainer_process.template import TemplateProcess
+from worker_agent.trainer_process.warmth import (
+    FIRST_PAUSE_S,
+    IMPORT_LIMIT_S,
+    MEASURE_EVERY_S,
+    Warmth,
+)
 
 Keep = Callable[..., Warmth]
 FAKE = ROOT / "tests" / "fakes" / "template.py"

@@ -16,7 +16,7 @@ SCRIPT = """
 import json, sys
 from dataclasses import replace
 from farm import registry
-from farm.core.spec import OperatorPlacement
+from farm.configuration.spec import OperatorPlacement
 from tests.tensorflow_reference import JOB, build
 
 job = replace(JOB, model="mlp", placement=OperatorPlacement(sys.argv[1]))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from farm import registry
-from farm.core.catalogue import GangShape
-from farm.core.spec import JobSpec, OperatorPlacement
-from farm.core.trainer_lines import Started, TrainerResult
+from farm.configuration.catalogue import GangShape
+from farm.configuration.spec import JobSpec, OperatorPlacement
+from farm.messages.trainer_lines import Started, TrainerResult
 from tests.integration.trainer_process import gang, results
 from tests.tensorflow_reference import EVEN, JOB, STEPS_BETWEEN_AVERAGES
 

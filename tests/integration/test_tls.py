@@ -14,13 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.broker_state import read_state
-from farm.core.commands import StopAttempt
-from farm.embedded.redis import free_port
-from farm.errors import Unreachable
-from farm.store.engine import make_engine, reading
-from farm.wake import Wake
-from farm.wire import (
+from farm.broker.celery_app import (
     agent_queue,
     check_broker,
     make_app,
@@ -28,6 +22,12 @@ from farm.wire import (
     purge_queue,
     send_command,
 )
+from farm.broker.state import read_state
+from farm.broker.wake import Wake
+from farm.embedded.redis import free_port
+from farm.errors import Unreachable
+from farm.messages.commands import StopAttempt
+from farm.store.engine import make_engine, reading
 from tests.certificates import Authority
 from tests.postgres_server import TlsPostgresServer
 from tests.redis_server import TlsRedisServer, speaks_tls

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from farm import registry
-from farm.core.spec import JobSpec, TrainingPass
-from farm.core.trainer_lines import Exchange, GoLine
+from farm.configuration.spec import JobSpec, TrainingPass
+from farm.messages.trainer_lines import Exchange, GoLine
 from farm.trainers.contracts import Seat
 from farm.trainers.models import MODELS
 
@@ -187,7 +187,7 @@ def test_one_rank_has_no_communication_in_its_steps() -> None:
 
 
 def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> None:
-    from farm.trainers.torch_profile import per_step
+    from farm.trainers.torch.profile import per_step
 
     second = 1e6
     steps = [(20 * second, 30 * second), (0.0, 10 * second)]
@@ -200,7 +200,7 @@ def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> N
 
 
 def test_gloo_is_told_the_interface_from_which_peers_are_reached() -> None:
-    from farm.trainers.torch_gang import interface_towards
+    from farm.trainers.torch.gang import interface_towards
 
     assert interface_towards("127.0.0.1:20000") == "lo"
     assert interface_towards("no-such-host.invalid:20000") is None
@@ -213,7 +213,7 @@ SHAPES = [((8, 8, 1), 10), ((28, 28, 1), 10), ((32, 32, 3), 10), ((224, 224, 3),
 def test_a_model_of_torch_layers_is_as_large_as_its_description(model: Any) -> None:
     import torch
 
-    from farm.trainers.torch_layers import build_module
+    from farm.trainers.torch.layers import build_module
 
     for shape, class_count in SHAPES:
         is_dear = shape[0] > 32 and model.facts.name not in ("resnet18", "inception_v1")
@@ -231,8 +231,8 @@ SAME_AS_KERAS = """
     import json, os
     import keras, numpy as np, torch
     from farm.trainers.models.architecture import Architecture
-    from farm.core.catalogue import ModelFacts
-    from farm.trainers.torch_layers import build_module
+    from farm.configuration.catalogue import ModelFacts
+    from farm.trainers.torch.layers import build_module
 
     def lay_out(layers, image, class_count):
         x = layers.conv(image, 8, 3, stride=2, is_rectified=True)
@@ -275,8 +275,8 @@ OWN_MODEL = """
     import json
     import keras, numpy as np
     from farm import registry
-    from farm.core.spec import JobSpec
-    from farm.core.trainer_lines import GoLine
+    from farm.configuration.spec import JobSpec
+    from farm.messages.trainer_lines import GoLine
     from farm.trainers.contracts import Seat
 
     class Own:
@@ -317,9 +317,9 @@ OWN_FILE = """
     import json
     import keras, numpy as np
     from farm import registry
-    from farm.core.catalogue import ModelFacts
-    from farm.core.spec import JobSpec
-    from farm.core.trainer_lines import GoLine
+    from farm.configuration.catalogue import ModelFacts
+    from farm.configuration.spec import JobSpec
+    from farm.messages.trainer_lines import GoLine
     from farm.trainers.contracts import Seat
     from farm.trainers.failures import RankFailed
     from farm.trainers.models.model_file import ModelFile

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.catalogue import GangShape
-from farm.core.spec import JobSpec, TrainingPass
-from farm.core.trainer_lines import (
+from farm.configuration.catalogue import GangShape
+from farm.configuration.spec import JobSpec, TrainingPass
+from farm.messages.trainer_lines import (
     Assignment,
     Epoch,
     Exchange,
@@ -29,7 +29,7 @@ from farm.core.trainer_lines import (
     StepKind,
     Steps,
 )
-from farm.trainers.process import EXIT_FAILED
+from farm.trainers.processes.process import EXIT_FAILED
 from farm.trainers.strategies.torch_ddp import TorchDdp
 from tests.integration.trainer_process import TrainerProcess, free_ports, gang, go, results
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Assignment, Failure, FailureKind, Ready
-from farm.trainers.process import EXIT_FAILED
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import Assignment, Failure, FailureKind, Ready
+from farm.trainers.processes.process import EXIT_FAILED
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import TrainerProcess, go, started
-from worker_agent.memory_evidence import MemoryEvidence
-from worker_agent.verdict import explain_exit
+from worker_agent.rank.memory_evidence import MemoryEvidence
+from worker_agent.rank.verdict import explain_exit
 
 JOB = JobSpec(
     model="small_cnn",

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import (
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import (
     Assignment,
     Event,
     FailureKind,
@@ -30,7 +30,7 @@ from farm.core.trainer_lines import (
 )
 from farm.trainers.contracts import Engine, Seat
 from farm.trainers.failures import RankFailed, failure_of
-from farm.trainers.line import EventWriter
+from farm.trainers.processes.line import EventWriter
 
 pytestmark = pytest.mark.tensorflow
 
@@ -75,7 +75,7 @@ def build(job: JobSpec) -> Engine:
 
 
 def train(job: JobSpec, engine: Engine, folder: Path) -> tuple[TrainerResult, list[Event]]:
-    from farm.trainers.loop import Training
+    from farm.trainers.loop.training import Training
 
     path = folder / "events"
     with path.open("wb") as file:
@@ -116,7 +116,7 @@ def test_the_profiled_steps_do_not_count_and_come_after_the_result_is_known(
 def test_started_comes_before_every_other_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.trainers.recorder.SEND_INTERVAL_S", 0.0)
+    monkeypatch.setattr("farm.trainers.loop.recorder.SEND_INTERVAL_S", 0.0)
     _, events = train(JOB, build(JOB), tmp_path)
     assert [type(e) for e in events[:3]] == [Started, Steps, Progress]
 
@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_is_a_failure_of_its_own_kind(tmp_path: Path) 
 def test_a_loss_that_grows_out_of_all_proportion_is_a_failure_of_its_own_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.trainers.tensorflow_engine.LEARNING_RATE", 1e4)
+    monkeypatch.setattr("farm.trainers.tensorflow.engine.LEARNING_RATE", 1e4)
     with pytest.raises(RankFailed) as caught:
         train(replace(JOB, steps=1000), build(JOB), tmp_path)
     assert caught.value.kind is FailureKind.DIVERGED

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.catalogue import GangShape
-from farm.core.spec import JobSpec, TrainingPass
-from farm.core.trainer_lines import (
+from farm.configuration.catalogue import GangShape
+from farm.configuration.spec import JobSpec, TrainingPass
+from farm.messages.trainer_lines import (
     Assignment,
     Epoch,
     Failure,
@@ -28,7 +28,7 @@ from farm.core.trainer_lines import (
     Steps,
     TrainerResult,
 )
-from farm.trainers.process import EXIT_ABANDONED, EXIT_FAILED, EXIT_USAGE
+from farm.trainers.processes.process import EXIT_ABANDONED, EXIT_FAILED, EXIT_USAGE
 from farm.trainers.strategies.mwms_ring import MwmsRing
 from tests.integration.trainer_process import (
     TrainerProcess,
@@ -272,7 +272,8 @@ def test_a_cpu_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
     """Without the pipe: TensorFlow may hold the interpreter's lock when it closes."""
     child = (
-        "import sys; from farm.trainers.process import end_with_parent; end_with_parent();"
+        "import sys; from farm.trainers.processes.process import end_with_parent;"
+        "end_with_parent();"
         "print('armed', flush=True); sys.stdin.read()"
     )
     parent = (

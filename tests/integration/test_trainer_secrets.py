@@ -11,9 +11,9 @@ import pytest
 
 from farm.embedded import leftovers
 from tests.agents import AgentFarm, is_template
-from worker_agent import privilege
-from worker_agent.leftovers import find_marked
-from worker_agent.trainer_environment import PASSED, PASSED_PREFIXES
+from worker_agent.trainer_process import privilege
+from worker_agent.trainer_process.environment import PASSED, PASSED_PREFIXES
+from worker_agent.trainer_process.leftovers import find_marked
 
 SECRET = "hunter2"
 SECRETS = {

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.reports import RankEnded
+from farm.messages.agents import AgentState
+from farm.messages.reports import RankEnded
 from tests.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
-from worker_agent.leftovers import find_marked
+from worker_agent.trainer_process.leftovers import find_marked
 
 PYTHON = shutil.which("python3", path="/usr/bin")
 pytestmark = [

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from farm.collector.gathering import Arrivals, Gathering
-from farm.wire import (
+from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
@@ -22,6 +21,7 @@ from farm.wire import (
     publish_reports,
     run_worker,
 )
+from farm.collector.gathering import Arrivals, Gathering
 from tests.redis_server import RedisServer
 
 LIMIT_S = 30.0

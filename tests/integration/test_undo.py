@@ -16,11 +16,11 @@ import pytest
 
 from tests.namespaces import Namespace, needs_root, two_hosts
 from tests.watchdogs import watchdogs
-from worker_agent import watchdog
-from worker_agent.applied_note import NoteFile
-from worker_agent.emulators.site import Site
-from worker_agent.privilege import CAP_NET_ADMIN
-from worker_agent.shaping import undo_former
+from worker_agent.network import watchdog
+from worker_agent.network.applied_note import NoteFile
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.shaping import undo_former
+from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 PEER = "10.99.0.2"
 LIMIT_S = 240.0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.reports import Prepared, RankEnded
-from farm.core.trainer_lines import TrainerResult
-from farm.trainers.forking import thread_count
+from farm.messages.reports import Prepared, RankEnded
+from farm.messages.trainer_lines import TrainerResult
+from farm.trainers.processes.forking import thread_count
 from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 
@@ -85,7 +85,7 @@ def test_a_template_holds_neither_a_context_nor_a_device_nor_a_second_thread() -
 
 def test_a_library_with_threads_of_its_own_keeps_trainers_cold() -> None:
     script = (
-        "import threading; from farm.trainers.forking import settle;"
+        "import threading; from farm.trainers.processes.forking import settle;"
         "threading.Thread(target=threading.Event().wait, daemon=True).start(); settle()"
     )
     done = subprocess.run(

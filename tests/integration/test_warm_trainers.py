@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.agents import AgentState
-from farm.core.commands import StopAttempt
-from farm.core.reports import Prepared, RankEnded, RankStarted
-from farm.core.trainer_lines import FailureKind
+from farm.messages.agents import AgentState
+from farm.messages.commands import StopAttempt
+from farm.messages.reports import Prepared, RankEnded, RankStarted
+from farm.messages.trainer_lines import FailureKind
 from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import FakeGang, wait_until
-from worker_agent.leftovers import find_marked
+from worker_agent.trainer_process.leftovers import find_marked
 
 
 @pytest.fixture

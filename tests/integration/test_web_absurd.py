@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy import select, update
 
-from farm.core.agents import AgentFacts
-from farm.core.reports import REPORTS, StepTimes
-from farm.core.trainer_lines import StepKind
+from farm.messages.agents import AgentFacts
+from farm.messages.reports import REPORTS, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.base import Plausible
 from farm.store.engine import writing
 from farm.store.result_tables import EpochRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.step_rows import insert_steps
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Agent, Rank
 from tests.message_numbers import example, number_fields, replaced
 from tests.web_client import Seeded, client_of, seed, without_limits

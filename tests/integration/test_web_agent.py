@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.lifecycle import AttemptState
+from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent, Attempt, Rank
 from tests import factories

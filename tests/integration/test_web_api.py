@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.lifecycle import JobState
-from farm.core.reports import Sample
+from farm.broker.wake import Ring, Wake
+from farm.gang.lifecycle import JobState
+from farm.messages.reports import Sample
 from farm.store.engine import reading, writing
-from farm.store.series import insert_samples
+from farm.store.series.series import insert_samples
 from farm.store.tables import Agent, Attempt, Job, Sweep
-from farm.wake import Ring, Wake
 from tests import factories
 from tests.redis_server import RedisServer
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed

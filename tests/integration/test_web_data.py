@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from farm.importers import IMPORTERS
 from farm.store.engine import reading, writing
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.e2e.live_farm import wait_until

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import writing
-from farm.store.jobs import retry_job
+from farm.store.sweeps.jobs import retry_job
 from tests import factories
 from tests.web_client import Seeded, client_of, seed
 

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
-from farm.core.agents import AgentState, Hardware
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import TENSORFLOW
+from farm.configuration.spec import TENSORFLOW
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.agents import AgentState, Hardware
 from farm.store.engine import writing
-from farm.store.sweeps import set_paused
+from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import Agent, Attempt, Job
 from tests import factories
 from tests.web_client import Seeded, client_of, seed

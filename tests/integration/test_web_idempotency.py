@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
+from farm.store.access.kept_answers import KEPT
 from farm.store.engine import reading, writing
-from farm.store.kept_answers import KEPT
 from farm.store.tables import KeptAnswer, Sweep
 from tests.factories import seconds
 from tests.web_client import SWEEP, bearer, client_of, make_api_token, seed
@@ -102,7 +102,7 @@ def test_a_key_counts_for_a_day(client: FlaskClient, engine: sa.Engine) -> None:
 def test_the_oldest_answers_are_forgotten_when_they_are_too_many(
     client: FlaskClient, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.store.kept_answers.MOST_KEPT", 2)
+    monkeypatch.setattr("farm.store.access.kept_answers.MOST_KEPT", 2)
     answers = [
         client.post("/api/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": key})
         for key in ("1", "2", "3", "3", "2")

@@ -12,16 +12,16 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import PeerBandwidth, PeerRtt, PeersMeasured, Sample, Shaped, StepTimes
-from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import StepKind
+from farm.configuration.spec import NetworkProfile
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import PeerBandwidth, PeerRtt, PeersMeasured, Sample, Shaped, StepTimes
+from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series import insert_samples
-from farm.store.step_rows import insert_steps
+from farm.store.series.series import insert_samples
+from farm.store.series.step_rows import insert_steps
 from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import (
     Seeded,

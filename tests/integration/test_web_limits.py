@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from farm.core.api_tokens import Scope
-from farm.store.api_tokens import remove_token
+from farm.keys.api_tokens import Scope
+from farm.store.access.api_tokens import remove_token
 from farm.store.engine import writing
 from tests.web_client import (
     TOKEN,

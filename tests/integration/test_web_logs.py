@@ -10,13 +10,13 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.reports import LogPart, RankEnded
-from farm.core.trainer_lines import Failure, FailureKind
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import LogPart, RankEnded
+from farm.messages.trainer_lines import Failure, FailureKind
 from farm.store.engine import writing
-from farm.store.logs import insert_log_part
+from farm.store.reports.logs import insert_log_part
 from farm.store.tables import Attempt, Job, Rank
+from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import client_of
 

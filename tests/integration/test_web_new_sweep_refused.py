@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
 from tests.new_sweep_pages import (
     EVIL,
     ON_ONE_DATABASE,

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.spec import EMULATORS
+from farm.configuration.spec import EMULATORS
 from tests.described_client import document_of
 from tests.web_client import SWEEP, TOKEN, bearer, client_of, seed
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.lifecycle import AttemptState, JobState
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Attempt, Job

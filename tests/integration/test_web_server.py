@@ -18,7 +18,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from farm.store.api_tokens import revoke_token
+from farm.store.access.api_tokens import revoke_token
 from farm.store.engine import writing
 from tests.web_client import NO_BROKER, make_api_token
 

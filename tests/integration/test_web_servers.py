@@ -11,15 +11,15 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import AttemptState
-from farm.core.reports import RankEnded, Sample
-from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
-from farm.core.trainer_lines import Epoch, Exchange, StepProfile, TrainerResult
+from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import RankEnded, Sample
+from farm.messages.trainer_lines import Epoch, Exchange, StepProfile, TrainerResult
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series import insert_epoch, insert_samples
+from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.tables import Attempt, Job, Rank
+from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import client_of
 

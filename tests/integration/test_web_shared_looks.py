@@ -9,9 +9,9 @@ from flask.testing import FlaskClient
 from jinja2 import Template
 from sqlalchemy.orm import Session
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
 from farm.store.engine import writing
-from farm.store.jobs import request_cancel_job
+from farm.store.sweeps.jobs import request_cancel_job
 from tests import factories
 from tests.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
 from web.live.looks import LIVE_HEADER

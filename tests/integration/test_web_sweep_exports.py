@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import writing
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.test_web_sweep_page import add_measured, grid, page_of

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.spec import JobSpec, NetworkProfile
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.sweeps import insert_sweep
+from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import Attempt, Job, Sweep
 from tests import factories
 from tests.web_client import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.figures.sweep_reading import SweepReading, first_cells, read_sweep
+from farm.cells.reading import SweepReading, first_cells, read_sweep
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
-from farm.store.cell_rows import CellTotals
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps import add_jobs
+from farm.store.measurements.cell_rows import CellTotals
+from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
+from farm.store.sweeps.sweeps import add_jobs
 from farm.store.tables import Attempt, Job
 from tests import factories
 from tests.e2e.live_farm import wait_until

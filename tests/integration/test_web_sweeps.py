@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.lifecycle import JobState
+from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
+from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import Job, Sweep
-from farm.store.waiting import waiting_jobs
 from tests import factories
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import JobState
-from farm.store.api_tokens import remove_token, revoke_token
+from farm.gang.lifecycle import JobState
+from farm.keys.api_tokens import Scope
+from farm.store.access.api_tokens import remove_token, revoke_token
 from farm.store.engine import reading, writing
 from farm.store.tables import Agent, ApiToken, Job
 from tests.web_client import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.lab.wirefilter import WireDirection, Wirefilter
 

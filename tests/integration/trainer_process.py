@@ -16,9 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
 
-from farm.core.codec import to_json
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import (
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import (
     Assignment,
     Event,
     Failure,
@@ -30,6 +29,7 @@ from farm.core.trainer_lines import (
     read_event,
 )
 from farm.registry import strategy
+from farm.values.codec import to_json
 from tests.integration.forked_process import ForkedProcess
 
 E = TypeVar("E", bound=object)

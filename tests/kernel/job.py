@@ -17,12 +17,12 @@ from pathlib import Path
 from sqlalchemy import select
 
 import farm.embedded.farm
-from farm.config import load_settings
-from farm.core.lifecycle import FINAL_JOB_STATES
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite
+from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from farm.core.commands import RankAddress
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
+from farm.messages.commands import RankAddress
 from tests.kernel.traffic import Connection, one_way_delays_s, stream
 from tests.namespaces import Namespace, two_hosts
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tc_netem import TcNetem
-from worker_agent.emulators.tc_plan import PACKET_BYTES, queued_packets
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_netem import TcNetem
+from worker_agent.network.emulators.tc_plan import PACKET_BYTES, queued_packets
 
 NEAR, FAR, STRANGER = "10.99.0.1", "10.99.0.2", "10.99.0.3"
 NEAR_6, FAR_6 = "fd99::1", "fd99::2"

@@ -13,22 +13,22 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from farm.config import load_settings
-from farm.core.lifecycle import JobState
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite
+from farm.gang.lifecycle import JobState
 from farm.lab.hosts import Host
 from farm.lab.lab import Lab
 from farm.lab.system import processes_in
 from farm.lab.wirefilter import WireDirection, Wirefilter
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.jobs import request_cancel_sweep
+from farm.store.sweeps.jobs import request_cancel_sweep
 from farm.store.tables import Job
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
-from worker_agent import watchdog
+from worker_agent.network import watchdog
 
 DELAY_S = 0.02
 CLEAN_WITHIN_S = 10.0

@@ -17,7 +17,7 @@ from farm.embedded.leftovers import find_marked
 from farm.embedded.redis import free_port
 from farm.lab.system import namespaces
 from farm.store.engine import make_engine, reading
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.tables import Agent
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.lab_farm import lab_sites
-from farm.config import load_settings
-from farm.core.lifecycle import JobState
+from farm.cli.start.lab_farm import lab_sites
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
+from farm.gang.lifecycle import JobState
 from farm.lab.lab import Lab
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Agent, Job
 from farm.submission import plan, submit

@@ -262,7 +262,7 @@ def test_a_trainer_on_a_host_reads_the_counters_of_its_own_interface() -> None:
     with Lab(hosts=1) as lab:
         [host] = lab.hosts
         script = (
-            "from farm.trainers.window import read_interface\n"
+            "from farm.trainers.loop.window import read_interface\n"
             f"print(read_interface({host.interface!r}) is not None)"
         )
         done = lab.run(host, [sys.executable, "-c", script])

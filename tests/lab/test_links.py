@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 from farm.lab.lab import Lab
 from farm.lab.wirefilter import LINKS, MAX_BANDWIDTH_BYTES_PER_S, WireDirection, Wirefilter

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.lab_farm import lab_sites
-from farm.config import load_settings
-from farm.core.lifecycle import JobState
+from farm.cli.start.lab_farm import lab_sites
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
+from farm.gang.lifecycle import JobState
 from farm.lab.hosts import Host
 from farm.lab.lab import Lab
+from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.jobs import request_cancel_sweep
+from farm.store.sweeps.jobs import request_cancel_sweep
 from farm.store.tables import Job
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
-from worker_agent import nft
+from worker_agent.network import nft
 
 obstacle = nft.find_obstacle()
 pytestmark = pytest.mark.skipif(obstacle is not None, reason=str(obstacle))

@@ -8,21 +8,21 @@ import textwrap
 
 import pytest
 
-from farm.core.spec import NetworkProfile
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.lab.hosts import Host
 from farm.lab.wirefilter import WireDirection, Wirefilter
 from tests.lab.stations import Stations
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.vde_link import VdeLink
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.vde_link import VdeLink
 
 NO_LINK = Site(state_dir="/nowhere", interface="lo", cpus=(0,), spared_ports=())
 
 ON_HOST = """
     import sys
-    from farm.core.spec import NetworkProfile
-    from worker_agent.emulators.site import Site
-    from worker_agent.emulators.vde_link import VdeLink
+    from farm.configuration.spec import NetworkProfile
+    from worker_agent.network.emulators.site import Site
+    from worker_agent.network.emulators.vde_link import VdeLink
     site = Site(state_dir="/nowhere", interface=sys.argv[1], cpus=(0,), spared_ports=())
     emulator = VdeLink(site)
     print(emulator.probe())
@@ -145,8 +145,8 @@ def test_an_agent_that_is_not_root_may_run_where_labs_have_been(stations: Statio
     # Their folder is root's alone.
     source = (
         "import os\n"
-        "from worker_agent.emulators.site import Site\n"
-        "from worker_agent.emulators.vde_link import VdeLink\n"
+        "from worker_agent.network.emulators.site import Site\n"
+        "from worker_agent.network.emulators.vde_link import VdeLink\n"
         "os.setresuid(65534, 65534, 65534)\n"
         "site = Site(state_dir='/nowhere', interface='lo', cpus=(0,), spared_ports=())\n"
         "print(VdeLink(site).probe())\n"

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from farm.core.agents import Heartbeat
-from farm.core.codec import canonical_json, from_json
-from farm.core.commands import COMMANDS
-from farm.core.messages import unseal
-from farm.core.reports import REPORTS, ReportBatch, Sample, Samples
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import TrainerResult, read_event
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
+from farm.messages.agents import Heartbeat
+from farm.messages.commands import COMMANDS
+from farm.messages.envelope import unseal
+from farm.messages.reports import REPORTS, ReportBatch, Sample, Samples
+from farm.messages.trainer_lines import TrainerResult, read_event
+from farm.values.codec import canonical_json, from_json
 
 KINDS: list[type] = [*COMMANDS.values(), *REPORTS.values(), Heartbeat, ReportBatch, JobSpec]
 ANY_TEXT = st.text(st.characters(), max_size=5)  # NUL and halves of surrogate pairs, too

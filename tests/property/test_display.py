@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.display import (
+from farm.text.display import (
     MISSING,
     between,
     bit_rate,

@@ -12,14 +12,14 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from farm.core.codec import from_json
-from farm.core.expansion import MAX_JOBS
-from farm.core.reports import Report
+from farm.configuration.expansion import MAX_JOBS
 from farm.errors import FarmError, InvalidSpec
+from farm.messages.reports import Report
 from farm.submission import plan, read_sweep_file
-from worker_agent.fencing import TokenFile
-from worker_agent.journal import ServedRank
-from worker_agent.spool import Spool
+from farm.values.codec import from_json
+from worker_agent.spool.journal import ServedRank
+from worker_agent.spool.spool import Spool
+from worker_agent.supervisor.fencing import TokenFile
 
 # What it takes is the disk's affair; pytest ends what hangs.
 FRUGAL = settings(max_examples=60)

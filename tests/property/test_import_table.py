@@ -16,17 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
-from farm.core.fields import canonical
-from farm.core.imported import ImportedMeasurement
 from farm.errors import InvalidSpec
 from farm.importers.headers import CONVERTED, Conversion, column_of, hint_of, normal_form
 from farm.importers.table import COLUMNS, read_table
 from farm.importing import import_reading, of_table
+from farm.measuring.imported import ImportedMeasurement
 from farm.store.base import Table
-from farm.store.export_parts import export_parts
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import Job
+from farm.values.fields import canonical
 from tests.factories import add_measurement, add_sweep, job_spec
 
 name = st.text(

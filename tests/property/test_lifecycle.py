@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.lifecycle import (
+from farm.errors import InvalidTransition
+from farm.gang.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -9,7 +10,6 @@ from farm.core.lifecycle import (
     JobState,
     move,
 )
-from farm.errors import InvalidTransition
 
 
 @given(st.lists(st.sampled_from(list(JobState)), max_size=20))

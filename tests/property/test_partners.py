@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.transfers import partners
+from farm.gang.transfers import partners
 
 COUNTS = st.integers(min_value=1, max_value=40)
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.precision import (
+from farm.configuration.sweep import LEAST_REPETITIONS, Precision
+from farm.measuring.precision import (
     ASSUMED_CORRELATION,
     Outcome,
     Repetition,
@@ -23,7 +24,6 @@ from farm.core.precision import (
     time_interval,
     timeline_of,
 )
-from farm.core.sweep import LEAST_REPETITIONS, Precision
 from tests.interval_coverage import (
     CORRELATIONS,
     INDEPENDENT,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from farm.core.agents import Heartbeat
-from farm.core.codec import from_json
-from farm.core.ranges import Range
-from farm.core.reports import LONGEST_LOG_PART_CHARACTERS, REPORTS, Report, ReportBatch
-from farm.core.trainer_lines import Failure, TrainerResult
 from farm.errors import InvalidSpec
+from farm.messages.agents import Heartbeat
+from farm.messages.reports import LONGEST_LOG_PART_CHARACTERS, REPORTS, Report, ReportBatch
+from farm.messages.trainer_lines import Failure, TrainerResult
+from farm.values.codec import from_json
+from farm.values.ranges import Range
 from tests.message_numbers import example, number_fields, replaced
 
 KINDS: list[type] = [*REPORTS.values(), Heartbeat, ReportBatch]

@@ -5,10 +5,10 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from farm.core.agent_index import SHARES_CORES
-from farm.core.refusals import FutileRequests
-from farm.core.scheduling import Placement, place
-from farm.core.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.agent_index import SHARES_CORES
+from farm.placement.refusals import FutileRequests
+from farm.placement.scheduling import Placement, place
 
 _RESERVE_AFTER_S = 60.0
 _LENGTHS_S = st.sampled_from([None, 5.0, 20.0, 50.0, 400.0])

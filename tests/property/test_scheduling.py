@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farm.core.scheduling import Placement, explain, place
-from farm.core.views import LiveAgent, WaitingJob
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.scheduling import Placement, explain, place
 
 RESERVE_AFTER_S = 60.0
 CAPABILITIES = st.frozensets(st.sampled_from(["netem", "gpu"]))

@@ -8,11 +8,11 @@ import json
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from farm.core.agent_keys import derive_key
-from farm.core.messages import WIRE_VERSION
-from farm.core.signing import MessageDirection, claimed_agent, sign, verified
+from farm.broker.transport import own_message
 from farm.errors import InvalidSpec
-from farm.transport import own_message
+from farm.messages.agent_keys import derive_key
+from farm.messages.envelope import WIRE_VERSION
+from farm.messages.signing import MessageDirection, claimed_agent, sign, verified
 
 KEY = derive_key(bytes(32), "vm-1", 1)
 KINDS = ("farm.reports", "farm.heartbeat", "agent.go", "agent.start_rank")

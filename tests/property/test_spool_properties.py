@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from worker_agent.spool import Spool
+from worker_agent.spool.spool import Spool
 
 
 class SpoolStory(RuleBasedStateMachine):

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farm.core.codec import canonical_json, from_json
-from farm.core.expansion import expand
-from farm.core.spec import JobSpec
-from farm.core.sweep import parse_sweep
+from farm.configuration.expansion import expand
+from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
+from farm.values.codec import canonical_json, from_json
 
 CATALOGUE = catalogue()
 AXES: dict[str, st.SearchStrategy[object]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.reports import Sample
-from farm.core.thinning import Stretch, thin
+from farm.messages.reports import Sample
+from farm.store.maintenance.thinning import Stretch, thin
 
 metrics = st.none() | st.floats(0, 1e9)
 widths = st.integers(2, 60)

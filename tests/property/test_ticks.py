@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.ticks import CounterReading, instant_of, next_tick, rate_per_s, tick_of
+from farm.sampling.ticks import CounterReading, instant_of, next_tick, rate_per_s, tick_of
 
 INSTANTS = st.floats(min_value=0, max_value=1e7)
 DELAYS = st.floats(min_value=0, max_value=30)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.reports import LogPart
-from worker_agent.logs import RankLog, TrainerLog
+from farm.messages.reports import LogPart
+from worker_agent.trainer_process.logs import RankLog, TrainerLog
 
 chunks = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=30)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=300)

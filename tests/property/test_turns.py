@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from benchmarks.schedule_sim import longest_drought_s, makespan_s, simulate
 from benchmarks.traces import TracedJob, lower_bound_s
-from farm.core.scheduling import place
-from farm.core.turns import Group, Turns, shares
-from farm.core.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.scheduling import place
+from farm.placement.turns import Group, Turns, shares
 
 LENGTHS_S = st.sampled_from([1.0, 5.0, 20.0, 100.0])
 AGENT_COUNT = 8

@@ -9,20 +9,20 @@ import queue
 import shutil
 from pathlib import Path
 
-from farm.core.commands import StartRank
-from farm.core.reports import Report
-from farm.core.settings import read_settings
+from farm.messages.commands import StartRank
+from farm.messages.reports import Report
+from farm.settings.declaration import read_settings
 from tests.factories import agent_facts
 from tests.protocol.broker import Broker
 from tests.protocol.clock import Clock
 from tests.protocol.courier import SimulatedCourier
 from tests.protocol.machine import SimulatedResources
 from tests.protocol_values import Service
-from worker_agent.agent_settings import AgentSettings
 from worker_agent.config import AgentConfig
-from worker_agent.events import Post
-from worker_agent.former_life import clean_up
-from worker_agent.supervisor import Supervisor
+from worker_agent.settings import AgentSettings
+from worker_agent.supervisor.events import Post
+from worker_agent.supervisor.former_life import clean_up
+from worker_agent.supervisor.supervisor import Supervisor
 
 HEARTBEAT_S = 1.0
 PROGRESS_TIMEOUT_S = 30.0

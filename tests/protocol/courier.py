@@ -6,11 +6,17 @@ from collections.abc import Callable
 
 from tests.protocol.broker import Broker
 from worker_agent.config import AgentConfig
-from worker_agent.events import CommandArrived, CourierGone, CourierReady, OrderDone, Post
+from worker_agent.supervisor.events import (
+    CommandArrived,
+    CourierGone,
+    CourierReady,
+    OrderDone,
+    Post,
+)
 
 
 class SimulatedCourier:
-    """What the keeper makes of `worker_agent.link.CourierProcess`."""
+    """What the keeper makes of `worker_agent.broker.link.CourierProcess`."""
 
     def __init__(
         self,

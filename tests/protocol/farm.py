@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import worker_agent.former_life
-import worker_agent.keeper
-import worker_agent.supervisor
-from farm.core.commands import COMMAND_NAMES, Command, StartRank
-from farm.core.messages import seal
+import worker_agent.broker.keeper
+import worker_agent.supervisor.former_life
+import worker_agent.supervisor.supervisor
+from farm.messages.commands import COMMAND_NAMES, Command, StartRank
+from farm.messages.envelope import seal
 from farm.scheduler.outgoing import Outgoing
 from tests.factories import NOW, seconds
 from tests.protocol.agent import SimulatedAgent, UnwaitedQueue
@@ -25,7 +25,7 @@ from tests.protocol.server import LEASE_S, Answer, Server
 from tests.protocol_values import Service, Spooled, StoreValue
 from tests.store_snapshot import spooled
 from worker_agent.config import AgentConfig
-from worker_agent.events import Post
+from worker_agent.supervisor.events import Post
 
 ROUND_EVERY_S = 1.0
 MOMENT_S = 0.25
@@ -73,14 +73,14 @@ class ProtocolFarm:
 
         unwaited = types.SimpleNamespace(SimpleQueue=UnwaitedQueue, Empty=queue.Empty)
         replaced: Sequence[tuple[Any, str, object]] = (
-            (worker_agent.keeper, "CourierProcess", courier),
-            (worker_agent.supervisor, "RankResources", resources),
-            (worker_agent.supervisor, "queue", unwaited),
-            (worker_agent.supervisor, "time", self.clock),
+            (worker_agent.broker.keeper, "CourierProcess", courier),
+            (worker_agent.supervisor.supervisor, "RankResources", resources),
+            (worker_agent.supervisor.supervisor, "queue", unwaited),
+            (worker_agent.supervisor.supervisor, "time", self.clock),
             # There are no processes and no networks to clean up after.
-            (worker_agent.supervisor, "reap_orphans", nothing),
-            (worker_agent.former_life, "kill_marked", nothing),
-            (worker_agent.former_life, "undo_former", nothing),
+            (worker_agent.supervisor.supervisor, "reap_orphans", nothing),
+            (worker_agent.supervisor.former_life, "kill_marked", nothing),
+            (worker_agent.supervisor.former_life, "undo_former", nothing),
         )
         with ExitStack() as stack:
             for module, name, simulated in replaced:

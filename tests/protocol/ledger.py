@@ -11,25 +11,25 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from farm.core.admission import (
+from farm.configuration.spec import JobSpec
+from farm.gang.admission import (
     LeasedAttempt,
     beat_age_s,
     is_clean,
     refusal_of_report,
     renews_lease,
 )
-from farm.core.agents import AgentFacts, AgentState, Heartbeat
-from farm.core.commands import RankAddress
-from farm.core.lifecycle import (
+from farm.gang.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     AttemptState,
     JobState,
     RankPhase,
 )
-from farm.core.reports import Prepared, RankEnded, Report
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import FailureKind
-from farm.core.views import AttemptView, RankView
+from farm.gang.views import AttemptView, RankView
+from farm.messages.agents import AgentFacts, AgentState, Heartbeat
+from farm.messages.commands import RankAddress
+from farm.messages.reports import Prepared, RankEnded, Report
+from farm.messages.trainer_lines import FailureKind
 from tests.protocol_values import Spooled
 from tests.store_snapshot import spooled
 

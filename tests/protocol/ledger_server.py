@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 
-from farm.core.agents import Heartbeat
-from farm.core.barriers import Limits
-from farm.core.commands import BeatConfirmed, Confirm, StopAttempt
-from farm.core.gang import commands_for
-from farm.core.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.core.messages import unseal
-from farm.core.rendezvous import Advance, AttemptEnd, Resend, decide
-from farm.core.reports import ReportBatch
-from farm.core.retries import after_attempt
-from farm.core.scheduling import Placement, place
-from farm.core.trainer_lines import FailureKind
-from farm.core.views import AttemptView, LiveAgent, WaitingJob
+from farm.gang.barriers import Limits
+from farm.gang.leading_commands import commands_for
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
+from farm.gang.rendezvous import Advance, AttemptEnd, Resend, decide
+from farm.gang.retries import after_attempt
+from farm.gang.views import AttemptView, LiveAgent, WaitingJob
+from farm.messages.agents import Heartbeat
+from farm.messages.commands import BeatConfirmed, Confirm, StopAttempt
+from farm.messages.envelope import unseal
+from farm.messages.reports import ReportBatch
+from farm.messages.trainer_lines import FailureKind
+from farm.placement.scheduling import Placement, place
 from farm.scheduler.outgoing import Outgoing
 from tests.factories import seconds
 from tests.protocol.ledger import PHASES, AgentEntry, AttemptEntry, JobEntry, Ledger, RankEntry

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from farm.core.commands import RankAddress, StartRank
-from farm.core.reports import LogPart, Sample
-from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import (
+from farm.configuration.spec import NetworkProfile
+from farm.messages.commands import RankAddress, StartRank
+from farm.messages.reports import LogPart, Sample
+from farm.messages.trainer_lines import (
     DatasetSource,
     Event,
     Failure,
@@ -19,7 +19,8 @@ from farm.core.trainer_lines import (
     Steps,
     TrainerResult,
 )
-from worker_agent.events import (
+from worker_agent.rank.memory_evidence import MemoryEvidence
+from worker_agent.supervisor.events import (
     MeasuringPurpose,
     NetworkMeasured,
     Post,
@@ -29,7 +30,6 @@ from worker_agent.events import (
     TrainerExited,
     TrainerSpoke,
 )
-from worker_agent.memory_evidence import MemoryEvidence
 
 _SOURCE = DatasetSource(
     name="digits",
@@ -46,7 +46,7 @@ KILLED_CODE = -9
 
 
 class SimulatedResources:
-    """In the place of `worker_agent.resources.RankResources`.
+    """In the place of `worker_agent.rank.resources.RankResources`.
 
     What it would do in threads waits in `under_way`, in order, until `work` is called.
     """

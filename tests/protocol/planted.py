@@ -8,22 +8,22 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import farm.collector.intake
-import farm.core.admission
-import farm.core.rendezvous
-import farm.store.heartbeats
-import farm.store.reports
+import farm.gang.admission
+import farm.gang.rendezvous
+import farm.store.agents.heartbeats
+import farm.store.reports.reports
 import tests.protocol.ledger
-import worker_agent.supervisor
-from farm.core.admission import LeasedAttempt
-from farm.core.agents import AgentState, BeatEcho, Heartbeat
-from farm.core.barriers import Limits
-from farm.core.commands import Confirm
-from farm.core.rendezvous import AttemptEnd
-from farm.core.reports import ReportBatch
-from farm.core.views import AttemptView
-from worker_agent.delivery import Delivery
-from worker_agent.fencing import Admission
-from worker_agent.supervisor import Supervisor
+import worker_agent.supervisor.supervisor
+from farm.gang.admission import LeasedAttempt
+from farm.gang.barriers import Limits
+from farm.gang.rendezvous import AttemptEnd
+from farm.gang.views import AttemptView
+from farm.messages.agents import AgentState, BeatEcho, Heartbeat
+from farm.messages.commands import Confirm
+from farm.messages.reports import ReportBatch
+from worker_agent.spool.delivery import Delivery
+from worker_agent.supervisor.fencing import Admission
+from worker_agent.supervisor.supervisor import Supervisor
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def agents_take_any_token() -> Iterator[None]:
     ) -> Admission:
         return Admission.START if state is AgentState.IDLE else Admission.UNAVAILABLE
 
-    with patch.object(worker_agent.supervisor, "admit", admit):
+    with patch.object(worker_agent.supervisor.supervisor, "admit", admit):
         yield
 
 
@@ -49,7 +49,7 @@ def collector_takes_any_token() -> Iterator[None]:
         return f"there is no attempt {token}" if attempt is None else None
 
     with (
-        patch.object(farm.store.reports, "refusal_of_report", refusal_of_report),
+        patch.object(farm.store.reports.reports, "refusal_of_report", refusal_of_report),
         patch.object(tests.protocol.ledger, "refusal_of_report", refusal_of_report),
     ):
         yield
@@ -85,7 +85,7 @@ def stale_beats_are_fresh() -> Iterator[None]:
 @contextmanager
 def beats_without_echo_are_fresh() -> Iterator[None]:
     """The server takes a heartbeat for fresh that proves nothing."""
-    age_s = farm.core.admission.beat_age_s
+    age_s = farm.gang.admission.beat_age_s
 
     def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
         return 0.0 if echo is None else age_s(echo, now_s=now_s)
@@ -121,7 +121,7 @@ def agent_says_too_early_that_it_is_clean() -> Iterator[None]:
 def _everywhere(name: str, planted: object) -> Iterator[None]:
     """Plant it where heartbeats are judged: in the real server and in the ledger."""
     with ExitStack() as stack:
-        for module in (farm.collector.intake, farm.store.heartbeats, tests.protocol.ledger):
+        for module in (farm.collector.intake, farm.store.agents.heartbeats, tests.protocol.ledger):
             if hasattr(module, name):
                 stack.enter_context(patch.object(module, name, planted))
         yield
@@ -130,11 +130,11 @@ def _everywhere(name: str, planted: object) -> Iterator[None]:
 @contextmanager
 def lease_is_never_freed() -> Iterator[None]:
     """The scheduler does not notice that an agent's lease ran out."""
-    verdict = farm.core.rendezvous._verdict
+    verdict = farm.gang.rendezvous._verdict
 
     def patient(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
         ranks = tuple(dataclasses.replace(rank, lease_s=1.0) for rank in attempt.ranks)
         return verdict(dataclasses.replace(attempt, ranks=ranks), limits)
 
-    with patch.object(farm.core.rendezvous, "_verdict", patient):
+    with patch.object(farm.gang.rendezvous, "_verdict", patient):
         yield

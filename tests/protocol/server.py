@@ -6,11 +6,11 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from farm.core.barriers import Limits
-from farm.core.commands import Command
-from farm.core.noise import NoiseLimits, NoisePolicy
-from farm.core.retries import RetryPolicy
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
+from farm.gang.barriers import Limits
+from farm.gang.retries import RetryPolicy
+from farm.measuring.noise import NoiseLimits, NoisePolicy
+from farm.messages.commands import Command
 from farm.scheduler.outgoing import Outgoing, Rules
 from tests.factories import job_spec, seconds
 from tests.protocol_values import Spooled, StoreValue

@@ -11,15 +11,15 @@ from unittest.mock import patch
 import sqlalchemy as sa
 
 from farm.collector.intake import take_heartbeat, take_reports
-from farm.core.scheduling import Placement, place
-from farm.core.views import LiveAgent, WaitingJob
 from farm.errors import NotFound
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.scheduling import Placement, place
 from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing
-from farm.store.agents import set_drained
+from farm.store.agents.agents import set_drained
 from farm.store.base import Table
 from farm.store.engine import reading, writing
-from farm.store.jobs import request_cancel_job, retry_job
+from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from tests.factories import add_job
 from tests.protocol.server import RULES, Answer, Round, spec_of
 from tests.protocol_values import Spooled, StoreValue

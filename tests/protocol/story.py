@@ -15,7 +15,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from farm.core.lifecycle import AttemptState, JobState
+from farm.gang.lifecycle import AttemptState, JobState
 from tests import invariants
 from tests.legal_changes import changes_are_legal
 from tests.protocol.agent import HEARTBEAT_S, SimulatedAgent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farm.core.trainer_lines import Failure, FailureKind
+from farm.messages.trainer_lines import Failure, FailureKind
 from tests.protocol.agent import SimulatedAgent
 
 

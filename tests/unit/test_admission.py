@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from farm.core.admission import (
+from farm.gang.admission import (
     LeasedAttempt,
     beat_age_s,
     is_clean,
     refusal_of_report,
     renews_lease,
 )
-from farm.core.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState
+from farm.messages.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
 
 HARDWARE = Hardware(
     cpu_model="x",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farm.core.agents import Backlog
-from farm.core.commands import Confirm
-from worker_agent.delivery import Delivery
-from worker_agent.spool import Spool
-from worker_agent.waiting import Waiting
+from farm.messages.agents import Backlog
+from farm.messages.commands import Confirm
+from worker_agent.spool.delivery import Delivery
+from worker_agent.spool.spool import Spool
+from worker_agent.spool.waiting import Waiting
 
 
 def test_the_oldest_report_is_as_old_as_the_first_look_that_saw_it() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import StartRank
+from farm.messages.commands import StartRank
 from tests.factories import job_spec
 from worker_agent.config import load_config
-from worker_agent.events import AgentEvent, RankCleared
-from worker_agent.ports import PortRange
-from worker_agent.probe import EchoServer
-from worker_agent.resources import RankResources
+from worker_agent.network.probing.probe import EchoServer
+from worker_agent.rank.ports import PortRange
+from worker_agent.rank.resources import RankResources
+from worker_agent.supervisor.events import AgentEvent, RankCleared
 
 COMMAND = StartRank(
     token=7, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
@@ -70,7 +70,7 @@ def test_a_rank_is_not_cleared_before_its_processes_were_looked_for(
             raise outcome
         return 0
 
-    monkeypatch.setattr("worker_agent.resources.kill_marked", kill)
+    monkeypatch.setattr("worker_agent.rank.resources.kill_marked", kill)
     resources.clear()
     assert isinstance(events.get(timeout=60), RankCleared)
     assert (outcomes, cleared_before) == ([], [False, False])

@@ -16,10 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from farm.errors import InvalidSpec
-from worker_agent.cloud import CLOUDS, cloud_labels, cloud_of
 from worker_agent.config import load_config
-from worker_agent.hardware import read_facts
-from worker_agent.late_labels import LateLabels
+from worker_agent.machine.cloud import CLOUDS, cloud_labels, cloud_of
+from worker_agent.machine.hardware import read_facts
+from worker_agent.machine.late_labels import LateLabels
 
 Service = tuple[str, int]
 Answer = tuple[int, str]

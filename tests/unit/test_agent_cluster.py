@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farm.core.commands import Go, RankAddress
-from worker_agent.cluster import go_lines, reroute
+from farm.messages.commands import Go, RankAddress
+from worker_agent.rank.cluster import go_lines, reroute
 
 OWN = RankAddress(rank=0, host="10.0.0.1", probe_port=20000, trainer_ports=(20001, 20002))
 PEER = RankAddress(rank=1, host="fd00::2", probe_port=20000, trainer_ports=(20001, 20002))

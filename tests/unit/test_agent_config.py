@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agent_keys import derive_key, key_text
 from farm.errors import InvalidSpec, Unreachable
-from worker_agent.agent_settings import (
+from farm.messages.agent_keys import derive_key, key_text
+from worker_agent.config import load_config
+from worker_agent.settings import (
     parse_agent_id,
     parse_cpus,
     parse_labels,
     parse_networks,
     parse_port_range,
 )
-from worker_agent.config import load_config
 
 
 def test_the_defaults_suit_a_machine_with_its_broker_on_loopback() -> None:

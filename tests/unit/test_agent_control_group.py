@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.control_group import (
+from worker_agent.machine.control_group import (
     cpu_quota_cores,
     machine_kill_count,
     memory_group,
     memory_limit_bytes,
 )
-from worker_agent.hardware import own_core_count
+from worker_agent.machine.hardware import own_core_count
 
 PID = 77
 V2 = "30 23 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

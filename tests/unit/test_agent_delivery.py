@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import Confirm
-from worker_agent.delivery import (
+from farm.messages.commands import Confirm
+from worker_agent.spool.delivery import (
     BATCH_REPORTS,
     GATHER_S,
     MOST_GATHERED,
@@ -17,8 +17,8 @@ from worker_agent.delivery import (
     SILENT_PAUSE_S,
     Delivery,
 )
-from worker_agent.round_trip import MOST_S
-from worker_agent.spool import Spool
+from worker_agent.spool.round_trip import MOST_S
+from worker_agent.spool.spool import Spool
 
 
 @pytest.fixture

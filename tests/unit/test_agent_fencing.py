@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agents import AgentState
-from worker_agent.fencing import Admission, TokenFile, admit
+from farm.messages.agents import AgentState
+from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from worker_agent.config import load_config
-from worker_agent.hardware import offers_tensorflow, read_facts
+from worker_agent.machine.hardware import offers_tensorflow, read_facts
 
 _ROOT = Path(__file__).parents[2]
 _WITHOUT = (

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.agent_keys import KEY_BYTES, AgentKey
-from farm.core.agents import BeatEcho
-from farm.core.commands import BeatConfirmed
+from farm.messages.agent_keys import KEY_BYTES, AgentKey
+from farm.messages.agents import BeatEcho
+from farm.messages.commands import BeatConfirmed
 from tests.protocol.farm import ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
-from worker_agent.heartbeat import SLOW_INTERVAL_S, TOLD_EVERY_S, Pulse
+from worker_agent.supervisor.heartbeat import SLOW_INTERVAL_S, TOLD_EVERY_S, Pulse
 
 
 def make_pulse(*, now: float = 100.0) -> Pulse:

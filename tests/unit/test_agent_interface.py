@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from worker_agent.machine import interface_of
+from worker_agent.machine.machine import interface_of
 
 HELD = {
     "lo": ["127.0.0.1", "::1"],

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from farm.core.agent_keys import (
+from farm.errors import InvalidSpec
+from farm.messages.agent_keys import (
     AgentKey,
     KeyPurpose,
     KeyRecord,
@@ -15,7 +16,6 @@ from farm.core.agent_keys import (
     key_text,
     read_key,
 )
-from farm.errors import InvalidSpec
 
 FARM_KEY = bytes(range(32))
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

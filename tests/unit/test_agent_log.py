@@ -19,9 +19,9 @@ from farm.log import (
     configure,
     stand_for,
 )
-from worker_agent.former_life import clean_up
-from worker_agent.journal import Journal, ServedRank
-from worker_agent.spool import Spool
+from worker_agent.spool.journal import Journal, ServedRank
+from worker_agent.spool.spool import Spool
+from worker_agent.supervisor.former_life import clean_up
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +141,7 @@ def test_a_rank_that_an_earlier_life_has_left_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("kill_marked", "undo_former"):
-        monkeypatch.setattr(f"worker_agent.former_life.{name}", lambda *_: 1)
+        monkeypatch.setattr(f"worker_agent.supervisor.former_life.{name}", lambda *_: 1)
     served = ServedRank(tmp_path / "served_rank")
     served.remember(7, rank=1, job_id=3)
     config = SimpleNamespace(state_dir=tmp_path, site=None)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import StartRank
 from farm.errors import TrainerFailed
+from farm.messages.commands import StartRank
 from tests.factories import job_spec
 from worker_agent.config import AgentConfig, load_config
-from worker_agent.events import AgentEvent, RankCleared
-from worker_agent.hardware import read_facts
-from worker_agent.ports import PortRange
-from worker_agent.resources import RankResources
+from worker_agent.machine.hardware import read_facts
+from worker_agent.rank.ports import PortRange
+from worker_agent.rank.resources import RankResources
+from worker_agent.supervisor.events import AgentEvent, RankCleared
 
 
 @pytest.fixture

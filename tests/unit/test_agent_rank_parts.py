@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.commands import Go, RankAddress
-from farm.core.reports import StepTimes
-from farm.core.spec import NetworkProfile
-from farm.core.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
+from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
-from worker_agent.cluster import go_lines
-from worker_agent.deadlines import Deadlines
-from worker_agent.emulators import capabilities, create_emulators, find_emulator
-from worker_agent.emulators.contracts import NetworkEmulator
-from worker_agent.emulators.site import Site
-from worker_agent.hardware import parse_cpu_model
-from worker_agent.ports import PortRange, port_of
-from worker_agent.trainer_environment import MARK, parse_names, trainer_environment
-from worker_agent.translation import end_of, report_of
+from farm.messages.commands import Go, RankAddress
+from farm.messages.reports import StepTimes
+from farm.messages.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
+from worker_agent.machine.hardware import parse_cpu_model
+from worker_agent.network.emulators import capabilities, create_emulators, find_emulator
+from worker_agent.network.emulators.contracts import NetworkEmulator
+from worker_agent.network.emulators.site import Site
+from worker_agent.rank.cluster import go_lines
+from worker_agent.rank.deadlines import Deadlines
+from worker_agent.rank.ports import PortRange, port_of
+from worker_agent.rank.translation import end_of, report_of
+from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
 
 # Ports of its own for each process of a parallel test run.
 FIRST = 22000 + os.getpid() % 100 * 10

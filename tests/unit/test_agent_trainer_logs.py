@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.reports import LogPart
-from worker_agent.logs import (
+from farm.messages.reports import LogPart
+from worker_agent.trainer_process.logs import (
     LONGEST_CHARACTERS,
     PART_BYTES,
     RECENT_BYTES,

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from farm.core.trainer_lines import FailureKind, UserCode
-from worker_agent.memory_evidence import MemoryEvidence
-from worker_agent.verdict import explain_exit
+from farm.messages.trainer_lines import FailureKind, UserCode
+from worker_agent.rank.memory_evidence import MemoryEvidence
+from worker_agent.rank.verdict import explain_exit
 
 NOTHING = MemoryEvidence()
 NAMED = MemoryEvidence(is_named=True)

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from farm.core.api_tokens import (
+from farm.errors import InvalidSpec
+from farm.keys.api_tokens import (
     SECRET_BYTES,
     Scope,
     TokenState,
@@ -18,7 +19,6 @@ from farm.core.api_tokens import (
     token_hash,
     token_state,
 )
-from farm.errors import InvalidSpec
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)

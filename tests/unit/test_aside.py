@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from farm.aside import aside, run_aside
 from farm.errors import FarmError
+from farm.processes.aside import aside, run_aside
 from farm.recommend.kept.memory import fit_default
 from tests.unit.test_recommend_fits import ASKED, observations
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.fleet.logs import tail, telling_logs
 from benchmarks.fleet.server import server_environ
-from farm.config import load_settings
 from farm.errors import FarmError
+from farm.settings.server import load_settings
 
 
 def test_an_error_of_a_fleet_carries_the_end_of_every_log(tmp_path: Path) -> None:

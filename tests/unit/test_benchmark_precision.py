@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.precision import figures_of, stopped
-from farm.core.cells import CellSummary, SweepCells
-from farm.core.precision import Outcome, Repetition, Run, Target, Timeline, cell_statistics
-from farm.core.sweep import Precision
+from farm.cells.json_forms import CellSummary, SweepCells
+from farm.configuration.sweep import Precision
+from farm.measuring.precision import Outcome, Repetition, Run, Target, Timeline, cell_statistics
 
 STRICT = Precision()
 QUIET = (1.0, 1.03, 0.97, 1.02, 0.99, 1.01, 1.0, 1.02, 0.98, 1.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState
+from farm.gang.lifecycle import AttemptState, JobState
 from tests.chaos.checker import violations
 from tests.chaos.evidence import Evidence
 from tests.chaos.faults import FAULTS

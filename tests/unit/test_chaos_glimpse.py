@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection
 
-from farm.core.lifecycle import JobState
+from farm.gang.lifecycle import JobState
 from tests.chaos.glimpse import Glimpse, SeenAgent, SeenJob
 
 NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.cli.demo import demo_sweep
-from farm.cli.demonstration import disturbance_warning
+from farm.cli.start.demo import demo_sweep
+from farm.cli.start.demonstration import disturbance_warning
 from farm.submission import plan
 from tests.factories import job_spec
 from tests.sweep_cells import lines_of, measured_job

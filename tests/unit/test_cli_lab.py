@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from farm.cli.lab import lab_sweep
 from farm.cli.main import main
+from farm.cli.start.lab import lab_sweep
 from farm.submission import plan
 
 

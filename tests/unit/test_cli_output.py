@@ -13,8 +13,8 @@ import click
 import pytest
 
 from farm.cli.output import Column, command_hint, plain_table, print_json, print_table
-from farm.core.display import byte_count, count, duration, plus_minus
-from farm.standard_output import print_data, standard_output
+from farm.processes.standard_output import print_data, standard_output
+from farm.text.display import byte_count, count, duration, plus_minus
 
 _COLUMNS = (Column("name"), Column("count", is_right=True))
 

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from farm.cli.results import line_json, notes, table
-from farm.core.display import plain
-from farm.core.measurement import STEP_TIME_NOTE
-from farm.core.spec import BatchSplit, JobSpec, NetworkProfile, ServerPlacement, TrainingPass
-from farm.core.sweep import Precision
+from farm.cli.sweeps.results import line_json, notes, table
+from farm.configuration.spec import (
+    BatchSplit,
+    JobSpec,
+    NetworkProfile,
+    ServerPlacement,
+    TrainingPass,
+)
+from farm.configuration.sweep import Precision
+from farm.measuring.measurement import STEP_TIME_NOTE
+from farm.text.display import plain
 from tests import sweep_cells
 
 _number = itertools.count(1)

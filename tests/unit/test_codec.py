@@ -6,7 +6,8 @@ from typing import Annotated
 
 import pytest
 
-from farm.core.codec import (
+from farm.errors import InvalidSpec
+from farm.values.codec import (
     MAX_DEPTH,
     UNREAD,
     canonical_json,
@@ -15,8 +16,7 @@ from farm.core.codec import (
     from_text,
     to_json,
 )
-from farm.core.ranges import Length
-from farm.errors import InvalidSpec
+from farm.values.ranges import Length
 
 
 class Colour(enum.Enum):

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.config import Settings, environment_of, load_settings
-from farm.core.settings import settings_of
 from farm.errors import InvalidSpec
+from farm.settings.declaration import settings_of
+from farm.settings.server import Settings, environment_of, load_settings
 
 
 def test_without_any_setting_everything_has_a_value_for_one_machine() -> None:

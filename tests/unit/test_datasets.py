@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farm.core.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts
 from farm.registry import dataset
 from farm.trainers.contracts import Dataset, Examples
 from farm.trainers.datasets import DATASETS

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from farm.core.spec import NetworkProfile
-from worker_agent.delay_line import DelayLine, Pipe, StreamEnd
+from farm.configuration.spec import NetworkProfile
+from worker_agent.network.proxy.delay_line import DelayLine, Pipe, StreamEnd
 
 NOW = 100.0
 

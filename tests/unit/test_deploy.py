@@ -14,11 +14,11 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from farm.config import Settings, load_settings
-from farm.core.settings import settings_of
+from farm.settings.declaration import settings_of
+from farm.settings.server import Settings, load_settings
 from tests.command_line import accepts
-from worker_agent.agent_settings import AgentSettings
-from worker_agent.privilege import _FOR_ANOTHER
+from worker_agent.settings import AgentSettings
+from worker_agent.trainer_process.privilege import _FOR_ANOTHER
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

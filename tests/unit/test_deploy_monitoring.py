@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from farm.broker_state import QUEUES
-from farm.life_signs import COLLECTOR, SCHEDULER
+from farm.broker.life_signs import COLLECTOR, SCHEDULER
+from farm.broker.state import QUEUES
 from web.farm.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]

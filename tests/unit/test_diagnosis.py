@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.cli.doctor import _parts
-from farm.core.agents import AgentState
-from farm.core.scheduling import hopeless
-from farm.core.views import LiveAgent, WaitingJob
+from farm.cli.operating.doctor import _parts
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
@@ -26,6 +23,9 @@ from farm.diagnosis.processes import (
     judge_server_clocks,
 )
 from farm.diagnosis.queue import judge_queue
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.messages.agents import AgentState
+from farm.placement.scheduling import hopeless
 
 VERSION = "1.0"
 BROKER = BrokerState(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from farm.certificates import end_of, end_of_server, ends_of_file
-from farm.cli.certificates import look_at_certificates
-from farm.config import load_settings
+from farm.cli.operating.certificates import look_at_certificates
 from farm.diagnosis.certificates import SOON, CertificateState, judge_certificates
 from farm.diagnosis.finding import Level
+from farm.keys.certificates import end_of, end_of_server, ends_of_file
+from farm.settings.server import load_settings
 
 NOW = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)
 ENDS = [

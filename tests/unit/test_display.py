@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.display import (
+from farm.gang.lifecycle import JobState
+from farm.text.display import (
     MISSING,
     ago,
     between,
@@ -29,7 +30,6 @@ from farm.core.display import (
     plus_minus,
     roughly,
 )
-from farm.core.lifecycle import JobState
 from web.filters import shares
 
 ROOT = Path(__file__).parents[2]
@@ -164,15 +164,15 @@ def test_money_is_written_without_powers_of_ten(usd: float, written: str) -> Non
 
 # Modules that may convert or name a unit themselves, and what for.
 EXCEPTIONS = {
-    "farm/core/display.py": "it is the one that writes values",
+    "farm/text/display.py": "it is the one that writes values",
     "farm/lab/hosts.py": "an argument of tc",
     "farm/store/engine.py": "a setting of PostgreSQL",
-    "farm/store/partitions.py": "a setting of PostgreSQL",
+    "farm/store/maintenance/partitions.py": "a setting of PostgreSQL",
     "web/errors.py": "the limit of a body, which is a whole number of MiB",
     "web/timing.py": "the header Server-Timing",
     "benchmarks/recommend.py": "a parameter of an address",
 }
-# Of farm.core.display and farm.studies.text: a value whose unit stands beside it.
+# Of farm.text.display and farm.studies.text: a value whose unit stands beside it.
 WITHOUT_UNIT = {
     *("exact_milliseconds", "milliseconds", "microseconds", "kilobytes", "megabytes"),
     *("delay_ms", "ms", "us", "kb", "mb", "significant", "span"),
@@ -220,7 +220,7 @@ def test_no_other_module_writes_milliseconds_or_kilobytes() -> None:
         if str(path.relative_to(ROOT)) not in EXCEPTIONS
         for line in conversions(ast.parse(path.read_text()))
     }
-    assert found == set(), "farm.core.display writes values"
+    assert found == set(), "farm.text.display writes values"
     scripts = "".join(path.read_text() for path in (ROOT / "web" / "static").glob("*.js"))
     assert re.search(rf"[\"'`}}]{UNIT}|toFixed|toPrecision", scripts) is None
     templates = "".join(path.read_text() for path in (ROOT / "web" / "templates").glob("*.html"))

@@ -11,24 +11,24 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from farm import registry
-from farm.cli.examinations import EXAMINATIONS
 from farm.cli.main import COMMANDS
-from farm.config import Settings
-from farm.core.barriers import BARRIERS
-from farm.core.commands import COMMANDS as WIRE_COMMANDS
-from farm.core.expansion import expand
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.messages import WIRE_VERSION
-from farm.core.noise import NoiseKind
-from farm.core.reports import REPORTS
-from farm.core.settings import settings_of
-from farm.core.sweep import parse_sweep
-from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.cli.operating.examinations import EXAMINATIONS
+from farm.configuration.expansion import expand
+from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
+from farm.gang.barriers import BARRIERS
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.measuring.noise import NoiseKind
+from farm.messages.commands import COMMANDS as WIRE_COMMANDS
+from farm.messages.envelope import WIRE_VERSION
+from farm.messages.reports import REPORTS
+from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.settings.declaration import settings_of
+from farm.settings.server import Settings
 from tests.attacks import ATTACKS, NOT_TRIED
 from tests.command_line import accepts
 from tests.document_tables import TABLES, DocumentTable
-from worker_agent.agent_settings import AgentSettings
+from worker_agent.settings import AgentSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from farm.core.axes import PROFILE_AXES, Axis
-from farm.core.fields import canonical
+from farm.configuration.axes import PROFILE_AXES, Axis
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Question
 from farm.submission import plan
+from farm.values.fields import canonical
 from web import params
 
 CASE = {

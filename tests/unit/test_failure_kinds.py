@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from farm.core.trainer_lines import FailureKind
+from farm.messages.trainer_lines import FailureKind
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,51 +15,59 @@ ROOT = Path(__file__).parents[2]
 PRODUCERS = {
     FailureKind.OUT_OF_MEMORY: {
         "farm.trainers.failures",
-        "worker_agent.verdict",
+        "worker_agent.rank.verdict",
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
-    FailureKind.NOT_A_NUMBER: {"farm.trainers.runner", "farm.trainers.loop"},
-    FailureKind.DIVERGED: {"farm.trainers.runner"},
+    FailureKind.NOT_A_NUMBER: {"farm.trainers.loop.runner", "farm.trainers.loop.training"},
+    FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
-        *("farm.trainers.failures", "worker_agent.verdict", "farm.trainers.models.model_file"),
-        *("farm.trainers.torch_gang", "farm.trainers.rank", "worker_agent.rank"),
+        *("farm.trainers.failures", "worker_agent.rank.verdict", "farm.trainers.models.model_file"),
+        *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
     },
-    FailureKind.TIME_LIMIT: {"worker_agent.rank"},
+    FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},
     FailureKind.MODEL_MISSING: {"farm.trainers.models.model_file"},
     FailureKind.PEER_LOST: {
         "farm.trainers.failures",
-        "farm.trainers.sessions.caller",
-        "farm.trainers.sessions.runtime",
-        "farm.trainers.sessions.serving",
-        "farm.trainers.tensorflow_gang",
-        "farm.trainers.torch_gang",
-        "worker_agent.verdict",
+        "farm.trainers.tensorflow.sessions.caller",
+        "farm.trainers.tensorflow.sessions.runtime",
+        "farm.trainers.tensorflow.sessions.serving",
+        "farm.trainers.tensorflow.gang",
+        "farm.trainers.torch.gang",
+        "worker_agent.rank.verdict",
     },
-    FailureKind.KILLED: {"worker_agent.verdict", "worker_agent.supervisor"},
-    FailureKind.STALLED: {"worker_agent.rank", "farm.core.rendezvous"},
-    FailureKind.PORT_TAKEN: {"farm.trainers.failures", "farm.trainers.tensorflow_gang"},
-    FailureKind.RENDEZVOUS: {"farm.trainers.process", "worker_agent.rank", "farm.core.rendezvous"},
+    FailureKind.KILLED: {"worker_agent.rank.verdict", "worker_agent.supervisor.supervisor"},
+    FailureKind.STALLED: {"worker_agent.rank.rank", "farm.gang.rendezvous"},
+    FailureKind.PORT_TAKEN: {"farm.trainers.failures", "farm.trainers.tensorflow.gang"},
+    FailureKind.RENDEZVOUS: {
+        "farm.trainers.processes.process",
+        "worker_agent.rank.rank",
+        "farm.gang.rendezvous",
+    },
     FailureKind.AGENT_LOST: {
-        "worker_agent.former_life",
-        "worker_agent.supervisor",
-        "farm.core.rendezvous",
+        "worker_agent.supervisor.former_life",
+        "worker_agent.supervisor.supervisor",
+        "farm.gang.rendezvous",
     },
     FailureKind.REFUSED: {
-        *("worker_agent.process", "worker_agent.rank", "worker_agent.supervisor"),
-        "farm.core.rendezvous",
+        *(
+            "worker_agent.trainer_process.process",
+            "worker_agent.rank.rank",
+            "worker_agent.supervisor.supervisor",
+        ),
+        "farm.gang.rendezvous",
     },
-    FailureKind.NETWORK: {"worker_agent.rank", "farm.core.rendezvous"},
-    FailureKind.VERSIONS_DIFFER: {"farm.core.rendezvous"},
-    FailureKind.DISTURBED: {"farm.core.rendezvous"},
-    FailureKind.SENSELESS: {"farm.scheduler.ends", "farm.store.barrier_reports"},
+    FailureKind.NETWORK: {"worker_agent.rank.rank", "farm.gang.rendezvous"},
+    FailureKind.VERSIONS_DIFFER: {"farm.gang.rendezvous"},
+    FailureKind.DISTURBED: {"farm.gang.rendezvous"},
+    FailureKind.SENSELESS: {"farm.scheduler.ends", "farm.store.reports.barrier_reports"},
 }
 # They only ask which kind it was.
 READERS = {
-    "farm.core.trainer_lines",
-    "farm.cli.examinations",
+    "farm.messages.trainer_lines",
+    "farm.cli.operating.examinations",
     "farm.store.health",
-    "farm.store.waiting",
+    "farm.store.queue.waiting",
     "farm.recommend.answering.candidates",
     "farm.recommend.plans.grid",
     "web.farm.metrics",

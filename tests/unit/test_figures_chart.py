@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from farm.core.display import MISSING, count, duration
-from farm.figures.chart import ChartAxis, Figure, Mark, Series, ends, ticks
-from farm.figures.figure_table import MOST_ROWS, table_of
+from farm.charts.chart import ChartAxis, Figure, Mark, Series, ends, ticks
+from farm.charts.figure_table import MOST_ROWS, table_of
+from farm.text.display import MISSING, count, duration
 from web.drawing.drawn import drawn
 from web.drawing.plotly_figure import to_plotly
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from farm.core.barriers import Limits
-from farm.core.commands import RankAddress
-from farm.core.control_run import ControlRun
-from farm.core.gang import batch_weights, cluster_spec, commands_for
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.spec import BatchSplit, ServerPlacement
-from farm.core.views import AttemptView, RankView
+from farm.configuration.spec import BatchSplit, ServerPlacement
 from farm.errors import InvalidSpec
+from farm.gang.barriers import Limits
+from farm.gang.leading_commands import batch_weights, cluster_spec, commands_for
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.gang.views import AttemptView, RankView
+from farm.measuring.control_run import ControlRun
+from farm.messages.commands import RankAddress
 from tests.factories import job_spec
 
 

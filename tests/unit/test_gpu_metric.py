@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from worker_agent import hardware
+from worker_agent.machine import hardware
 from worker_agent.metrics import gpu
 from worker_agent.metrics.contracts import Watched
 

@@ -7,12 +7,12 @@ import json
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from farm.core.noise import Disturbance
-from farm.core.precision import Outcome, Repetition
+from farm.cells.choice import read_choice
+from farm.cells.table import CellState, SweepTable
+from farm.charts.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
 from farm.errors import InvalidSpec
-from farm.figures.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
-from farm.figures.sweep_choice import read_choice
-from farm.figures.sweep_table import CellState, SweepTable
+from farm.measuring.noise import Disturbance
+from farm.measuring.precision import Outcome, Repetition
 from tests.sweep_cells import cell, table
 from web.drawing.plotly_map import map_to_plotly
 

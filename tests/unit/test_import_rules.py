@@ -16,142 +16,85 @@ MATHS = {"numpy", "scipy", "sklearn"}
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
 SHELLS = {"worker_agent", "web", "farm.scheduler", "farm.collector", "farm.cli"}
 
-# The longest prefix of a module's name decides. Only what is written here may be imported;
-# "farm.core" stands for everything below it, and a package may always import itself.
+# The rooms of pure code: no clock, no file, no log. Each may import those before it.
+PURE_ROOMS = (
+    *("farm.values", "farm.text", "farm.configuration", "farm.sampling", "farm.messages"),
+    *("farm.statistics", "farm.measuring", "farm.gang", "farm.placement"),
+)
+PURE = {"farm.errors", *PURE_ROOMS}
+
+# The longest prefix of a module's name decides. Only what is written here may be imported; a name
+# stands for everything below it, and a package may always import itself.
 RULES: dict[str, set[str]] = {
     "farm.errors": set(),
-    "farm.core": {"farm.errors"},
-    "farm.log": {"farm.core"},
-    "farm.marked": {"farm.process_environment"},
-    "farm.process_environment": set(),
-    "farm.lab": {"farm.core", "farm.errors"},
-    "farm.broker_errors": {"farm.broker_url", "farm.errors", "kombu", "redis"},
-    "farm.wire": {
-        *("farm.broker_errors", "farm.broker_url", "farm.core", "farm.errors", "farm.transport"),
-        "farm.task_message",
-        *("celery", "kombu", "redis"),
-    },
-    "farm.wake": {"farm.broker_errors", "farm.wire"},
-    "farm.transport": {"farm.task_message", "kombu", "redis"},
-    "farm.broker_accounts": {
-        *(
-            "farm.broker_errors",
-            "farm.broker_url",
-            "farm.core",
-            "farm.errors",
-            "farm.wire",
-            "redis",
-        ),
-    },
-    "farm.broker_url": {"farm.core", "farm.errors"},
-    "farm.database_url": {"farm.broker_url", "farm.core", "farm.errors", "farm.store", *STORE},
-    "farm.web_listening": {"farm.broker_url", "farm.config", "farm.core", "farm.errors"},
-    "farm.signing_key": {"farm.broker_url", "farm.config", "farm.core", "farm.errors"},
-    "farm.keyring": {"farm.core", "farm.errors", "farm.store", *STORE},
-    "farm.private_files": set(),
-    "farm.refusals": set(),
-    "farm.service_manager": set(),
-    "farm.standard_output": {"farm.core"},
-    "farm.config": {"farm.broker_url", "farm.core", "farm.database_url", "farm.errors"},
-    "farm.diagnosis": {"farm.core", "farm.errors", "farm.figures"},
-    "farm.claim": {
-        *("farm.broker_errors", "farm.broker_url", "farm.core", "farm.errors", "farm.life_signs"),
-        *("farm.store", "farm.wire", *STORE),
-    },
-    "farm.life_signs": {
-        *("farm", "farm.broker_errors", "farm.core", "farm.errors", "farm.wire"),
-        "redis",
-    },
-    "farm.broker_state": {
-        *("farm.broker_errors", "farm.broker_url", "farm.diagnosis", "farm.errors"),
-        *("farm.wake", "farm.wire"),
-        "redis",
-    },
-    "farm.registry": {"farm.core", "farm.errors", "farm.trainers"},
-    "farm.figures": {"farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"},
-    "farm.figures.sweep_reading": {
-        "farm.core",
-        "farm.figures",
-        "farm.recommend",
-        "farm.store",
+    **{room: {"farm.errors", *PURE_ROOMS[:place]} for place, room in enumerate(PURE_ROOMS)},
+    "farm.log": {"farm.text", "farm.processes.token_bucket"},
+    "farm.registry": PURE | {"farm.trainers"},
+    "farm.broker": PURE | {"kombu", "redis"},
+    "farm.broker.account_rules": PURE,
+    "farm.broker.celery_app": PURE | {"farm.broker", "celery", "kombu", "redis"},
+    "farm.broker.claim": PURE | {"farm.broker", "farm.store", *STORE},
+    "farm.broker.life_signs": PURE | {"farm", "farm.broker", "redis"},
+    "farm.broker.plaintext": {"farm.errors"},
+    "farm.broker.refusals": set(),
+    "farm.broker.state": PURE | {"farm.broker", "farm.diagnosis", "redis"},
+    "farm.broker.task_message": set(),
+    "farm.broker.url": {"farm.broker", "farm.errors"},
+    "farm.keys": {"farm.errors"},
+    "farm.keys.api_tokens": PURE,
+    "farm.keys.keyring": PURE | {"farm.store", *STORE},
+    "farm.keys.signing_key": PURE | {"farm.broker.url", "farm.settings"},
+    "farm.processes": PURE,
+    "farm.processes.aside": {"farm.errors", "farm.trainers"},
+    "farm.processes.private_files": set(),
+    "farm.processes.service_manager": set(),
+    "farm.settings": PURE | {"farm.broker"},
+    "farm.settings.declaration": {"farm.errors"},
+    "farm.settings.database_url": {
+        *("farm.broker", "farm.errors", "farm.store"),
         *STORE,
     },
-    "farm.figures.job_reading": {"farm.core", "farm.figures", "farm.store", *STORE},
-    "farm.plotting": {"farm.core", "farm.errors", "farm.figures", "matplotlib"},
-    "farm.studies": {
-        *("farm.core", "farm.errors", "farm.registry", "farm.lab.wirefilter", "farm.importers"),
-        *("farm.figures", "farm.plotting", "matplotlib"),
+    "farm.lab": PURE,
+    "farm.diagnosis": PURE,
+    "farm.cells": PURE | {"farm.registry", "farm.recommend", "farm.store"},
+    "farm.cells.reading": PURE | {"farm.cells", "farm.recommend", "farm.store", *STORE},
+    "farm.charts": PURE | {"farm.cells", "farm.registry", "farm.recommend", "farm.store"},
+    "farm.charts.job.reading": PURE | {"farm.charts", "farm.store", *STORE},
+    "farm.charts.files": PURE | {"farm.charts", "matplotlib"},
+    "farm.studies": PURE
+    | {
+        *("farm.registry", "farm.lab.wirefilter", "farm.importers", "farm.charts", "matplotlib"),
     },
-    "farm.submission": {"farm.core", "farm.errors", "farm.registry", "farm.store", *STORE},
-    "farm.trainers": {"farm", "farm.core", "farm.errors", "farm.registry", "farm.log", *MATHS},
-    "farm.trainers.torch_gang": {"farm.core", "farm.trainers", "psutil", "torch"},
-    "farm.store": {"farm", "farm.core", "farm.errors", "farm.private_files", *STORE},
-    "farm.aside": {"farm.errors", "farm.trainers"},
-    "farm.recommend": {"farm.core", "farm.errors", "farm.registry", "farm.trainers", *MATHS},
-    "farm.recommend.kept.memory": {"farm.aside", "farm.recommend"},
-    "farm.recommend.doubts": {"farm.core", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.expected": {
-        *("farm.core", "farm.registry", "farm.recommend", "farm.store"),
-        *STORE,
-    },
-    "farm.recommend.plans.known_origin": {
-        *("farm.core", "farm.errors", "farm.recommend", "farm.store"),
-        *STORE,
-    },
-    "farm.recommend.kept.knowledge": {"farm.core", "farm.recommend", "farm.store", *STORE},
+    "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
+    "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", *MATHS},
+    "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
+    "farm.store": PURE | {"farm", "farm.keys.api_tokens", "farm.processes.private_files", *STORE},
+    "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
+    "farm.recommend.kept.memory": {"farm.processes.aside", "farm.recommend"},
+    "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.expected": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.kept.knowledge": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
-    "farm.recommend.sweep_answers": {"farm.core", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.predictions": {"farm.core", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.service": {
-        *("farm.core", "farm.errors", "farm.registry", "farm.recommend", "farm.store"),
-        *STORE,
+    "farm.recommend.sweep_answers": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.predictions": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.service": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.observations": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.importers": PURE,
+    "farm.exporting": PURE | {"farm.store", "pyarrow", *STORE},
+    "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
+    "worker_agent": PURE
+    | {
+        *("farm", "farm.broker.celery_app", "farm.broker.url", "farm.broker.refusals"),
+        *("farm.broker.plaintext", "farm.settings.declaration"),
+        *("farm.processes", "farm.registry", "farm.log", "farm.lab.wirefilter"),
+        *("celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
     },
-    "farm.recommend.observations": {
-        *("farm.core", "farm.errors", "farm.recommend", "farm.store"),
-        *STORE,
-    },
-    "farm.importers": {"farm.core", "farm.errors"},
-    "farm.exporting": {"farm.core", "farm.errors", "farm.store", "pyarrow", *STORE},
-    "farm.importing": {"farm.core", "farm.errors", "farm.importers", "farm.store", *STORE},
-    "worker_agent": {
-        *("farm", "farm.core", "farm.wire", "farm.errors", "farm.registry", "farm.log"),
-        *(
-            "farm.broker_url",
-            "farm.marked",
-            "farm.private_files",
-            "farm.refusals",
-            "farm.service_manager",
-            "farm.standard_output",
-            "farm.lab.wirefilter",
-            "celery",
-            "kombu",
-            "redis",
-            "psutil",
-            "pynvml",
-            "pyroute2",
-        ),
-    },
-    "web": {
-        *("farm", "farm.core", "farm.store", "farm.recommend", "farm.submission", "farm.errors"),
-        *(
-            "farm.figures",
-            "farm.plotting",
-            "farm.aside",
-            "farm.config",
-            "farm.exporting",
-            "farm.importers",
-            "farm.importing",
-            "farm.registry",
-            "farm.log",
-            "farm.broker_errors",
-            "farm.wire",
-            "farm.wake",
-            "farm.life_signs",
-            "farm.broker_state",
-            "farm.service_manager",
-            "farm.standard_output",
-            "farm.web_listening",
-        ),
+    "web": PURE
+    | {
+        *("farm", "farm.store", "farm.recommend", "farm.submission", "farm.cells", "farm.charts"),
+        *("farm.exporting", "farm.importers", "farm.importing", "farm.registry", "farm.log"),
+        *("farm.broker", "farm.keys", "farm.processes", "farm.settings"),
         *("apiflask", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),
         *STORE,
@@ -159,7 +102,7 @@ RULES: dict[str, set[str]] = {
 }
 # The framework's side of the trainers. What describes a model, a data set or a strategy imports
 # these modules, and frameworks, inside functions only, where a trainer's process calls them.
-FRAMEWORK_SIDE = ("farm.trainers.tensorflow_", "farm.trainers.sessions", "farm.trainers.torch_")
+FRAMEWORK_SIDE = ("farm.trainers.tensorflow", "farm.trainers.torch")
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -220,8 +163,8 @@ def test_every_rule_is_of_a_package_that_exists() -> None:
     assert set(RULES) <= known
 
 
-def test_core_agent_and_strategies_load_neither_a_framework_nor_the_store() -> None:
-    names = [m for m, _ in modules() if m.startswith("farm.core")]
+def test_pure_rooms_agent_and_strategies_load_neither_a_framework_nor_the_store() -> None:
+    names = [module for module, _ in modules() if is_within(module, set(PURE_ROOMS))]
     names += ["farm.registry", "farm.trainers.strategies", "farm.submission"]
     names += [m for m, _ in modules() if m.startswith("worker_agent") and "__main__" not in m]
     heavy = sorted(STORE | MATHS | FRAMEWORKS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.imported import ImportedMeasurement
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.importers import sheet
 from farm.importers.table import COLUMNS, REQUIRED, UNREAD, check_table, read_table
-from farm.store.measurements import EXPORT_COLUMNS
+from farm.measuring.imported import ImportedMeasurement
+from farm.store.measurements.measurements import EXPORT_COLUMNS
 
 HEADER = "world_size,global_batch_size,step_time_s"
 

@@ -8,15 +8,15 @@ from collections import Counter
 
 import pytest
 
-from farm.core.imported import FlagKind, ImportedMeasurement, misfits
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.errors import FarmError
 from farm.importers import IMPORTERS
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.contracts import Publication
 from farm.importers.graur2019 import GRAUR2019
 from farm.importers.published import read_publication
-from farm.store.imports import check_origin
+from farm.measuring.imported import FlagKind, ImportedMeasurement, misfits
+from farm.store.measurements.imports import check_origin
 
 each_publication = pytest.mark.parametrize("publication", IMPORTERS, ids=lambda p: p.name)
 

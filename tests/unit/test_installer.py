@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.config import load_settings
-from farm.web_listening import check_web_listening
+from farm.settings.server import load_settings
+from farm.settings.web_listening import check_web_listening
 from tests.installer_script import (
     assignments,
     installer,

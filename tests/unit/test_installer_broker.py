@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.broker_url import check_broker_url
+from farm.broker.url import check_broker_url
 from tests.installer_script import (
     assignments,
     installer,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from tests.invariants import (
     all_is_done,
     leased_agents_are_free,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.study_run import StudyRun
 from farm.studies import STUDIES
 from farm.studies.contracts import Page, Study
 from farm.studies.latency.cells import panels_of, worth_it_up_to_s

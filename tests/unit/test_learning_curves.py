@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.learning_curves import LearningCurve, mean_curve, time_to_accuracy
+from farm.measuring.learning_curves import LearningCurve, mean_curve, time_to_accuracy
 
 QUICK = LearningCurve(train_s=(1.0, 1.0, 1.0), accuracy_ratios=(0.5, 0.9, 0.95))
 SLOW = LearningCurve(train_s=(2.0, 2.0, 2.0), accuracy_ratios=(0.4, 0.6, 0.9))

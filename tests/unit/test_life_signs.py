@@ -7,8 +7,8 @@ import queue
 
 import pytest
 
+from farm.broker.life_signs import SCHEDULER, SignOfLife
 from farm.embedded.redis import free_port
-from farm.life_signs import SCHEDULER, SignOfLife
 
 
 def test_a_broker_that_is_away_is_told_of_at_the_first_try(

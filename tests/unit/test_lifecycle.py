@@ -1,6 +1,7 @@
 import pytest
 
-from farm.core.lifecycle import (
+from farm.errors import InvalidTransition
+from farm.gang.lifecycle import (
     ACTIVE_ATTEMPT_STATES,
     ACTIVE_JOB_STATES,
     ATTEMPT_TRANSITIONS,
@@ -10,7 +11,6 @@ from farm.core.lifecycle import (
     JobState,
     move,
 )
-from farm.errors import InvalidTransition
 
 
 def test_the_tables_know_every_state() -> None:

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from farm.core.log_text import last_lines, one_line, printable, readable
+from farm.text.log_text import last_lines, one_line, printable, readable
 
 
 @pytest.mark.parametrize(

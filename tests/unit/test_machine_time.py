@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.machine_time import cost_usd, machine_count
+from farm.measuring.machine_time import cost_usd, machine_count
 
 
 @pytest.mark.parametrize(

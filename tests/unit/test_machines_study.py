@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from farm.core.study_run import StudyRun
+from farm.charts import chart
+from farm.charts.files.look import file_of
 from farm.errors import FarmError
-from farm.figures import chart
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.published import read_publication
-from farm.plotting.look import file_of
+from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts, Page
 from farm.studies.machines import MACHINES
 from farm.studies.machines.cells import CellTimes, own_times, published_times

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from farm.core.catalogue import GangShape
-from farm.core.codec import to_json
-from farm.core.means import mean, quantile
-from farm.core.measurement import (
+from farm.configuration.catalogue import GangShape
+from farm.configuration.spec import JobSpec, ServerPlacement
+from farm.measuring.measurement import (
     AttemptFigures,
     RankOutcome,
     TrafficDirection,
@@ -23,11 +22,10 @@ from farm.core.measurement import (
     timed_samples,
     window_samples,
 )
-from farm.core.quantities import Measured
-from farm.core.quantities import measure as measure_all
-from farm.core.reports import Sample
-from farm.core.spec import JobSpec, ServerPlacement
-from farm.core.trainer_lines import (
+from farm.measuring.quantities import Measured
+from farm.measuring.quantities import measure as measure_all
+from farm.messages.reports import Sample
+from farm.messages.trainer_lines import (
     INTERFACE,
     TIMED_PARTS,
     WINDOW_CPU_RATIO,
@@ -38,6 +36,8 @@ from farm.core.trainer_lines import (
     TrainerResult,
 )
 from farm.registry import strategy
+from farm.statistics.means import mean, quantile
+from farm.values.codec import to_json
 
 APART = ServerPlacement.APART
 SPEC = JobSpec(

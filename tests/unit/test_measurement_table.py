@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.core.measurement_table import MEASUREMENT_TABLE, ColumnSource
-from farm.core.spec import JobSpec, TrainingPass
+from farm.configuration.spec import JobSpec, TrainingPass
 from farm.importers.table import COLUMNS, REQUIRED, read_table
+from farm.measuring.measurement_table import MEASUREMENT_TABLE, ColumnSource
 from farm.store.result_tables import MeasurementRow
 
 

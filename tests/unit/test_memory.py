@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from farm import registry
-from farm.core.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
-from farm.core.model_size import ModelSize
-from farm.core.spec import JobSpec, TrainingPass
-from farm.core.views import LiveAgent
+from farm.configuration.model_size import ModelSize
+from farm.configuration.spec import JobSpec, TrainingPass
 from farm.errors import InvalidSpec
+from farm.gang.views import LiveAgent
+from farm.placement.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
 from farm.submission import plan, within_memory
 
 SIZE = ModelSize(

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from farm.core.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
-from farm.core.codec import canonical_json, from_json, to_json
-from farm.core.commands import (
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.errors import InvalidSpec
+from farm.messages.agents import AgentFacts, AgentState, BeatEcho, Hardware, Heartbeat
+from farm.messages.commands import (
     COMMAND_NAMES,
     COMMANDS,
     BeatConfirmed,
@@ -20,8 +21,8 @@ from farm.core.commands import (
     StartRank,
     StopAttempt,
 )
-from farm.core.messages import WIRE_VERSION, Stranger, seal, stranger_in, unseal
-from farm.core.reports import (
+from farm.messages.envelope import WIRE_VERSION, Stranger, seal, stranger_in, unseal
+from farm.messages.reports import (
     LONGEST_LOG_CHARACTERS,
     LONGEST_LOG_PART_CHARACTERS,
     REPORT_NAMES,
@@ -41,8 +42,7 @@ from farm.core.reports import (
     Shaped,
     StepTimes,
 )
-from farm.core.spec import JobSpec, NetworkProfile
-from farm.core.trainer_lines import (
+from farm.messages.trainer_lines import (
     DatasetSource,
     Epoch,
     Failure,
@@ -51,7 +51,7 @@ from farm.core.trainer_lines import (
     StepProfile,
     TrainerResult,
 )
-from farm.errors import InvalidSpec
+from farm.values.codec import canonical_json, from_json, to_json
 
 PROFILE = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=12.5e6)
 SPEC = JobSpec(

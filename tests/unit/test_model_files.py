@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.core.model_files import file_of, files_of, trouble_of
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.model_files import file_of, files_of, trouble_of
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
+from farm.messages.trainer_lines import FailureKind
 from farm.submission import plan
 from farm.trainers.failures import RankFailed
 from farm.trainers.models.model_file import ModelFile, read_model_file
 from worker_agent.config import load_config
-from worker_agent.model_folder import MOST_OFFERED, ModelFolder
+from worker_agent.trainer_process.model_folder import MOST_OFFERED, ModelFolder
 
 SOURCE = b"def build(example_shape, class_count): ...\n"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.trainer_lines import FailureKind
+from farm.messages.trainer_lines import FailureKind
 from farm.trainers.failures import RankFailed
 from farm.trainers.models.model_file import ModelFile, read_model_file
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.spec import NetworkProfile
-from worker_agent.emulators.tc_message import (
+from farm.configuration.spec import NetworkProfile
+from worker_agent.network.emulators.tc_message import (
     TICK_NS,
     error_of,
     netem_options,
     new_queue,
     segmenter_options,
 )
-from worker_agent.emulators.tc_plan import NetemQueue, make_plan
+from worker_agent.network.emulators.tc_plan import NetemQueue, make_plan
 
 PEER = ipaddress.ip_address("10.99.0.3")
 RTM_NEWQDISC = 36

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from farm.core.network_check import (
+from farm.configuration.spec import NetworkProfile
+from farm.gang.network_check import (
     RankNetwork,
     find_deviations,
     find_leftovers,
@@ -15,8 +16,7 @@ from farm.core.network_check import (
     is_settled,
     verification_s,
 )
-from farm.core.reports import PeerBandwidth, PeerRtt
-from farm.core.spec import NetworkProfile
+from farm.messages.reports import PeerBandwidth, PeerRtt
 
 BASE_S = 0.001
 DELAYED = NetworkProfile(one_way_delay_s=0.02)  # expected 41 ms, and 5.1 ms more or less

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from farm.core.control_run import ControlRun
-from farm.core.measurement import RankOutcome
-from farm.core.noise import (
+from farm.measuring.control_run import ControlRun
+from farm.measuring.measurement import RankOutcome
+from farm.measuring.noise import (
     NoiseKind,
     NoiseLimits,
     NoisePolicy,
@@ -19,8 +19,8 @@ from farm.core.noise import (
     foreign_load_ratio,
     judge,
 )
-from farm.core.reports import Sample
-from farm.core.trainer_lines import TrainerResult
+from farm.messages.reports import Sample
+from farm.messages.trainer_lines import TrainerResult
 
 LIMITS = NoiseLimits()
 STEPS_S = tuple(0.1 + 0.0001 * (i % 7) for i in range(100))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.config import load_settings
-from farm.core.noise import NoisePolicy
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.errors import InvalidSpec
+from farm.measuring.noise import NoisePolicy
 from farm.scheduler.main import rules_of
+from farm.settings.server import load_settings
 
 
 @pytest.mark.parametrize(

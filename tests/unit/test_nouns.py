@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.display import count
-from farm.core.nouns import counted
+from farm.text.display import count
+from farm.text.nouns import counted
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.pace import HOLD_S, MOST_ASKED_TWICE, StartPace
+from farm.placement.pace import HOLD_S, MOST_ASKED_TWICE, StartPace
 
 
 def test_a_burst_and_then_so_many_a_second() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.broker_url import check_broker_url, require_redis, stays_here, verified
-from farm.config import Settings, load_settings
-from farm.core.plaintext import Plaintext, parse_plaintext
-from farm.database_url import check_database_url
+from farm.broker.plaintext import Plaintext, parse_plaintext
+from farm.broker.url import check_broker_url, require_redis, stays_here, verified
 from farm.errors import InvalidSpec
-from farm.web_listening import check_web_listening, web_url
+from farm.settings.database_url import check_database_url
+from farm.settings.server import Settings, load_settings
+from farm.settings.web_listening import check_web_listening, web_url
 from tests.certificates import Authority
 from worker_agent.config import load_config
 

@@ -12,11 +12,11 @@ pytest.importorskip("matplotlib", reason="needs the extra plot")
 
 from matplotlib.container import ErrorbarContainer
 
-from farm.core.display import byte_count, duration
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
-from farm.plotting import charts
-from farm.plotting.look import FORMS, file_of
-from farm.plotting.marks import look, tick_text
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.files import charts
+from farm.charts.files.look import FORMS, file_of
+from farm.charts.files.marks import look, tick_text
+from farm.text.display import byte_count, duration
 
 # Matplotlib's own types are wider than what is looked at here.
 draw_charts: Any = charts.draw_charts

@@ -10,16 +10,16 @@ from werkzeug.datastructures import MultiDict
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 
-from farm.core.display import duration
-from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import ChartAxis, Mark
-from farm.figures.heat_map import heat_map
-from farm.figures.sweep_choice import read_choice
-from farm.figures.sweep_table import CellState
-from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
-from farm.plotting import bars as bar_drawing
-from farm.plotting import heat_maps, timelines
-from farm.plotting.look import file_of
+from farm.cells.choice import read_choice
+from farm.cells.table import CellState
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Mark
+from farm.charts.files import bars as bar_drawing
+from farm.charts.files import heat_maps, timelines
+from farm.charts.files.look import file_of
+from farm.charts.heat_map import heat_map
+from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
+from farm.text.display import duration
 from tests.sweep_cells import cell, table
 
 # Matplotlib's own types are wider than what is looked at here.

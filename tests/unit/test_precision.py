@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from farm.core.noise import Disturbance, NoiseKind
-from farm.core.precision import (
+from farm.configuration.sweep import Precision
+from farm.measuring.noise import Disturbance, NoiseKind
+from farm.measuring.precision import (
     Outcome,
     Repetition,
     Run,
@@ -19,8 +20,7 @@ from farm.core.precision import (
     timeline_of,
     variance_inflation,
 )
-from farm.core.precision import next_repetitions as next_of
-from farm.core.sweep import Precision
+from farm.measuring.precision import next_repetitions as next_of
 
 CALM = (1.000, 1.001, 0.999)
 NOISY = (1.00, 1.02, 0.98)

@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("sklearn", reason="needs the extra ml")
 
-from farm.errors import FarmError, NotFound
-from farm.figures.prediction import (
+from farm.charts.prediction import (
     FEWEST_CELLS,
     PredictedCell,
     error_figure,
     predicted_figure,
     prediction_figures,
 )
+from farm.errors import FarmError, NotFound
 from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import configuration, grid, measure
 

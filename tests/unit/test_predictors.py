@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.physical import Physical

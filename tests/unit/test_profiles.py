@@ -9,7 +9,7 @@ import pytest
 from benchmarks.profiles import main, owner, place, table_of
 
 ROOT = Path(__file__).parents[2]
-OURS = (f"{ROOT}/farm/wire.py", 12, "send")
+OURS = (f"{ROOT}/farm/broker/celery_app.py", 12, "send")
 THEIRS = ("/home/x/.venv/lib/python3.12/site-packages/kombu/abstract.py", 3, "__init__")
 PYTHONS = ("/usr/lib/python3.12/json/encoder.py", 7, "iterencode")
 WAIT = ("/home/x/.venv/lib/python3.12/site-packages/psycopg/connection.py", 9, "wait")
@@ -23,7 +23,7 @@ def test_time_belongs_to_a_package_to_us_to_python_or_to_a_wait() -> None:
 
 def test_a_place_is_the_same_on_every_machine() -> None:
     assert [place(function) for function in (OURS, THEIRS, PYTHONS, POLL)] == [
-        "farm/wire.py: send",
+        "farm/broker/celery_app.py: send",
         "kombu/abstract.py: __init__",
         "json/encoder.py: iterencode",
         "<method 'poll' of 'select.epoll' objects>",
@@ -39,7 +39,7 @@ def test_the_most_comes_first_and_shares_are_of_all_of_it() -> None:
         "| own time | calls a turn | function |",
         "|---|---|---|",
         "| 75.0% | 2 | `psycopg/connection.py: wait` |",
-        "| 25.0% | 1 | `farm/wire.py: send` |",
+        "| 25.0% | 1 | `farm/broker/celery_app.py: send` |",
     ]
 
 

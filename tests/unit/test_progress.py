@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.progress import JobPace, SweepLoad, UnfinishedJob, queue_outlook, remaining_s
+from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob, queue_outlook, remaining_s
 
 
 def pace(world_size: int, mean_s: float, job_count: int = 1) -> JobPace:

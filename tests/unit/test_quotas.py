@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from farm.collector.intake import row_count
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
-from farm.core.codec import to_json
-from farm.core.reports import Report, ReportBatch, Sample
 from farm.errors import InvalidSpec
+from farm.messages.reports import Report, ReportBatch, Sample
+from farm.values.codec import to_json
 from tests.factories import agent_facts, heartbeat
-from worker_agent.delivery import GATHER_S
-from worker_agent.logs import LONGEST_CHARACTERS
+from worker_agent.spool.delivery import GATHER_S
+from worker_agent.trainer_process.logs import LONGEST_CHARACTERS
 
 
 class Clock:

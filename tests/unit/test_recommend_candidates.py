@@ -1,7 +1,7 @@
 import dataclasses
 from typing import Any
 
-from farm.core.catalogue import StrategyFacts
+from farm.configuration.catalogue import StrategyFacts
 from farm.recommend.answering.candidates import candidates
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from farm.cli.recommend import verdict
-from farm.core.noise import NoiseKind, NoiseLimits, disturbance_of, disturbed_by
+from farm.cli.advice.recommend import verdict
+from farm.measuring.noise import NoiseKind, NoiseLimits, disturbance_of, disturbed_by
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load

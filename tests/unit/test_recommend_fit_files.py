@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend import calibrated, features, kept, predictors
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farm.cli.recommend import option_table, verdict, worth_measuring
+from farm.cli.advice.recommend import option_table, verdict, worth_measuring
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options
 from farm.recommend.contracts import Objective, Option, Question, Recommendation

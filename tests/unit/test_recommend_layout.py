@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from farm.core.expansion import expand
-from farm.core.spec import BatchSplit, OperatorPlacement, ServerPlacement
-from farm.core.sweep import parse_sweep
+from farm.configuration.expansion import expand
+from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
+from farm.configuration.sweep import parse_sweep
 from farm.recommend.configuration import Configuration
 from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement

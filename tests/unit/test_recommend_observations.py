@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
 from farm.recommend.configuration import Configuration
 from farm.recommend.observations import Loaded, load
-from farm.store.imports import import_measurements
+from farm.store.measurements.imports import import_measurements
 from tests.factories import NOW, add_measurement
 
 

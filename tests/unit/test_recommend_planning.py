@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from farm.core.expansion import expand
-from farm.core.fields import canonical
-from farm.core.spec import NetworkProfile, TrainingPass
-from farm.core.sweep import parse_sweep
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.expansion import expand
+from farm.configuration.spec import NetworkProfile, TrainingPass
+from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
+from farm.messages.trainer_lines import FailureKind
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.plans.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
 from farm.recommend.plans.measuring_cost import MACHINE_HOURS, USD, measuring_costs
@@ -18,6 +17,7 @@ from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.planning import KnownMeasurements, Planned, Task, make_plan
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text
 from farm.registry import catalogue
+from farm.values.fields import canonical
 
 FORM = SweepForm(
     name="next", origin="farm", step_count=20, warmup_step_count=3, cost_unit=MACHINE_HOURS

@@ -1,6 +1,6 @@
 from typing import Any
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.queries import Meant, meant
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from farm.core.display import decimal
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Objective, Question, Recommendation
@@ -16,6 +15,7 @@ from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Price, Prices
 from farm.recommend.service import recommend
 from farm.store.result_tables import EpochRow
+from farm.text.display import decimal
 from tests.factories import add_measurement
 from tests.fakes.step_times import FakeStepTimes
 

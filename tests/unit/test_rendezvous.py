@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from farm.core.barriers import Limits, barrier_limit_s
-from farm.core.commands import RankAddress
-from farm.core.control_run import ControlRun
-from farm.core.lifecycle import AttemptState, RankPhase
-from farm.core.rendezvous import PREPARING_VERDICT_S, Advance, AttemptEnd, Resend, Wait, decide
-from farm.core.reports import PeerBandwidth, PeerRtt
-from farm.core.spec import BatchSplit, JobSpec, NetworkProfile
-from farm.core.trainer_lines import Failure, FailureKind
-from farm.core.views import AttemptView, RankView
+from farm.configuration.spec import BatchSplit, JobSpec, NetworkProfile
+from farm.gang.barriers import Limits, barrier_limit_s
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.gang.rendezvous import PREPARING_VERDICT_S, Advance, AttemptEnd, Resend, Wait, decide
+from farm.gang.views import AttemptView, RankView
+from farm.measuring.control_run import ControlRun
+from farm.messages.commands import RankAddress
+from farm.messages.reports import PeerBandwidth, PeerRtt
+from farm.messages.trainer_lines import Failure, FailureKind
 
 LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2, end_s=5)
 ADDRESS = RankAddress(rank=0, host="127.0.0.1", probe_port=1, trainer_ports=(2,))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.lifecycle import AttemptState, JobState
-from farm.core.retries import MAX_WAIT_S, Aftermath, RetryPolicy, after_attempt
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.gang.retries import MAX_WAIT_S, Aftermath, RetryPolicy, after_attempt
 
 POLICY = RetryPolicy(max_attempts=3, wait_s=2.0)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.core.reports import Sample
+from farm.messages.reports import Sample
 from worker_agent.metrics import METRICS, cpu, disk
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates
-from worker_agent.sampler import Sampler, create_metrics, read_sample
+from worker_agent.metrics.sampler import Sampler, create_metrics, read_sample
 
 WATCHED = Watched(cpus=tuple(sorted(os.sched_getaffinity(0))), interface="lo", pids=(os.getpid(),))
 STAT = """cpu  9 9 9 9 9 9 9 9 0 0

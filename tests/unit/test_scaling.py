@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.scaling import baselines, efficiency
+from farm.measuring.scaling import baselines, efficiency
 from farm.store.result_tables import MeasurementRow
 
 

@@ -2,9 +2,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
-from farm.core.agent_index import SHARES_CORES
-from farm.core.scheduling import Placement, explain, place
-from farm.core.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.agent_index import SHARES_CORES
+from farm.placement.scheduling import Placement, explain, place
 
 RESERVE_AFTER_S = 60.0
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from farm.core.study_run import StudyRun
+from farm.charts.files.look import file_of, save
 from farm.errors import FarmError
-from farm.plotting.look import file_of, save
+from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts
 from farm.studies.orderings import judge
 from farm.studies.servers import SERVERS

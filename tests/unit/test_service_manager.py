@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farm.collector.worker_turns import WorkerTurns
-from farm.service_manager import ServiceManager
+from farm.processes.service_manager import ServiceManager
 
 
 class Manager:
@@ -99,7 +99,7 @@ def test_a_manager_that_is_gone_does_no_harm(
 def test_one_that_was_ended_for_its_silence_says_where_it_hung(environ: dict[str, str]) -> None:
     program = (
         "import os, signal\n"
-        "from farm.service_manager import ServiceManager\n"
+        "from farm.processes.service_manager import ServiceManager\n"
         "def hang(): os.kill(os.getpid(), signal.SIGABRT)\n"
         "ServiceManager(os.environ)\n"
         "hang()\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.trainers.sessions.liveness import GAVE_UP, LEFT, SILENCE_LIMIT_S, LifeWatch
+from farm.trainers.tensorflow.sessions.liveness import GAVE_UP, LEFT, SILENCE_LIMIT_S, LifeWatch
 
 
 def watch(**settings: float) -> LifeWatch:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.trainers.sessions.scheme import Scheme, spread
 from farm.trainers.strategies import STRATEGIES
+from farm.trainers.tensorflow.sessions.scheme import Scheme, spread
 
 sizes_lists = st.lists(st.integers(min_value=1, max_value=10**9), max_size=50)
 

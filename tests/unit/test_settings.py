@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from farm.config import Settings, environment_of
-from farm.core.settings import (
+from farm.errors import InvalidSpec
+from farm.settings.declaration import (
     one_of,
     read_settings,
     seconds,
@@ -15,9 +15,9 @@ from farm.core.settings import (
     settings_of,
     whole_number,
 )
-from farm.errors import InvalidSpec
+from farm.settings.server import Settings, environment_of
 from tests import document_tables
-from worker_agent.agent_settings import AgentSettings
+from worker_agent.settings import AgentSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

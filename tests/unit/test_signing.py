@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from farm.core import signing
-from farm.core.agent_keys import AgentKey, derive_key
-from farm.core.commands import StopAttempt
-from farm.core.messages import WIRE_VERSION, Stranger, seal, stranger_in
-from farm.core.signing import MessageDirection, claimed_agent, is_signed, sign, verified
 from farm.errors import InvalidSpec
+from farm.messages import signing
+from farm.messages.agent_keys import AgentKey, derive_key
+from farm.messages.commands import StopAttempt
+from farm.messages.envelope import WIRE_VERSION, Stranger, seal, stranger_in
+from farm.messages.signing import MessageDirection, claimed_agent, is_signed, sign, verified
 
 KEY, NEXT = (derive_key(bytes(32), "a", number) for number in (1, 2))
 OTHERS = derive_key(bytes(32), "b", 1)

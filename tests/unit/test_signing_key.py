@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.broker_url import stays_here
-from farm.config import Settings, load_settings
+from farm.broker.url import stays_here
 from farm.errors import InvalidSpec
-from farm.signing_key import make_signing_key, read_signing_key, signing_key
+from farm.keys.signing_key import make_signing_key, read_signing_key, signing_key
+from farm.settings.server import Settings, load_settings
 
 ELSEWHERE = "redis://:secret@10.0.0.2:6379/0"
 

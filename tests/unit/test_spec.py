@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.codec import from_json, to_json
-from farm.core.spec import (
+from farm.configuration.spec import (
     MAX_STEPS,
     BatchSplit,
     JobSpec,
@@ -15,6 +14,7 @@ from farm.core.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
+from farm.values.codec import from_json, to_json
 
 
 def spec(**changes: Any) -> JobSpec:

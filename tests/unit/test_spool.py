@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pytest
 
-from worker_agent.spool import Spool
+from worker_agent.spool.spool import Spool
 
 
 class OpenSpool(Protocol):
@@ -143,7 +143,7 @@ def test_what_is_handed_out_is_on_disk_first(
 ) -> None:
     synced: list[int] = []
     spool = open_spool()
-    monkeypatch.setattr("worker_agent.spool.os.fsync", synced.append)
+    monkeypatch.setattr("worker_agent.spool.spool.os.fsync", synced.append)
     add(spool, 2)
     assert synced == []
     numbers(spool)

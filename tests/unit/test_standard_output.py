@@ -83,7 +83,7 @@ def test_a_full_disk_is_named_in_one_line(arguments: tuple[str, ...], tmp_path: 
 def test_a_full_disk_under_a_file_of_the_programs_own_is_not_hidden() -> None:
     script = (
         "import errno\n"
-        "from farm.standard_output import standard_output\n"
+        "from farm.processes.standard_output import standard_output\n"
         "with standard_output():\n"
         "    raise OSError(errno.ENOSPC, 'a file')\n"
     )
@@ -105,7 +105,7 @@ def test_a_program_runs_with_its_standard_output_closed(
 def test_files_do_not_take_the_numbers_of_closed_streams(tmp_path: Path) -> None:
     script = (
         "import os\n"
-        "from farm.standard_output import standard_output\n"
+        "from farm.processes.standard_output import standard_output\n"
         "with standard_output():\n"
         f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
         "        os.system('echo from a child')\n"
@@ -127,7 +127,7 @@ def test_files_do_not_take_the_numbers_of_closed_streams(tmp_path: Path) -> None
 
 def test_a_broken_connection_of_the_programs_own_is_not_hidden(tmp_path: Path) -> None:
     script = (
-        "from farm.standard_output import standard_output\n"
+        "from farm.processes.standard_output import standard_output\n"
         "with standard_output():\n"
         "    raise BrokenPipeError('a socket')\n"
     )

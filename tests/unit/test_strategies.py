@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farm.core.catalogue import GangShape
+from farm.configuration.catalogue import GangShape
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from farm.trainers.strategies.mwms_ring import MwmsRing

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.strategies.page import strategies_page
 from farm.studies.strategies.rows import strategy_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.catalogue import GangShape
+from farm.configuration.catalogue import GangShape
 from farm.trainers.strategies.central_storage import CentralStorage
 from farm.trainers.strategies.gossip import Gossip
 from farm.trainers.strategies.local_sgd import LocalSgd

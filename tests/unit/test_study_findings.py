@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.measurement import OK
-from farm.core.precision import ASSUMED_CORRELATION, variance_inflation
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.measurement import OK
+from farm.measuring.precision import ASSUMED_CORRELATION, variance_inflation
+from farm.measuring.study_run import StudyRun
 from farm.studies import STUDIES
 from farm.studies.conditions import findings
 from farm.studies.contracts import Study

@@ -4,8 +4,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import JobState
 from farm.errors import InvalidSpec
+from farm.gang.lifecycle import JobState
 from farm.store.base import Table
 from farm.store.tables import Job, Sweep
 from farm.submission import MAX_FILE_BYTES, plan, read_sweep_file, submit

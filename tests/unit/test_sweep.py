@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from farm.core.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
-from farm.core.expansion import Expansion, expand
-from farm.core.spec import (
+from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
+from farm.configuration.expansion import Expansion, expand
+from farm.configuration.spec import (
     BatchSplit,
     JobSpec,
     NetworkProfile,
@@ -15,7 +15,7 @@ from farm.core.spec import (
     ServerPlacement,
     TrainingPass,
 )
-from farm.core.sweep import SweepSpec, parse_sweep
+from farm.configuration.sweep import SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 
 CASE: dict[str, Any] = {

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from farm.figures.chart import Figure
-from farm.figures.metric_lines import MOST_LINES, MOST_PLACES
-from farm.figures.sweep_choice import in_order, read_choice
-from farm.figures.sweep_figures import figures_of
-from farm.figures.sweep_table import SweepTable
+from farm.cells.choice import in_order, read_choice
+from farm.cells.table import SweepTable
+from farm.charts.chart import Figure
+from farm.charts.metric_lines import MOST_LINES, MOST_PLACES
+from farm.charts.sweep_figures import figures_of
 from tests.sweep_cells import cell, table
 
 

@@ -4,13 +4,13 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from farm.core.axes import AXES
-from farm.core.expansion import Expansion
-from farm.core.sweep import parse_sweep
-from farm.core.toml_text import key_text, value_text
+from farm.configuration.axes import AXES
+from farm.configuration.expansion import Expansion
+from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 from farm.submission import plan
+from farm.text.toml_text import key_text, value_text
 from web.new_sweep.form import (
     LISTS,
     MAX_CHARACTERS,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from farm.figures.bars import Bars
-from farm.figures.chart import Figure
-from farm.figures.metric_lines import MOST_PANELS, line_panels
-from farm.figures.pareto import cost_against_time
-from farm.figures.sweep_bars import MOST_GROUPS, bars_of
-from farm.figures.sweep_choice import METRICS, read_choice
-from farm.figures.sweep_table import SweepTable
+from farm.cells.choice import METRICS, read_choice
+from farm.cells.table import SweepTable
+from farm.charts.bars import Bars
+from farm.charts.chart import Figure
+from farm.charts.metric_lines import MOST_PANELS, line_panels
+from farm.charts.pareto import cost_against_time
+from farm.charts.sweep_bars import MOST_GROUPS, bars_of
 from tests.sweep_cells import cell, table
 
 STEP_TIME, THROUGHPUT = METRICS[0], METRICS[1]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from farm.core.expansion import expand
-from farm.core.sweep import AUTO, MAX_SEED, Precision, parse_precision, parse_sweep
+from farm.configuration.expansion import expand
+from farm.configuration.sweep import AUTO, MAX_SEED, Precision, parse_precision, parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 

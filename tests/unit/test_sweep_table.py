@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from farm.core.spec import JobSpec
-from farm.figures.sweep_table import CellLine
+from farm.cells.table import CellLine
+from farm.configuration.spec import JobSpec
 from tests.sweep_cells import lines_of, measured_job
 
 # Steal flags a measurement from 2 % on, and voids it from 10 % on.

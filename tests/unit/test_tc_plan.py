@@ -6,10 +6,10 @@ import ipaddress
 
 import pytest
 
-from farm.core.spec import NetworkProfile
-from worker_agent.emulators.site import Site
-from worker_agent.emulators.tc_netem import TcNetem
-from worker_agent.emulators.tc_plan import (
+from farm.configuration.spec import NetworkProfile
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_netem import TcNetem
+from worker_agent.network.emulators.tc_plan import (
     GANG_CLASS,
     ROOT,
     UNLIMITED_BYTES_PER_S,

@@ -1,6 +1,6 @@
 import pytest
 
-from farm.core.ticks import (
+from farm.sampling.ticks import (
     MAX_LATENESS_S,
     CounterReading,
     instant_of,

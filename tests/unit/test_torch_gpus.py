@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-gpu_problem = pytest.importorskip("farm.trainers.torch_gang").gpu_problem
+gpu_problem = pytest.importorskip("farm.trainers.torch.gang").gpu_problem
 
 
 @pytest.mark.parametrize("gpus", [("", ""), ("GPU-a", "GPU-b"), ("GPU-a",)])

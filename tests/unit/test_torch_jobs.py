@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from farm import registry
-from farm.core.scheduling import explain, place
-from farm.core.spec import TORCH
-from farm.core.sweep_cell import problem_of
-from farm.core.views import LiveAgent, WaitingJob
+from farm.configuration.spec import TORCH
+from farm.configuration.sweep_cell import problem_of
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.scheduling import explain, place
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from tests.factories import job_spec
-from worker_agent import hardware
+from worker_agent.machine import hardware
 
 RESERVE_AFTER_S = 60.0
 
@@ -128,9 +128,9 @@ def test_an_agent_says_which_pytorch_it_has(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("emulator", "is_refused"), [("tcp_proxy", True), ("tc_netem", False)])
 def test_a_proxy_that_pytorch_would_go_round_is_refused(emulator: str, is_refused: bool) -> None:
-    from farm.core.axes import ABSENT
-    from farm.core.spec import NetworkProfile
-    from farm.core.sweep_cell import Cell
+    from farm.configuration.axes import ABSENT
+    from farm.configuration.spec import NetworkProfile
+    from farm.configuration.sweep_cell import Cell
 
     asked = {
         "model": "mlp",

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.core.spec import JobSpec
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
-from farm.trainers.batches import StepBatch, endless_steps, epoch_order, epoch_steps, share
+from farm.trainers.loop.batches import StepBatch, endless_steps, epoch_order, epoch_steps, share
 
 world_sizes = st.integers(1, 9)
 counts = st.integers(1, 60)

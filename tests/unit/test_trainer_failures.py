@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.trainer_lines import FailureKind
 from farm.errors import InvalidSpec
+from farm.messages.trainer_lines import FailureKind
 from farm.trainers.failures import DatasetMissing, RankFailed, failure_of
 
 # As TensorFlow 2.21 said them, shortened in the middle.
@@ -19,7 +19,7 @@ EXHAUSTED = """Graph execution error:
 Detected at node small_cnn_1/conv2d_1/Relu defined at (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
 
-  File "/farm/trainers/tensorflow_engine.py", line 141, in step
+  File "/farm/trainers/tensorflow/engine.py", line 141, in step
 
 OOM when allocating tensor with shape[40000,30,30,32] and type float on /device:CPU:0 by allocator \
 cpu

@@ -3,9 +3,9 @@ import typing
 
 import pytest
 
-from farm.core.codec import MAX_DEPTH, to_json
-from farm.core.reports import RankEnded, Report
-from farm.core.trainer_lines import (
+from farm.errors import InvalidSpec
+from farm.messages.reports import RankEnded, Report
+from farm.messages.trainer_lines import (
     CONFIGURATION_FAILURES,
     DatasetSource,
     Epoch,
@@ -22,7 +22,7 @@ from farm.core.trainer_lines import (
     read_event,
     write_event,
 )
-from farm.errors import InvalidSpec
+from farm.values.codec import MAX_DEPTH, to_json
 
 EVENTS: list[Event] = [
     Ready(

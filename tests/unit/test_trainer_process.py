@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.trainer_lines import FailureKind, GoLine
+from farm.messages.trainer_lines import FailureKind, GoLine
 from farm.trainers.failures import RankFailed
-from farm.trainers.process import Orders
-from farm.trainers.tensorflow_gang import tf_config
+from farm.trainers.processes.process import Orders
+from farm.trainers.tensorflow.gang import tf_config
 
 
 @pytest.fixture
@@ -42,7 +42,8 @@ def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
 
 def test_nothing_that_is_printed_gets_between_the_events() -> None:
     script = (
-        "import os, subprocess; from farm.trainers.process import take_stdout; fd = take_stdout();"
+        "import os, subprocess; from farm.trainers.processes.process import take_stdout;"
+        "fd = take_stdout();"
         "print('printed', flush=True); subprocess.run(['echo', 'a child']); os.write(fd, b'event')"
     )
     done = subprocess.run(

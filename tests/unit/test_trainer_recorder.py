@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
-from farm.trainers import recorder as recorder_module
-from farm.trainers.line import EventWriter
-from farm.trainers.recorder import StepRecorder
+from farm.messages.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
+from farm.trainers.loop import recorder as recorder_module
+from farm.trainers.loop.recorder import StepRecorder
+from farm.trainers.processes.line import EventWriter
 
 
 class Sent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.trainers.step_profile import exchange_times, step_profile
+from farm.trainers.loop.step_profile import exchange_times, step_profile
 
 
 def test_the_medians_are_of_the_steps_and_not_of_their_sum() -> None:

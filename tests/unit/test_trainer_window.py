@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.core.byte_count import ByteCount, tcp_byte_count
-from farm.trainers.window import TimedWindow, read_interface
+from farm.sampling.byte_count import ByteCount, tcp_byte_count
+from farm.trainers.loop.window import TimedWindow, read_interface
 
 
 class Counters:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from farm.core.spec import LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
-from farm.core.transfers import (
+from farm.configuration.spec import LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.gang.transfers import (
     SEGMENT_BYTES,
     partners,
     plan_load,
     plan_transfer,
     transfers_s,
 )
-from worker_agent.emulators.tc_plan import QUEUE_S
+from worker_agent.network.emulators.tc_plan import QUEUE_S
 
 
 @pytest.mark.parametrize("bytes_per_s", [LEAST_BANDWIDTH_BYTES_PER_S, 12_500, 1.25e6, 1.25e11])

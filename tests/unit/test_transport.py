@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farm.transport import Message, own_message
+from farm.broker.transport import Message, own_message
 
 ENVELOPE = {"version": 1, "message": {}}
 NOTHING_ELSE = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}

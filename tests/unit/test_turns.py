@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from farm.core.turns import Turns, in_order
-from farm.core.views import GangAtWork, WaitingJob
+from farm.gang.views import GangAtWork, WaitingJob
+from farm.placement.turns import Turns, in_order
 
 
 def jobs_of(sweep_id: int, *widths: int, waited_s: float = 0.0) -> list[WaitingJob]:

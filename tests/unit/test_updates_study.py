@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.importers.graur2019 import GRAUR2019
 from farm.importers.published import read_publication
+from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.orderings import judge
 from farm.studies.publishing import own_sweep

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from farm.core.learning_curves import LearningCurve
-from farm.store.trained_cells import TrainedCell
+from farm.measuring.learning_curves import LearningCurve
+from farm.store.measurements.trained_cells import TrainedCell
 from web.sweep.accuracy import accuracy_figure
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.core.agents import AgentState
+from farm.messages.agents import AgentState
 from farm.store.tables import Agent
 from web.farm.agent_status import AgentCard, AgentStatus, agent_status
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from farm.core.display import MISSING
-from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import ChartAxis, Mark
-from farm.figures.figure_table import table_of
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Mark
+from farm.charts.figure_table import table_of
+from farm.text.display import MISSING
 from web.drawing.plotly_bars import bars_to_plotly
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.core.sweep import Precision
+from farm.configuration.sweep import Precision
 from tests.sweep_cells import cell, table
 from web.sweep.comparison import by_difference, compare
 

@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from farm.figures.chart import Figure, ticks
-from farm.store.control_runs import AgentRun
+from farm.charts.chart import Figure, ticks
+from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 from web.drawing.drawn import drawn
 from web.drawing.plotly_figure import to_plotly

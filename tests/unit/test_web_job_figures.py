@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from farm.core.reports import StepTimes
-from farm.core.trainer_lines import StepKind
-from farm.figures.figure_table import table_of
-from farm.figures.job_figures import rank_timelines
-from farm.figures.step_figures import (
+from farm.charts.figure_table import table_of
+from farm.charts.job.figures import rank_timelines
+from farm.charts.job.step_points import StepPoint
+from farm.charts.job.steps import (
     phases,
     step_histogram,
     step_summary,
@@ -19,10 +18,11 @@ from farm.figures.step_figures import (
     steps_over,
     timed_steps,
 )
-from farm.figures.step_points import StepPoint
-from farm.figures.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries, second_ticks
-from farm.store.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
-from farm.store.step_ranges import StepSeries
+from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries, second_ticks
+from farm.messages.reports import StepTimes
+from farm.messages.trainer_lines import StepKind
+from farm.store.series.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
+from farm.store.series.step_ranges import StepSeries
 from web.drawing.drawn import drawn
 from web.drawing.plotly_timeline import timeline_to_plotly
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from farm.core.axes import AXES
-from farm.core.lifecycle import AttemptState, JobState, RankPhase
-from farm.core.spec import NetworkProfile
+from farm.charts.figure_table import table_of
+from farm.charts.histogram import histogram
+from farm.charts.job.reading import timed_window
+from farm.configuration.axes import AXES
+from farm.configuration.spec import NetworkProfile
 from farm.errors import InvalidSpec
-from farm.figures.figure_table import table_of
-from farm.figures.histogram import histogram
-from farm.figures.job_reading import timed_window
-from farm.store.neighbours import Neighbour
-from farm.store.stories import Story
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.store.measurements.neighbours import Neighbour
+from farm.store.sweeps.stories import Story
 from farm.store.tables import Attempt, Job, JobEvent, Rank
 from tests.factories import NOW, job_spec, seconds
 from web.drawing.plotly_histogram import histogram_to_plotly

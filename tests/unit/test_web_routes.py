@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from flask import Flask
 from werkzeug.routing import Rule
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
 from tests.web_client import web_settings
 from web.access.admission import own_address
 from web.access.callers import is_beyond_loopback

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from farm.core.reports import StepTimes
-from farm.core.trainer_lines import StepKind
-from farm.figures.step_points import thin_steps
+from farm.charts.job.step_points import thin_steps
+from farm.messages.reports import StepTimes
+from farm.messages.trainer_lines import StepKind
 
 
 def _chunk(first_step: int, *times_s: float, kind: StepKind = StepKind.TIMED) -> StepTimes:

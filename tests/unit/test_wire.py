@@ -7,17 +7,17 @@ import time
 
 import pytest
 
-from farm.broker_url import redact, require_redis
-from farm.core.commands import COMMANDS
-from farm.errors import InvalidSpec, Unreachable
-from farm.wake import Wake
-from farm.wire import (
+from farm.broker.celery_app import (
     SOCKET_TIMEOUT_S,
     agent_queue,
     check_broker,
     command_task,
     make_app,
 )
+from farm.broker.url import redact, require_redis
+from farm.broker.wake import Wake
+from farm.errors import InvalidSpec, Unreachable
+from farm.messages.commands import COMMANDS
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from flask import Flask, Response, current_app, g, redirect, request, session, u
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
 from web.access import limits
 from web.access.callers import Caller, caller, is_loopback, known_caller
 from web.access.scopes import SAFE_METHODS, needed_scope

@@ -22,10 +22,10 @@ from typing import cast
 import sqlalchemy as sa
 from flask import Response, after_this_request, g, request, session
 
-from farm.config import Settings
-from farm.core.api_tokens import Scope
 from farm.errors import Unreachable
-from farm.store.api_tokens import (
+from farm.keys.api_tokens import Scope
+from farm.settings.server import Settings
+from farm.store.access.api_tokens import (
     has_tokens,
     is_use_due,
     note_use,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from flask import current_app, request
 
-from farm.core.api_tokens import Scope
+from farm.keys.api_tokens import Scope
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _SCOPE, _IS_COSTLY = "needed_scope", "is_costly"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.display import count, dollars, duration
-from farm.core.nouns import counted
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.prediction import Basis
+from farm.text.display import count, dollars, duration
+from farm.text.nouns import counted
 
 MOST_WAYS = 12  # more lines than these cannot be told apart
 _FINGERPRINT_DIGITS = 8

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.nouns import counted
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
 from farm.recommend.sweep_answers import OwnAnswer, Share, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
+from farm.text.nouns import counted
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from farm.core.codec import content_hash
 from farm.registry import catalogue
 from farm.store.engine import reading
-from farm.store.measurements import MeasurementFilter, measurements_stamp
+from farm.store.measurements.measurements import MeasurementFilter, measurements_stamp
+from farm.values.codec import content_hash
 from web.backend import backend, read_session
 from web.errors import RefusedRequest
 

@@ -13,7 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.errors import InvalidSpec
 from farm.recommend.prices import Prices
-from farm.store.known_axes import KnownAxes
+from farm.store.measurements.known_axes import KnownAxes
 from web.parameters import Args, Parameter
 
 MOST_CHARACTERS = 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import request
 from werkzeug.datastructures import MultiDict
 
-from farm.core.spec import (
+from farm.configuration.spec import (
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,

@@ -1,6 +1,6 @@
 """The JSON API: one file a resource. To add one, write its file and add one line here.
 
-Everything below /api/v1 describes itself, see `web.api.description`.
+Everything below /api/v1 describes itself, see `web.api.schema.description`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from web.api import (
     logs,
     measurements,
     metrics,
-    openapi,
     origins,
     plans,
     recommendation,
     series,
     sweeps,
 )
+from web.api.schema import openapi
 
 RESOURCES: tuple[Blueprint, ...] = (
     sweeps.bp,

@@ -6,13 +6,13 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.api_tokens import Scope
-from farm.store.agents import list_agents, set_drained
+from farm.keys.api_tokens import Scope
+from farm.store.agents.agents import list_agents, set_drained
 from farm.store.dashboard import served_ranks
 from web import parameters, params
 from web.access.scopes import needs
-from web.api import answers, bodies, shapes
-from web.api.description import Body, described
+from web.api.schema import answers, bodies, shapes
+from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.parameters import LIMIT
 

@@ -8,9 +8,9 @@ from http import HTTPStatus
 from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
+from farm.broker.celery_app import check_broker
 from farm.errors import FarmError, Unreachable
 from farm.store.schema import check_schema
-from farm.wire import check_broker
 from web.access.scopes import for_everybody
 from web.backend import backend
 from web.errors import problem

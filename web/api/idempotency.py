@@ -17,8 +17,8 @@ from flask import Flask, Response, g, request
 from sqlalchemy.orm import Session
 
 from farm.errors import Unreachable
+from farm.store.access.kept_answers import find_answer, keep_answer, note_request
 from farm.store.engine import writing
-from farm.store.kept_answers import find_answer, keep_answer, note_request
 from farm.store.tables import KeptAnswer
 from web.access.callers import caller
 from web.backend import backend, in_each_transaction, now, read_session

@@ -8,14 +8,14 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.store.jobs import job_detail, list_jobs, request_cancel_job, retry_job
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.keys.api_tokens import Scope
+from farm.store.sweeps.jobs import job_detail, list_jobs, request_cancel_job, retry_job
 from web import etags, parameters, params
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.api import answers, bodies, shapes
-from web.api.description import Body, described
+from web.api.schema import answers, bodies, shapes
+from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.farm.progress import waiting_reason
 from web.parameters import CURSOR, LIMIT

@@ -6,14 +6,14 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
-from farm.core.reports import LONGEST_LOG_CHARACTERS
-from farm.store.job_parts import find_attempt, find_rank
-from farm.store.jobs import job_detail
-from farm.store.logs import log_stretch
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
+from farm.messages.reports import LONGEST_LOG_CHARACTERS
+from farm.store.reports.logs import log_stretch
+from farm.store.sweeps.job_parts import find_attempt, find_rank
+from farm.store.sweeps.jobs import job_detail
 from web import etags, parameters, params
-from web.api import answers
-from web.api.description import described
+from web.api.schema import answers
+from web.api.schema.description import described
 from web.backend import read_session
 from web.job.attempts import ATTEMPT, RANK
 

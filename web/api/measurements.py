@@ -6,11 +6,11 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE
-from farm.store.measurements import MeasurementFilter, list_measurements
+from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from web import parameters
-from web.api import answers, shapes
-from web.api.description import described
+from web.api.schema import answers, shapes
+from web.api.schema.description import described
 from web.backend import read_session
 from web.parameters import CURSOR, LIMIT
 

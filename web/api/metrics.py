@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
-from farm.store.agent_keys import keyed_agents
+from farm.store.agents.agent_keys import keyed_agents
 from web.backend import backend, now, read_session
 from web.farm.metrics import METRICS, look_at_broker, look_at_store
 

@@ -8,16 +8,16 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.codec import to_json
 from farm.errors import NotFound
 from farm.importers.sources import citation
 from farm.recommend.doubts import doubts
 from farm.recommend.service import FARM
-from farm.store.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
-from farm.store.imports import origins as summaries
+from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
+from farm.store.measurements.imports import origins as summaries
+from farm.values.codec import to_json
 from web import etags, params
-from web.api import advice_answers, shapes
-from web.api.description import described
+from web.api.schema import advice_answers, shapes
+from web.api.schema.description import described
 from web.backend import backend, read_session
 
 bp = APIBlueprint("api_origins", __name__, url_prefix="/api/v1", tag="Measurements")

@@ -11,23 +11,23 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.core.codec import to_json
-from farm.core.spec import (
+from farm.configuration.spec import (
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
     MAX_WORLD_SIZE,
 )
-from farm.core.sweep import DEFAULT_STEPS, MAX_SEED
+from farm.configuration.sweep import DEFAULT_STEPS, MAX_SEED
 from farm.errors import InvalidSpec
 from farm.recommend.service import FARM
+from farm.values.codec import to_json
 from web import parameters
 from web.access.scopes import costly
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.prices import PRICES
 from web.advice.questions import LARGEST, read_prices
-from web.api import advice_answers
-from web.api.description import described
+from web.api.schema import advice_answers
+from web.api.schema.description import described
 from web.backend import backend
 from web.errors import RefusedRequest
 from web.parameters import Given

@@ -12,19 +12,19 @@ from flask import current_app, json, jsonify
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.core.codec import to_json
-from farm.core.lifecycle import FINAL_JOB_STATES
-from farm.core.reports import Sample
-from farm.core.spec import MAX_WORLD_SIZE
-from farm.figures.step_points import step_points
+from farm.charts.job.step_points import step_points
+from farm.configuration.spec import MAX_WORLD_SIZE
+from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.messages.reports import Sample
 from farm.store.engine import reading
-from farm.store.job_parts import find_attempt
-from farm.store.jobs import job_detail
-from farm.store.series import epochs_of, samples_by_rank
-from farm.store.step_ranges import step_series
+from farm.store.series.series import epochs_of, samples_by_rank
+from farm.store.series.step_ranges import step_series
+from farm.store.sweeps.job_parts import find_attempt
+from farm.store.sweeps.jobs import job_detail
+from farm.values.codec import to_json
 from web import etags, parameters, params
-from web.api import answers
-from web.api.description import described
+from web.api.schema import answers
+from web.api.schema.description import described
 from web.backend import backend, read_session
 from web.job.attempts import ATTEMPT
 from web.job.charts import KEPT_OF_WIDTH

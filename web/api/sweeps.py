@@ -8,20 +8,20 @@ from apiflask import APIBlueprint
 from flask import jsonify, url_for
 from flask.typing import ResponseReturnValue
 
-from farm.core.api_tokens import Scope
-from farm.core.codec import to_json
-from farm.core.lifecycle import SweepState
-from farm.figures.sweep_reading import first_cells
+from farm.cells.reading import first_cells
+from farm.gang.lifecycle import SweepState
+from farm.keys.api_tokens import Scope
 from farm.recommend.expected import expected
-from farm.store.agents import live_agent_count
-from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
+from farm.store.agents.agents import live_agent_count
+from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
+from farm.store.sweeps.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
+from farm.values.codec import to_json
 from web import etags, parameters, params
 from web.access.callers import caller
 from web.access.scopes import costly, needs
-from web.api import advice_answers, bodies, shapes, sweep_answers
-from web.api.description import Body, described
+from web.api.schema import advice_answers, bodies, shapes, sweep_answers
+from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.farm.progress import sweep_remaining_s
 from web.new_sweep.fitting import for_live_agents

@@ -1,0 +1,1 @@
+"""What the page of the data shows, and takes in."""

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from farm.recommend.doubts import doubts
 from farm.recommend.kept.memory import Memory
-from farm.store.measurements import measurements_of
+from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 
 _MOST_SHOWN = 100

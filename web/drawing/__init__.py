@@ -1,0 +1,1 @@
+"""Figures drawn by plotly on pages, and by matplotlib for downloads."""

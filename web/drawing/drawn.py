@@ -7,12 +7,12 @@ from typing import Generic, TypeAlias, TypeVar
 
 from markupsafe import Markup
 
-from farm.figures.bars import Bars
-from farm.figures.chart import Figure
-from farm.figures.figure_table import FigureTable, table_of
-from farm.figures.heat_map import HeatMap
-from farm.figures.histogram import Histogram
-from farm.figures.timelines import TimelineFigure
+from farm.charts.bars import Bars
+from farm.charts.chart import Figure
+from farm.charts.figure_table import FigureTable, table_of
+from farm.charts.heat_map import HeatMap
+from farm.charts.histogram import Histogram
+from farm.charts.timelines import TimelineFigure
 from web.drawing.plotly_bars import bars_to_plotly
 from web.drawing.plotly_figure import in_page, to_plotly
 from web.drawing.plotly_histogram import histogram_to_plotly

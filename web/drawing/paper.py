@@ -12,10 +12,10 @@ import threading
 from functools import partial
 from http import HTTPStatus
 
-from farm.aside import run_aside
-from farm.figures.bars import Bars
-from farm.figures.chart import Figure
-from farm.figures.heat_map import HeatMap
+from farm.charts.bars import Bars
+from farm.charts.chart import Figure
+from farm.charts.heat_map import HeatMap
+from farm.processes.aside import run_aside
 from web.errors import RefusedRequest
 
 # One at a time: each needs a processor, and 100 MB.
@@ -53,10 +53,10 @@ def picture_file(shown: Figure | Bars | HeatMap, form: str) -> bytes:
 
 def _file(shown: Figure | Bars | HeatMap, *, form: str) -> bytes:
     # Imported in that process alone.
-    from farm.plotting.bars import draw_bars
-    from farm.plotting.charts import draw_charts
-    from farm.plotting.heat_maps import draw_map
-    from farm.plotting.look import file_of
+    from farm.charts.files.bars import draw_bars
+    from farm.charts.files.charts import draw_charts
+    from farm.charts.files.heat_maps import draw_map
+    from farm.charts.files.look import file_of
 
     if isinstance(shown, HeatMap):
         return file_of(draw_map(shown), form)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from farm.figures.bars import Bars
-from farm.figures.chart import STYLES, Mark, ends, heights, ticks
+from farm.charts.bars import Bars
+from farm.charts.chart import STYLES, Mark, ends, heights, ticks
 from web.drawing.plotly_figure import intervals, literally
 
 _BAR, _MOST_BAR, _GAP = 13.0, 26.0, 9.0  # pixels

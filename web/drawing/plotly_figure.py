@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series, ends, heights, ticks
+from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series, ends, heights, ticks
 
 
 def to_plotly(figure: Figure) -> dict[str, object]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.core.display import count, duration
-from farm.figures.chart import ChartAxis, ends, ticks
-from farm.figures.histogram import Bin, Histogram
+from farm.charts.chart import ChartAxis, ends, ticks
+from farm.charts.histogram import Bin, Histogram
+from farm.text.display import count, duration
 from web.drawing.plotly_figure import literally
 
 _NAMED_BINS = 5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.figures.heat_map import HeatMap
+from farm.charts.heat_map import HeatMap
 from web.drawing.plotly_figure import literally
 
 FIELD_HEIGHT = 34  # pixels

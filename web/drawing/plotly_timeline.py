@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from farm.figures.timelines import TimelineFigure, TimelineSeries
+from farm.charts.timelines import TimelineFigure, TimelineSeries
 from web.drawing.plotly_figure import literally
 
 

@@ -1,0 +1,1 @@
+"""What pages and metrics say of the farm as a whole."""

@@ -7,10 +7,10 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.agents import AgentState
-from farm.core.display import MISSING, byte_count, duration
+from farm.messages.agents import AgentState
 from farm.store.dashboard import LeasedRank
 from farm.store.tables import Agent
+from farm.text.display import MISSING, byte_count, duration
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
 _CLOCK_TOLERANCE_S = 1.0

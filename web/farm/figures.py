@@ -8,13 +8,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
-from farm.core.control_run import ControlRun
-from farm.core.display import count, duration
-from farm.core.means import quantile
-from farm.core.nouns import counted
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
-from farm.store.control_runs import AgentRun
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.measuring.control_run import ControlRun
+from farm.statistics.means import quantile
+from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
+from farm.text.display import count, duration
+from farm.text.nouns import counted
 
 # From how long a time on in which unit it is written.
 _UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))

@@ -14,16 +14,16 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from farm import __version__
-from farm.broker_errors import broker_errors
-from farm.broker_state import QueueLengths, queue_lengths
-from farm.core.lifecycle import JobState
-from farm.core.trainer_lines import FailureKind
-from farm.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
-from farm.store.agents import list_agents
+from farm.broker.celery_app import open_client
+from farm.broker.errors import broker_errors
+from farm.broker.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
+from farm.broker.state import QueueLengths, queue_lengths
+from farm.gang.lifecycle import JobState
+from farm.messages.trainer_lines import FailureKind
+from farm.store.agents.agents import list_agents
 from farm.store.dashboard import job_counts, late_report_count
 from farm.store.health import failure_counts
 from farm.store.tables import Agent
-from farm.wire import open_client
 from web.farm.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000

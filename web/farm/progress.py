@@ -1,4 +1,4 @@
-"""How far sweeps are, and why jobs wait: the pure answers of `farm.core`, fed from the store."""
+"""How far sweeps are, and why jobs wait: `farm.placement`, fed from the store."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.config import Settings
-from farm.core.lifecycle import JobState, SweepState
-from farm.core.progress import JobPace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
-from farm.core.retries import is_pausing
-from farm.core.views import LiveAgent
-from farm.life_signs import look_if_idle
-from farm.store.agents import live_agents
+from farm.broker.life_signs import look_if_idle
+from farm.gang.lifecycle import JobState, SweepState
+from farm.gang.retries import is_pausing
+from farm.gang.views import LiveAgent
+from farm.placement.progress import JobPace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
+from farm.settings.server import Settings
+from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
-from farm.store.sweep_loads import latest_paces, paces, sweep_loads
-from farm.store.sweeps import SweepSummary
-from farm.store.tables import Job, Sweep
-from farm.store.waiting import waiting_count
-from farm.store.waiting_reasons import (
+from farm.store.queue.waiting import waiting_count
+from farm.store.queue.waiting_reasons import (
     IS_BEHIND,
     IS_PAUSED,
     Waits,
@@ -30,6 +27,9 @@ from farm.store.waiting_reasons import (
     waits_for_agents,
     with_idle_reason,
 )
+from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
+from farm.store.sweeps.sweeps import SweepSummary
+from farm.store.tables import Job, Sweep
 from web.backend import backend
 
 # Of a queue that is not longer than that, reasons are read for each answer.

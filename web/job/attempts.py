@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.core.spec import MAX_WORLD_SIZE
+from farm.configuration.spec import MAX_WORLD_SIZE
 from web import parameters
 
 ATTEMPT = parameters.row_id(

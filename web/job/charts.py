@@ -9,11 +9,11 @@ from functools import partial
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
-from farm.figures.histogram import Histogram
-from farm.figures.job_reading import ChartSelection, read_job
-from farm.figures.step_figures import StepSummary
-from farm.figures.timelines import Shade, TimelineFigure
+from farm.charts.histogram import Histogram
+from farm.charts.job.reading import ChartSelection, read_job
+from farm.charts.job.steps import StepSummary
+from farm.charts.timelines import Shade, TimelineFigure
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.engine import reading
 from farm.store.tables import Attempt
 from web.drawing.drawn import Drawn, drawn

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from farm.core.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
-from farm.core.means import mean, quantile
-from farm.core.nouns import counted
-from farm.core.spec import JobSpec
-from farm.store.neighbours import Neighbour
+from farm.configuration.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
+from farm.configuration.spec import JobSpec
+from farm.statistics.means import mean, quantile
+from farm.store.measurements.neighbours import Neighbour
+from farm.text.nouns import counted
 from web.setup_words import setup_words
 
 _MOST_OF_AN_AXIS = 12

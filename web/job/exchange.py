@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.codec import from_stored
-from farm.core.exchange_figures import exchange_figures
-from farm.core.trainer_lines import Exchange, StepProfile
+from farm.measuring.exchange_figures import exchange_figures
+from farm.messages.trainer_lines import Exchange, StepProfile
 from farm.store.tables import Rank
+from farm.values.codec import from_stored
 
 _MOST_BARS = 20
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.network_check import (
+from farm.configuration.spec import NetworkProfile
+from farm.gang.network_check import (
     RankNetwork,
     expected_rtt_s,
     find_deviations,
@@ -19,8 +20,7 @@ from farm.core.network_check import (
     is_back,
     is_bandwidth_as_asked,
 )
-from farm.core.reports import PeerBandwidth, PeerRtt
-from farm.core.spec import NetworkProfile
+from farm.messages.reports import PeerBandwidth, PeerRtt
 from farm.store.tables import Rank
 
 _MOST_WAYS = 12

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.codec import from_stored
-from farm.core.display import duration
-from farm.core.trainer_lines import StepProfile
 from farm.errors import InvalidSpec
+from farm.messages.trainer_lines import StepProfile
 from farm.store.tables import Rank
+from farm.text.display import duration
+from farm.values.codec import from_stored
 
 _MOST_DRAWN = 12  # six colours, solid and dashed
 _DRAWN_UNASKED = 6

@@ -8,8 +8,8 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
-from farm.core.lifecycle import ACTIVE_ATTEMPT_STATES
-from farm.store.stories import Story
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.store.sweeps.stories import Story
 from farm.store.tables import Attempt, JobEvent
 
 # What an event says to whoever does not know the states.

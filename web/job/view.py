@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.core.codec import from_json
-from farm.core.lifecycle import FINAL_JOB_STATES
-from farm.core.spec import JobSpec
-from farm.core.trainer_lines import Epoch
+from farm.charts.job.reading import ChartSelection, timed_window
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
-from farm.figures.job_reading import ChartSelection, timed_window
-from farm.store.neighbours import neighbours_of, repetitions_of
-from farm.store.sample_ranges import extent
-from farm.store.series import last_epochs
-from farm.store.stories import Story, ranks_of
+from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.messages.trainer_lines import Epoch
+from farm.store.measurements.neighbours import neighbours_of, repetitions_of
+from farm.store.series.sample_ranges import extent
+from farm.store.series.series import last_epochs
+from farm.store.sweeps.stories import Story, ranks_of
 from farm.store.tables import Attempt, Rank
+from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.comparison import Compared, compare
 from web.job.network import Network, network_of
@@ -73,7 +73,7 @@ class ShownAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobComparison:
-    """Repetitions are rows of `farm.store.neighbours`."""
+    """Repetitions are rows of `farm.store.measurements.neighbours`."""
 
     repetitions: Sequence[Any]
     others: Sequence[Compared]

@@ -1,0 +1,1 @@
+"""How open pages learn of changes."""

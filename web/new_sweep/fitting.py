@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.store.agents import live_agents
+from farm.store.agents.agents import live_agents
 from farm.submission import SubmissionPlan, within_memory
 from web.backend import backend, now, read_session
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from werkzeug.datastructures import MultiDict
 
-from farm.core.axes import AXES, AxisKind
-from farm.core.catalogue import Catalogue
-from farm.core.fields import Name, OneOf
-from farm.core.sweep import AUTO
-from farm.core.toml_text import key_text, value_text
+from farm.configuration.axes import AXES, AxisKind
+from farm.configuration.catalogue import Catalogue
+from farm.configuration.sweep import AUTO
 from farm.errors import InvalidSpec
+from farm.text.toml_text import key_text, value_text
+from farm.values.fields import Name, OneOf
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
 _REGISTERED = ("model", "dataset", "strategy")

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.core.agent_index import AgentIndex
-from farm.core.agent_pool import AgentPool
-from farm.core.axes import spec_values
-from farm.core.expansion import Impossible
-from farm.core.scheduling import explain
-from farm.core.spec import JobSpec
-from farm.core.views import LiveAgent, WaitingJob
+from farm.configuration.axes import spec_values
+from farm.configuration.expansion import Impossible
+from farm.configuration.spec import JobSpec
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.agent_index import AgentIndex
+from farm.placement.agent_pool import AgentPool
+from farm.placement.scheduling import explain
 from farm.submission import SubmissionPlan
 from web.setup_words import setup_words
 

@@ -6,9 +6,9 @@ from flask import Blueprint, request
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import MultiDict
 
-from farm.figures.accurate_cells import accurate_cells
-from farm.store.sweeps import find_sweep, sweep_summary
-from farm.store.trained_cells import trained_cells
+from farm.cells.accurate_cells import accurate_cells
+from farm.store.measurements.trained_cells import trained_cells
+from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from web import parameters, params
 from web.access.scopes import costly
 from web.backend import backend, read_session

@@ -13,9 +13,9 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
-from farm.core.measurement import OK
+from farm.charts.chart import Figure
 from farm.errors import InvalidSpec, NotFound
-from farm.figures.chart import Figure
+from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
     ToldApart,
     distinctions,
@@ -26,8 +26,8 @@ from farm.recommend.answering.measured import (
 from farm.recommend.contracts import Evidence, Question, Recommendation
 from farm.recommend.observations import MACHINE_STATUSES
 from farm.recommend.service import FARM, recommend, settle
-from farm.store.known_axes import known_axes, origin_names
-from farm.store.measurements import measurements_of
+from farm.store.measurements.known_axes import known_axes, origin_names
+from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 from web.access.scopes import costly
 from web.advice.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names

@@ -8,16 +8,16 @@ from http import HTTPStatus
 from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 
-from farm.core.api_tokens import Scope
-from farm.store.agent_history import (
+from farm.keys.api_tokens import Scope
+from farm.store.agents.agent_history import (
     late_report_count_of,
     outcome_counts,
     ranks_of,
     spool_position,
 )
-from farm.store.agent_list import agents_of_machine, find_agent
-from farm.store.agents import set_drained
-from farm.store.control_runs import agent_runs
+from farm.store.agents.agent_list import agents_of_machine, find_agent
+from farm.store.agents.agents import set_drained
+from farm.store.agents.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
 from farm.store.tables import SpoolPosition
 from web import params

@@ -7,9 +7,9 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
+from farm.cells.table import SweepTable
 from farm.errors import InvalidSpec
-from farm.figures.sweep_table import SweepTable
-from farm.store.sweeps import SweepSummary, list_sweeps, sweep_summary
+from farm.store.sweeps.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import params
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading

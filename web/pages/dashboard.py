@@ -11,10 +11,10 @@ from flask import Blueprint
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.config import Settings
-from farm.core.lifecycle import JobState
-from farm.store.agent_list import AgentOrder, agent_count, agent_page
-from farm.store.agents import live_agents
+from farm.gang.lifecycle import JobState
+from farm.settings.server import Settings
+from farm.store.agents.agent_list import AgentOrder, agent_count, agent_page
+from farm.store.agents.agents import live_agents
 from farm.store.dashboard import (
     finished_per_hour,
     job_counts,
@@ -22,9 +22,9 @@ from farm.store.dashboard import (
     late_report_count,
     served_ranks,
 )
-from farm.store.sweeps import list_sweeps
+from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import Job
-from farm.store.waiting_reasons import Waits, grouped, waits_for_agents
 from web import params
 from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn

@@ -10,16 +10,16 @@ from flask import Blueprint, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.core.api_tokens import Scope
-from farm.core.nouns import counted
 from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
+from farm.keys.api_tokens import Scope
 from farm.recommend.service import FARM
-from farm.store.imports import OriginSummary, check_origin, origins, remove_origin
-from farm.store.known_axes import hardware_of, known_axes
-from farm.store.measurements import find_measurement
+from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
+from farm.store.measurements.known_axes import hardware_of, known_axes
+from farm.store.measurements.measurements import find_measurement
 from farm.store.result_tables import MeasurementRow
+from farm.text.nouns import counted
 from web import params
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session

@@ -10,13 +10,13 @@ from typing import IO
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
+from farm.cells.choice import QUERY, read_choice
+from farm.charts.bars import Bars
+from farm.charts.chart import Figure
+from farm.charts.heat_map import HeatMap
 from farm.errors import NotFound
 from farm.exporting import Form
-from farm.figures.bars import Bars
-from farm.figures.chart import Figure
-from farm.figures.heat_map import HeatMap
-from farm.figures.sweep_choice import QUERY, read_choice
-from farm.store.sweeps import find_sweep, sweep_summary
+from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from web import params
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading

@@ -10,8 +10,6 @@ from flask import Blueprint, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 from werkzeug.wrappers import Response
 
-from farm.core.api_tokens import Scope
-from farm.core.nouns import counted
 from farm.errors import InvalidSpec, NotFound
 from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
@@ -25,7 +23,9 @@ from farm.importing import (
     of_table,
     untimed,
 )
-from farm.store.imports import Imported
+from farm.keys.api_tokens import Scope
+from farm.store.measurements.imports import Imported
+from farm.text.nouns import counted
 from web.access.admission import takes_up_to
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session

@@ -11,13 +11,13 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
-from farm.core.api_tokens import Scope
-from farm.core.lifecycle import FINAL_JOB_STATES, JobState
-from farm.core.quantities import known_beside_step_time
-from farm.figures.job_figures import CHART_KEYS
-from farm.figures.role_figures import ROLE_CHART_KEYS
-from farm.store.jobs import AttemptDetail, request_cancel_job, retry_job
-from farm.store.stories import Story, job_story
+from farm.charts.job.figures import CHART_KEYS
+from farm.charts.job.roles import ROLE_CHART_KEYS
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.keys.api_tokens import Scope
+from farm.measuring.quantities import known_beside_step_time
+from farm.store.sweeps.jobs import AttemptDetail, request_cancel_job, retry_job
+from farm.store.sweeps.stories import Story, job_story
 from web import parameters, params
 from web.access.callers import caller
 from web.access.scopes import needs

@@ -10,15 +10,15 @@ from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.core.codec import from_json
-from farm.core.log_text import last_lines, readable
-from farm.core.trainer_lines import Failure
 from farm.errors import NotFound
+from farm.messages.trainer_lines import Failure
 from farm.store.engine import reading
-from farm.store.job_parts import find_attempt, find_rank
-from farm.store.jobs import AttemptDetail, job_detail
-from farm.store.logs import LogEnd, LogStretch, log_ends, log_stretch
+from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
+from farm.store.sweeps.job_parts import find_attempt, find_rank
+from farm.store.sweeps.jobs import AttemptDetail, job_detail
 from farm.store.tables import Rank
+from farm.text.log_text import last_lines, readable
+from farm.values.codec import from_json
 from web import parameters, params
 from web.backend import backend, read_session
 from web.job.attempts import ATTEMPT, RANK

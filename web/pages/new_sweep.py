@@ -14,21 +14,21 @@ import sqlalchemy as sa
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
-from farm.core.api_tokens import Scope
-from farm.core.model_files import files_of
-from farm.core.spec import EMULATORS, NETWORK_CAPABILITY
-from farm.core.views import LiveAgent
+from farm.configuration.model_files import files_of
+from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
+from farm.gang.views import LiveAgent
+from farm.keys.api_tokens import Scope
 from farm.recommend.expectation import Expectation
 from farm.recommend.expected import expected
 from farm.recommend.kept.fits import PREPARING
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.agents import live_agents
+from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
-from farm.store.imports import origin_names
-from farm.store.sweeps import find_sweep, sweep_summary
+from farm.store.measurements.imports import origin_names
+from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
 from web import params
 from web.access.scopes import costly, needs

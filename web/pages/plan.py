@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
 
-from farm.core.sweep import DEFAULT_STEPS
+from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.service import FARM, settle

@@ -7,14 +7,14 @@ from collections.abc import Hashable, Sequence
 from flask import Blueprint
 from flask.typing import ResponseReturnValue
 
-from farm.aside import run_aside
-from farm.core.lifecycle import JobState, SweepState
+from farm.charts.chart import Figure
+from farm.charts.prediction import prediction_figures
 from farm.errors import FarmError, NotFound
-from farm.figures.chart import Figure
-from farm.figures.prediction import prediction_figures
+from farm.gang.lifecycle import JobState, SweepState
+from farm.processes.aside import run_aside
 from farm.recommend.configuration import Observation
 from farm.recommend.observations import load_sweep
-from farm.store.sweeps import SweepSummary, find_sweep, sweep_summary
+from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
 from web import params
 from web.access.scopes import costly
 from web.backend import backend, read_session

@@ -9,19 +9,19 @@ from flask import Blueprint, flash, redirect, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.core.api_tokens import Scope
-from farm.core.codec import from_json
-from farm.core.lifecycle import JobState, SweepState
-from farm.core.nouns import counted
-from farm.core.spec import JobSpec
-from farm.figures.sweep_choice import METRICS, QUERY, Choice, in_order, read_choice
-from farm.figures.sweep_table import CellLine
-from farm.store.agents import live_agent_count, live_agents
-from farm.store.cell_rows import failed_jobs
+from farm.cells.choice import METRICS, QUERY, Choice, in_order, read_choice
+from farm.cells.table import CellLine
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import JobState, SweepState
+from farm.keys.api_tokens import Scope
+from farm.store.agents.agents import live_agent_count, live_agents
 from farm.store.dashboard import SweepJob, sweep_jobs
-from farm.store.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps import find_sweep, set_paused, sweep_summary
-from farm.store.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.measurements.cell_rows import failed_jobs
+from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
+from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
+from farm.text.nouns import counted
+from farm.values.codec import from_json
 from web import params
 from web.access.callers import caller
 from web.access.scopes import needs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
 
-from farm.core.lifecycle import SweepState
-from farm.store.agents import live_agent_count
-from farm.store.sweeps import SweepStatus, list_sweeps
+from farm.gang.lifecycle import SweepState
+from farm.store.agents.agents import live_agent_count
+from farm.store.sweeps.sweeps import SweepStatus, list_sweeps
 from web import params
 from web.backend import backend, now, read_session
 from web.farm.progress import loads_of, sweep_cards, sweeps_that_wait

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from farm.core.axes import AXES, Value
-from farm.core.display import count, percent
-from farm.core.learning_curves import mean_curve
-from farm.core.nouns import counted
-from farm.figures.cell_configuration import configuration_of
-from farm.figures.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.cells.configuration import configuration_of
+from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.configuration.axes import AXES, Value
+from farm.measuring.learning_curves import mean_curve
 from farm.registry import catalogue
-from farm.store.trained_cells import TrainedCell
+from farm.store.measurements.trained_cells import TrainedCell
+from farm.text.display import count, percent
+from farm.text.nouns import counted
 from web.setup_words import setup_words
 
 _BATCH = 3  # where `_names` has it

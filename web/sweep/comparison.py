@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.time_ratio import TimeRatio, time_ratio
-from farm.figures.cell_configuration import CellConfiguration
-from farm.figures.sweep_table import CellLine, SweepTable
+from farm.cells.configuration import CellConfiguration
+from farm.cells.table import CellLine, SweepTable
+from farm.measuring.time_ratio import TimeRatio, time_ratio
 
 CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
 
@@ -35,7 +35,7 @@ class CellPair:
 class SweepComparison:
     """`pairs` in the order of the first sweep; the others are in one sweep alone.
 
-    `is_sequential`: repetitions ended because they seemed precise, see `farm.core.time_ratio`.
+    `is_sequential`: repetitions ended because they seemed precise, see `farm.measuring.time_ratio`.
     """
 
     pairs: Sequence[CellPair]

@@ -10,15 +10,15 @@ from typing import IO
 
 from sqlalchemy.orm import Session
 
+from farm.cells.choice import Choice
+from farm.cells.table import SweepTable
+from farm.charts.bars import Bars
+from farm.charts.chart import Figure
+from farm.charts.heat_map import HeatMap, heat_map
+from farm.charts.sweep_figures import figures_of
 from farm.exporting import Form, write_export
-from farm.figures.bars import Bars
-from farm.figures.chart import Figure
-from farm.figures.heat_map import HeatMap, heat_map
-from farm.figures.sweep_choice import Choice
-from farm.figures.sweep_figures import figures_of
-from farm.figures.sweep_table import SweepTable
 
-HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.figures.sweep_figures`
+HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.charts.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.figures.sweep_reading import SweepReading, read_sweep
-from farm.figures.sweep_table import SweepTable
+from farm.cells.reading import SweepReading, read_sweep
+from farm.cells.table import SweepTable
 from farm.recommend.prices import Prices
-from farm.store.cell_rows import cells_stamp
+from farm.store.measurements.cell_rows import cells_stamp
 from web.kept import Kept
 from web.sweep.comparison import SweepComparison, compare
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from flask import current_app
 from markupsafe import Markup
 
-from farm.core.axes import PROFILE_AXES, spec_values
-from farm.core.codec import from_json
-from farm.core.lifecycle import JobState
-from farm.core.measurement import OK
-from farm.core.quantities import SHOWN, Quantity, known_beside_step_time
-from farm.core.scaling import Baselines, efficiency
-from farm.core.spec import JobSpec
-from farm.figures.sweep_choice import CellMetric
-from farm.figures.sweep_choice import columns_of as metrics_of
-from farm.figures.sweep_table import CellLine, CellState, SweepTable
-from farm.store.cell_rows import FailedJob
+from farm.cells.choice import CellMetric
+from farm.cells.choice import columns_of as metrics_of
+from farm.cells.table import CellLine, CellState, SweepTable
+from farm.configuration.axes import PROFILE_AXES, spec_values
+from farm.configuration.spec import JobSpec
+from farm.gang.lifecycle import JobState
+from farm.measuring.measurement import OK
+from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
+from farm.measuring.scaling import Baselines, efficiency
 from farm.store.dashboard import SweepJob
+from farm.store.measurements.cell_rows import FailedJob
+from farm.values.codec import from_json
 from web.advice.kept_advice import Advice
 from web.setup_words import network_words
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from flask import copy_current_request_context, render_template
 from markupsafe import Markup
 
-from farm.figures.heat_map import heat_map
-from farm.figures.sweep_choice import Choice
-from farm.figures.sweep_figures import figures_of
-from farm.figures.sweep_table import SweepTable
+from farm.cells.choice import Choice
+from farm.cells.table import SweepTable
+from farm.charts.heat_map import heat_map
+from farm.charts.sweep_figures import figures_of
 from web.drawing.drawn import drawn
 from web.drawing.paper import can_draw
 from web.kept import Kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from farm.core.noise import INTERRUPT_EXTRA
+from farm.measuring.noise import INTERRUPT_EXTRA
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from farm.core.byte_count import ByteCount, tcp_byte_count
-from farm.core.role_samples import LOOPBACK
+from farm.sampling.byte_count import ByteCount, tcp_byte_count
+from farm.sampling.role_samples import LOOPBACK
 from worker_agent.metrics.contracts import Metric, Watched
 from worker_agent.metrics.processes import RESCAN_TICKS
 from worker_agent.metrics.rates import Rates

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from farm.core.role_samples import (
+from farm.sampling.role_samples import (
     TRAINER_READS_EXTRA,
     TRAINER_WRITES_EXTRA,
     cpu_extra,

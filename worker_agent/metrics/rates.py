@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.core.ticks import CounterReading, rate_per_s
+from farm.sampling.ticks import CounterReading, rate_per_s
 
 
 class Rates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farm.core.noise import THERMAL_EXTRA
+from farm.measuring.noise import THERMAL_EXTRA
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from farm.core.display import decimal, duration
-from farm.core.measurement import OK
-from farm.core.noise import UNDISTURBED, disturbed_by
-from farm.core.nouns import counted
+from farm.measuring.measurement import OK
+from farm.measuring.noise import UNDISTURBED, disturbed_by
 from farm.recommend.answering.measured import ToldApart, name_of, told_apart_by
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, pareto_front, rank
 from farm.recommend.prediction import Basis
+from farm.text.display import decimal, duration
+from farm.text.nouns import counted
 
 _MOST_WORTH_MEASURING = 3
 

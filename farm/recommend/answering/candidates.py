@@ -12,9 +12,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.catalogue import StrategyFacts
-from farm.core.measurement import OK
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.catalogue import StrategyFacts
+from farm.measuring.measurement import OK
+from farm.messages.trainer_lines import FailureKind
 from farm.recommend.answering.measured import (
     ToldApart,
     answers,

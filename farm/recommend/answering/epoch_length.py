@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import OK, steps_in_epoch
+from farm.measuring.measurement import OK, steps_in_epoch
 from farm.recommend.contracts import Evidence
 
 

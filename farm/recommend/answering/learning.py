@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.measurement import OK
+from farm.measuring.measurement import OK
 from farm.recommend.contracts import Evidence
 
 # By measurement: the accuracy on the test set after the first epoch, the second one, and so on.

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from farm.core.measurement import OK
-from farm.core.nouns import counted
-from farm.core.trainer_lines import CONFIGURATION_FAILURES, FailureKind
+from farm.measuring.measurement import OK
+from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
+from farm.text.nouns import counted
 
 # Of these a machine failed, which says nothing of the configuration.
 _OF_MACHINES = {kind.value for kind in FailureKind} - {k.value for k in CONFIGURATION_FAILURES}

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.catalogue import StrategyFacts
-from farm.core.measurement import OK
+from farm.configuration.catalogue import StrategyFacts
+from farm.measuring.measurement import OK
 from farm.recommend.answering.candidates import candidates, configuration_of
 from farm.recommend.answering.epoch_length import epoch_length
 from farm.recommend.answering.learning import Curves, Learned, learned

@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farm.core.catalogue import StrategyFacts
-from farm.core.means import weighted_median
-from farm.core.noise import UNDISTURBED, undisturbed_first
+from farm.configuration.catalogue import StrategyFacts
+from farm.measuring.noise import UNDISTURBED, undisturbed_first
 from farm.recommend.answering.epoch_length import EpochLength
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
 from farm.recommend.prediction import Basis, Prediction
+from farm.statistics.means import weighted_median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

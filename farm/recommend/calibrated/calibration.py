@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.core.student import student_quantile
 from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors, quantile
 from farm.recommend.calibrated.held_out import Combination, HeldOut, hold_out, joined
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
@@ -19,6 +18,7 @@ from farm.recommend.calibrated.repetitions import shares
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
+from farm.statistics.student import student_quantile
 
 if TYPE_CHECKING:
     import numpy as np

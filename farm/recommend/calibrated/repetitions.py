@@ -10,11 +10,11 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.means import weighted_median
-from farm.core.student import student_quantile
 from farm.recommend.calibrated.intervals import Interval, distinct, prediction_interval
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, plain
+from farm.statistics.means import weighted_median
+from farm.statistics.student import student_quantile
 
 # With fewer, the common noise itself is hardly known.
 _LEAST_DEGREES = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from farm.core.display import bit_rate, duration, percent
 from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
+from farm.text.display import bit_rate, duration, percent
 
 # Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
 # up, a cache that is too small. Up to this far it has no room to.

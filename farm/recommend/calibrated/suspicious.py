@@ -19,12 +19,12 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.display import duration
 from farm.recommend.calibrated.held_out import HeldOut
 from farm.recommend.calibrated.neighbourhood import Neighbourhood
 from farm.recommend.calibrated.novelty import Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, plain
+from farm.text.display import duration
 
 # Of a normal error one in 16,000 lies further out; real errors have longer tails.
 _FAR_Z = 4.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 

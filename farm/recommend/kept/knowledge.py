@@ -16,16 +16,20 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from farm.core.noise import disturbance_of
-from farm.core.spec import TrainingPass
+from farm.configuration.spec import TrainingPass
+from farm.measuring.noise import disturbance_of
 from farm.recommend.answering.learning import Curves
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
 from farm.recommend.kept.fit_files import digest_of
 from farm.recommend.observations import by_hardware, configuration_of
 from farm.recommend.outlying import AgentComparison
-from farm.store.accuracy_curves import accuracy_curves
-from farm.store.measurements import MeasurementFilter, measurements_stamp, observed_rows
+from farm.store.measurements.accuracy_curves import accuracy_curves
+from farm.store.measurements.measurements import (
+    MeasurementFilter,
+    measurements_stamp,
+    observed_rows,
+)
 
 _MOST_KEPT = 32
 _COPIED = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farm.aside import aside
+from farm.processes.aside import aside
 from farm.recommend.configuration import Observation
 from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.knowledge import KnowledgeCache

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     Arrays = list[NDArray[Any]]
 
-_PACKAGES = ("farm.recommend.", "farm.core.", "sklearn.gaussian_process.")
+_PACKAGES = (
+    *("farm.recommend.", "farm.configuration.", "farm.measuring.", "farm.statistics."),
+    "sklearn.gaussian_process.",
+)
 _MAX_DEPTH = 200
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.core.trainer_lines import FailureKind
+from farm.messages.trainer_lines import FailureKind
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.core.display import duration
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.choices import Choice, choices
 from farm.recommend.features import plain
@@ -32,6 +31,7 @@ from farm.recommend.plans.outlook import (
 from farm.recommend.plans.precise import precisely_measured
 from farm.recommend.plans.start import start_positions
 from farm.recommend.predictors.contracts import Predictor
+from farm.text.display import duration
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
 MAX_PLANNED = 100  # what `until_regret` may ask for

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farm.core.axes import ABSENT, JOB_AXES, PROFILE_AXES, AxisKind
-from farm.core.catalogue import Catalogue
-from farm.core.spec import NetworkProfile
-from farm.core.sweep_cell import Cell, problem_of
+from farm.configuration.axes import ABSENT, JOB_AXES, PROFILE_AXES, AxisKind
+from farm.configuration.catalogue import Catalogue
+from farm.configuration.spec import NetworkProfile
+from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Objective

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from farm.core.nouns import counted
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import NAMES, plain
+from farm.text.nouns import counted
 
 _MIDDLE_WORLD_SIZE = 8
 LEAST_CONFIGURATIONS = 6  # a step without a bandwidth limit has five terms; one checks them

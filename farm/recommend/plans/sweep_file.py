@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.core.axes import SETUP_AXES
-from farm.core.catalogue import Catalogue, StrategyFacts
-from farm.core.nouns import counted
-from farm.core.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
-from farm.core.toml_text import string_text, value_text
+from farm.configuration.axes import SETUP_AXES
+from farm.configuration.catalogue import Catalogue, StrategyFacts
+from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.layout import layout_axes
 from farm.recommend.plans.planner import MeasurementPlan
+from farm.text.nouns import counted
+from farm.text.toml_text import string_text, value_text
 
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _UNNAMED = "unnamed"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from farm.core.catalogue import GangShape
-from farm.core.means import mean
-from farm.core.precision import TimeInterval
-from farm.core.study_run import StudyRun
+from farm.configuration.catalogue import GangShape
+from farm.measuring.precision import TimeInterval
+from farm.measuring.study_run import StudyRun
 from farm.registry import strategy
+from farm.statistics.means import mean
 from farm.studies.latency.line_fit import LineFit, fit_line
 from farm.studies.run_groups import study_interval
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.core.display import duration
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
-from farm.plotting.charts import draw_charts
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.files.charts import draw_charts
 from farm.studies.latency.cells import Curve, Panel
 from farm.studies.text import ms
+from farm.text.display import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.student import student_quantile
+from farm.statistics.student import student_quantile
 
 _CONFIDENCE = 0.95
 _LEAST_POINTS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from farm.core.study_run import StudyRun
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.latency.cells import Curve, Panel
 from farm.studies.text import kb, percent, span

@@ -7,10 +7,9 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core import display
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
 from farm.studies.latency.cells import Curve, Panel, panels_of, worth_it_up_to_s
@@ -25,6 +24,7 @@ from farm.studies.latency.tables import (
 )
 from farm.studies.run_groups import one_kind
 from farm.studies.text import delay_ms, listing, ms, percent, significant, span, whole
+from farm.text import display
 
 
 def latency_page(runs: Sequence[StudyRun]) -> Page:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from farm.core.imported import ImportedMeasurement
-from farm.core.measurement import OK
-from farm.core.study_run import StudyRun
+from farm.measuring.imported import ImportedMeasurement
+from farm.measuring.measurement import OK
+from farm.measuring.study_run import StudyRun
 from farm.studies.latency.line_fit import LineFit, fit_line
 from farm.studies.run_groups import RunGroup, run_groups
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.core.display import duration
-from farm.figures import chart
-from farm.figures.chart import ChartAxis, Mark, Series
-from farm.plotting.charts import draw_charts
+from farm.charts import chart
+from farm.charts.chart import ChartAxis, Mark, Series
+from farm.charts.files.charts import draw_charts
 from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.text import delay_ms, whole
+from farm.text.display import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

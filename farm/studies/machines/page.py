@@ -7,11 +7,11 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core.measurement import OK
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.published import read_publication
+from farm.measuring.measurement import OK
+from farm.measuring.study_run import StudyRun
 from farm.registry import model_size
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work

@@ -1,12 +1,12 @@
-"""The processes study's figures: what they show. `farm.plotting` draws them."""
+"""The processes study's figures: what they show. `farm.charts.files` draws them."""
 
 from __future__ import annotations
 
-from farm.core.display import decimal, duration, percent
-from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.processes.set_ups import SetUp, SetUps
 from farm.studies.run_groups import mark_of
+from farm.text.display import decimal, duration, percent
 
 
 def time_figures(found: SetUps) -> list[Figure]:

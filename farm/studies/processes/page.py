@@ -7,10 +7,10 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core.study_run import StudyRun
+from farm.charts.files.bars import draw_bars
+from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
-from farm.plotting.bars import draw_bars
-from farm.plotting.charts import draw_charts
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
 from farm.studies.orderings import Placed, claims_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.study_run import StudyRun
 from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.pairs import ratios
 from farm.studies.run_groups import RunGroup, one_kind, run_groups

@@ -1,13 +1,13 @@
-"""The servers study's figures: what they show. `farm.plotting` draws them."""
+"""The servers study's figures: what they show. `farm.charts.files` draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from farm.core.display import duration, percent
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.run_groups import RunGroup, mark_of
 from farm.studies.servers.lines import ALONE, ASYNC, NAMES, SYNC, ServerLines
+from farm.text.display import duration, percent
 
 _DELAY = ChartAxis(title="one-way delay", write=duration)
 # So that a strategy looks the same in every panel, and one machine as in other studies.

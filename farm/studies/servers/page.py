@@ -7,9 +7,9 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core.study_run import StudyRun
+from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
-from farm.plotting.charts import draw_charts
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
 from farm.studies.orderings import Placed, claims_table

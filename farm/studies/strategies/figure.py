@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.core.display import duration, percent
-from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import ChartAxis, Mark
-from farm.plotting.bars import draw_bars
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Mark
+from farm.charts.files.bars import draw_bars
 from farm.studies.strategies.rows import StrategyRow
+from farm.text.display import duration, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.contracts import Drawing, Page

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.core.catalogue import GangShape
-from farm.core.measurement import OK
-from farm.core.study_run import StudyRun
+from farm.configuration.catalogue import GangShape
+from farm.measuring.measurement import OK
+from farm.measuring.study_run import StudyRun
 from farm.registry import catalogue, strategy
 from farm.studies.run_groups import RunGroup
 

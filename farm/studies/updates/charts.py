@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farm.core.display import byte_count, decimal, percent
-from farm.figures.bars import Bars, BarSeries
-from farm.figures.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Figure, Mark, Series
 from farm.studies.updates.kinds import ALONE, DRAWN, KINDS, RING, SERVERS
 from farm.studies.updates.points import (
     ETHERNET,
@@ -17,6 +16,7 @@ from farm.studies.updates.points import (
     ThroughputPoint,
     lines,
 )
+from farm.text.display import byte_count, decimal, percent
 
 # Of a node, at which all strategies of the study were measured.
 PUBLISHED_BATCH = 32

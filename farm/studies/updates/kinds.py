@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.core.imported import ImportedMeasurement
-from farm.core.spec import ServerPlacement
-from farm.core.study_run import StudyRun
+from farm.configuration.spec import ServerPlacement
+from farm.measuring.imported import ImportedMeasurement
+from farm.measuring.study_run import StudyRun
 
 ALONE = "one node"
 RING = "ring"

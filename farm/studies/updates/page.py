@@ -9,10 +9,10 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from farm.core.study_run import StudyRun
 from farm.errors import FarmError
 from farm.importers.graur2019 import GRAUR2019
 from farm.importers.published import read_publication
+from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
@@ -187,30 +187,30 @@ def _drawings(
 
 
 def _throughput(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
-    from farm.plotting.charts import draw_charts
+    from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.throughput_figures(published, own))
 
 
 def _efficiency(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
-    from farm.plotting.charts import draw_charts
+    from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.efficiency_figures(published, own))
 
 
 def _batches(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
-    from farm.plotting.charts import draw_charts
+    from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.batch_figures(published, own))
 
 
 def _traffic(rows: Sequence[Row]) -> Figure:
-    from farm.plotting.bars import draw_bars
+    from farm.charts.files.bars import draw_bars
 
     return draw_bars(charts.traffic_bars(rows), columns=2)
 
 
 def _memory(rows: Sequence[Row]) -> Figure:
-    from farm.plotting.bars import draw_bars
+    from farm.charts.files.bars import draw_bars
 
     return draw_bars([charts.memory_bars(rows)])

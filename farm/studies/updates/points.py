@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.core.imported import ImportedMeasurement
-from farm.core.spec import ServerPlacement, TrainingPass
-from farm.core.study_run import StudyRun
+from farm.configuration.spec import ServerPlacement, TrainingPass
+from farm.measuring.imported import ImportedMeasurement
+from farm.measuring.study_run import StudyRun
 from farm.studies.orderings import Placed
 from farm.studies.run_groups import RunGroup
 from farm.studies.updates.kinds import (

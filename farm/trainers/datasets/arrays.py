@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.core.catalogue import DatasetFacts
-from farm.core.trainer_lines import DatasetSource
+from farm.configuration.catalogue import DatasetFacts
+from farm.messages.trainer_lines import DatasetSource
 from farm.trainers.contracts import Examples, LoadedDataset
 from farm.trainers.failures import DatasetMissing
 

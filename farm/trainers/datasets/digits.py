@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from farm.core.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts
 from farm.trainers.contracts import LoadedDataset
 from farm.trainers.failures import DatasetMissing
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farm.core.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts
 from farm.trainers.contracts import Examples, LoadedDataset
 
 if TYPE_CHECKING:

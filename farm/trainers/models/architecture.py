@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from farm.core.catalogue import ModelFacts
-from farm.core.model_size import ModelSize
+from farm.configuration.catalogue import ModelFacts
+from farm.configuration.model_size import ModelSize
 from farm.trainers.models.keras_layers import KerasLayers
 from farm.trainers.models.layer_counter import LayerCounter
 from farm.trainers.models.layers import Layout

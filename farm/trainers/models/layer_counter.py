@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from farm.core.model_size import FLOAT_BYTES, ModelSize
+from farm.configuration.model_size import FLOAT_BYTES, ModelSize
 from farm.trainers.models.layers import Padding
 
 Shape = tuple[int, ...]

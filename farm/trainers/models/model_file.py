@@ -27,12 +27,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from farm.core.catalogue import ModelFacts
-from farm.core.model_files import PREFIX, trouble_of
-from farm.core.model_size import ModelSize
-from farm.core.trainer_lines import FailureKind
+from farm.configuration.catalogue import ModelFacts
+from farm.configuration.model_files import PREFIX, trouble_of
+from farm.configuration.model_size import ModelSize
+from farm.messages.trainer_lines import FailureKind
 from farm.trainers.failures import RankFailed, failure_of, text_of
-from farm.trainers.process import end_fork
+from farm.trainers.processes.process import end_fork
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ are each replica's own: no strategy exchanges them, and an evaluation uses those
 
 from __future__ import annotations
 
-from farm.core.catalogue import ModelFacts
+from farm.configuration.catalogue import ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from farm.core.catalogue import ModelFacts
+from farm.configuration.catalogue import ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, Padding, T
 

@@ -6,7 +6,7 @@ at 32x32x3 and ten classes, of which 56,320 before the head.
 
 from __future__ import annotations
 
-from farm.core.catalogue import ModelFacts
+from farm.configuration.catalogue import ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, Padding, T
 

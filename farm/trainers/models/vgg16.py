@@ -9,7 +9,7 @@ Five poolings halve the image, rounding up, so that it needs 17 pixels for each 
 
 from __future__ import annotations
 
-from farm.core.catalogue import ModelFacts
+from farm.configuration.catalogue import ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
 

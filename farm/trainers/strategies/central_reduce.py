@@ -8,8 +8,8 @@ what the others wait for.
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -27,12 +27,12 @@ class CentralReduce:
         return Traffic(messages=2, bytes=2 * (ranks - 1) / ranks * gradient_bytes)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.sessions.engine import SessionEngine
-        from farm.trainers.sessions.scheme import Scheme
+        from farm.trainers.tensorflow.sessions.engine import SessionEngine
+        from farm.trainers.tensorflow.sessions.scheme import Scheme
 
         return SessionEngine(seat, Scheme.CENTRAL_REDUCE)

@@ -5,8 +5,8 @@ Each replica reads the weights from the CPU, and their gradients are summed and 
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -24,7 +24,7 @@ class CentralStorage:
         return Traffic(messages=0, bytes=0.0)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(
             cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
@@ -33,7 +33,7 @@ class CentralStorage:
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf
 
-        from farm.trainers.tensorflow_replicas import ReplicatedEngine, devices_of_replicas
+        from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas
 
         strategy = tf.distribute.experimental.CentralStorageStrategy(
             compute_devices=devices_of_replicas(seat.job.replicas_per_rank),

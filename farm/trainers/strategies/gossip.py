@@ -7,8 +7,8 @@ share, and its momentum stays with it. With two ranks it is `local_sgd` with an 
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.averaging import NeighbourInTurn
 from farm.trainers.contracts import Engine, Seat
@@ -30,12 +30,12 @@ class Gossip:
         return Traffic(messages=pair.messages, bytes=pair.bytes * paired_count / gang.world_size)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.tensorflow_averaging import AveragingEngine
+        from farm.trainers.tensorflow.averaging import AveragingEngine
 
         schedule = NeighbourInTurn(world_size=seat.job.world_size, rank=seat.rank)
         return AveragingEngine.join(seat, schedule)

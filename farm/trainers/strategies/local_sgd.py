@@ -8,8 +8,8 @@ weights takes the step that the mean of their gradients would have made.
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.averaging import EverySoManySteps
 from farm.trainers.contracts import Engine, Seat
@@ -34,12 +34,12 @@ class LocalSgd:
         )
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.tensorflow_averaging import AveragingEngine
+        from farm.trainers.tensorflow.averaging import AveragingEngine
 
         schedule = EverySoManySteps(
             world_size=seat.job.world_size,

@@ -6,8 +6,8 @@ then it shows what mirroring costs and gains nothing.
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -25,7 +25,7 @@ class Mirrored:
         return Traffic(messages=0, bytes=0.0)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(
             cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
@@ -34,7 +34,7 @@ class Mirrored:
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf
 
-        from farm.trainers.tensorflow_replicas import ReplicatedEngine, devices_of_replicas
+        from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas
 
         devices = devices_of_replicas(seat.job.replicas_per_rank)
         return ReplicatedEngine(seat, strategy=tf.distribute.MirroredStrategy(devices))

@@ -6,8 +6,8 @@ step bear out. NCCL, too, sends at least what a ring does.
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Engine, Seat
 
@@ -24,13 +24,13 @@ class MwmsAuto:
         return ring_all_reduce(gang.world_size, gradient_bytes)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.tensorflow_engine import TensorFlowEngine
-        from farm.trainers.tensorflow_gang import join_collective
+        from farm.trainers.tensorflow.engine import TensorFlowEngine
+        from farm.trainers.tensorflow.gang import join_collective
 
         strategy, gang = join_collective(seat, "AUTO")
         return TensorFlowEngine(seat, strategy=strategy, gang=gang)

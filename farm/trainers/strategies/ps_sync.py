@@ -8,7 +8,7 @@ weights, about G/S bytes of them, and sends n G/S a step.
 
 from __future__ import annotations
 
-from farm.core.catalogue import StrategyFacts
+from farm.configuration.catalogue import StrategyFacts
 from farm.trainers.server_strategy import ServerStrategy
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
 
@@ -20,7 +20,7 @@ class Single:
         return Traffic(messages=0, bytes=0.0)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow_setup import import_tensorflow
+        from farm.trainers.tensorflow.setup import import_tensorflow
 
         return import_tensorflow(cpu_count, placement=job.placement)
 
@@ -28,7 +28,7 @@ class Single:
         import tensorflow as tf
 
         from farm.trainers.gang import Alone
-        from farm.trainers.tensorflow_engine import TensorFlowEngine
+        from farm.trainers.tensorflow.engine import TensorFlowEngine
 
         device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"
         return TensorFlowEngine(

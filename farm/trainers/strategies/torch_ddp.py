@@ -6,8 +6,8 @@ backward pass goes on, so that the messages of all but the last are hidden behin
 
 from __future__ import annotations
 
-from farm.core.catalogue import GangShape, StrategyFacts, Traffic
-from farm.core.spec import JobSpec
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Engine, Seat
 
@@ -24,13 +24,13 @@ class TorchDdp:
         return ring_all_reduce(gang.world_size, gradient_bytes)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch_setup import import_torch
+        from farm.trainers.torch.setup import import_torch
 
         return import_torch(job, cpu_count)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch_engine import TorchEngine, choose_device
-        from farm.trainers.torch_gang import join
+        from farm.trainers.torch.engine import TorchEngine, choose_device
+        from farm.trainers.torch.gang import join
 
         device = choose_device()
         return TorchEngine(seat, device=device, gang=join(seat, device))

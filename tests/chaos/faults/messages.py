@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from farm.wire import agent_queue
+from farm.broker.celery_app import agent_queue
 from tests.chaos.farm import LEASE_S, ChaosFarm
 from tests.chaos.faults.contract import Fault, Heal
 

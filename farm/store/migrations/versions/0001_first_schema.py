@@ -1,6 +1,7 @@
 """The first schema.
 
-It does not change when the tables in `farm.store` do: `farm.store.convert` compares stores with it.
+It does not change when the tables in `farm.store` do: `farm.store.maintenance.convert` compares
+stores with it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The broker: its URL, its state, its accounts, and Celery's configuration."""

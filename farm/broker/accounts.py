@@ -1,0 +1,106 @@
+"""Accounts of agents at the broker: made, renewed and ended by who may do so there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from farm.broker.account_rules import account_name, account_rules
+from farm.broker.celery_app import (
+    BELL_KEY,
+    HEARTBEATS_QUEUE,
+    REPORTS_QUEUE,
+    agent_queue,
+    open_client,
+    own_queue,
+)
+from farm.broker.errors import broker_errors
+from farm.broker.url import redact, without_credentials
+from farm.errors import FarmError, Unreachable
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0
+_OLDEST = 7  # the first Redis with selectors; Valkey says the Redis that it is compatible with
+
+
+class BrokerAccounts:
+    """Talks to the broker as an account that may manage accounts."""
+
+    def __init__(self, admin_url: str) -> None:
+        self._url = admin_url
+
+    def put(self, agent_id: str, passwords: Collection[str]) -> bool:
+        """Let the agent's account have these passwords and its rights, and no others.
+
+        Return whether a restart of the broker keeps it.
+
+        Raises:
+            FarmError: the broker does not answer, is too old, or does not let this account.
+        """
+        rules = account_rules(
+            agent_id,
+            passwords,
+            queue=agent_queue(agent_id),
+            sent_queues=(
+                *(own_queue(shared, agent_id) for shared in (REPORTS_QUEUE, HEARTBEATS_QUEUE)),
+                BELL_KEY,
+            ),
+        )
+        with self._client() as client:
+            version = str(client.info("server").get("redis_version", "0"))
+            if int(version.partition(".")[0]) < _OLDEST:
+                raise FarmError(
+                    f"broker {redact(self._url)} is Redis {version}: accounts that only add to a "
+                    f"queue need Redis {_OLDEST} or newer, or Valkey"
+                )
+            client.execute_command("ACL SETUSER", account_name(agent_id), *rules)
+            return _save(client)
+
+    def end_connections(self, agent_id: str) -> None:
+        """Have whoever is connected as this agent sign in again. Raises FarmError."""
+        with self._client() as client:
+            client.execute_command("CLIENT KILL", "USER", account_name(agent_id))
+
+    def delete(self, agent_id: str) -> bool:
+        """End the account and its connections; return whether a restart keeps that.
+
+        Raises:
+            FarmError: the broker does not answer, or does not let this account.
+        """
+        with self._client() as client:
+            client.execute_command("ACL DELUSER", account_name(agent_id))
+            return _save(client)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        try:
+            with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+                yield client
+        except broker_errors() as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise Unreachable(
+                f"broker {redact(self._url)} did not change its accounts ({reason}): correct "
+                "FARM_BROKER_ADMIN_URL, then `farm agent sync`"
+            ) from error
+
+
+def agent_url(broker_url: str, agent_id: str, password: str) -> str:
+    """Return the broker's URL as an agent signs in there, with nothing of who the server is."""
+    parts = urlsplit(without_credentials(broker_url))
+    user = f"{quote(account_name(agent_id), safe='')}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))
+
+
+def _save(client: Any) -> bool:
+    from redis import ResponseError
+
+    try:
+        client.execute_command("ACL SAVE")
+    except ResponseError as error:  # there is no file for it
+        logger.debug("accounts were not saved: %s", error)
+        return False
+    return True

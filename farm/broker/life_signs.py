@@ -1,0 +1,328 @@
+"""Signs of life of the server's processes, kept in the broker for whoever asks whether they run.
+
+A sign is a key that its process renews and that ends by itself soon after. So a process that was
+killed, or is frozen, is seen to be gone, and no clocks are compared. A sign that is not seen while
+the broker is away says nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from farm import __version__
+from farm.broker.celery_app import open_client
+from farm.broker.errors import broker_errors, reported
+from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
+from farm.messages.envelope import WIRE_VERSION, Stranger
+from farm.values.codec import canonical_json, from_text
+from farm.values.ranges import Message, Name
+
+logger = logging.getLogger(__name__)
+
+SCHEDULER = "scheduler"
+COLLECTOR = "collector"
+EVERY_S = 5.0
+KEPT_S = 15.0
+_PREFIX = "farm.alive."
+_TIMEOUT_S = 2.0
+_REFUSAL_TOLD_EVERY_S = 60.0
+# Somebody who speaks another version is told of for this long after his last message.
+_STRANGER_KEPT_S = 120.0
+_STRANGER_TOLD_EVERY_S = 60.0
+_MOST_STRANGERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeSign:
+    """What a process says of itself, `age_s` ago.
+
+    `worked_s`: how long before that it last did its work without an error; None: never yet.
+    `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's.
+    `clock_step_s`: by how much its clock was set last, negative for back. `strangers`: agents that
+    speak another wire version, and which. `held_back`: agents that send more than their quota, and
+    how many of their messages were dropped.
+    """
+
+    process: Name
+    host: Name
+    pid: int
+    benchfarm_version: Name
+    wire_version: int
+    up_s: float
+    worked_s: float | None
+    trouble: Message | None = None
+    clock_offset_s: float | None = None
+    clock_step_s: float | None = None
+    clock_step_ago_s: float | None = None
+    strangers: dict[str, int] = field(default_factory=dict)
+    held_back: dict[str, int] = field(default_factory=dict)
+    age_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Which of several it is."""
+        return f"{self.process} on {self.host} (process {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    version: int
+    heard_s: float
+    told_s: float
+
+
+class SignOfLife:
+    """Shows that this process lives, from a thread of its own: what it does may take long."""
+
+    def __init__(
+        self,
+        process: str,
+        broker_url: str,
+        *,
+        shown: Callable[[bool], None] = lambda is_seen: None,
+        claim: Callable[[Any], None] | None = None,
+        is_ours: bool = True,
+    ) -> None:
+        """`shown`: is called after each try, with whether the broker took the sign.
+
+        `claim`: is called with a client before each sign, and raises OtherFarm where the broker
+        serves another farm. `is_ours` is False then, and True when it has returned; before its
+        first call it is as given.
+        """
+        self._process = process
+        self._shown = shown
+        self._claim = claim
+        self._refusal_told_s = -math.inf
+        self.is_ours = is_ours
+        self._url = broker_url
+        self._begun_s = time.monotonic()
+        self._worked_s: float | None = None
+        self._trouble: str | None = None
+        self._step: tuple[float, float] | None = None  # by how much its clock was set, and when
+        self._strangers: dict[str, _Met] = {}
+        self._held_back: dict[str, tuple[float, dict[str, int]]] = {}
+        self._lock = threading.Lock()
+        self._is_away = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the sign away, so that nobody waits for a process that has ended."""
+        self._stopping.set()
+        self._thread.join(timeout=2 * _TIMEOUT_S)
+
+    def worked(self) -> None:
+        """Note that the process has done its work just now."""
+        self._worked_s, self._trouble = time.monotonic(), None
+
+    def failed(self, reason: str) -> None:
+        """Note that it could not, and why."""
+        self._trouble = reason[:300]
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Note that somebody has set this machine's clock."""
+        self._step = step_s, time.monotonic()
+
+    def met(self, stranger: Stranger) -> bool:
+        """Note a sender of another version; True if it was not spoken of for a minute."""
+        now = time.monotonic()
+        with self._lock:
+            self._forget_strangers(now)
+            known = self._strangers.get(stranger.agent_id)
+            if known is None and len(self._strangers) >= _MOST_STRANGERS:
+                return False
+            is_due = known is None or now - known.told_s >= _STRANGER_TOLD_EVERY_S
+            told_s = now if known is None or is_due else known.told_s
+            self._strangers[stranger.agent_id] = _Met(stranger.version, now, told_s)
+        return is_due
+
+    def hold_back(self, queue: str, dropped: Mapping[str, int]) -> None:
+        """Note how many messages of which agents were dropped lately, in one queue."""
+        most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_STRANGERS]
+        with self._lock:
+            self._held_back[queue] = time.monotonic(), dict(most)
+
+    def _forget_strangers(self, now: float) -> None:
+        since = now - _STRANGER_KEPT_S
+        self._strangers = {n: met for n, met in self._strangers.items() if met.heard_s >= since}
+
+    def _run(self) -> None:
+        while True:
+            is_seen = False
+            try:
+                with reported(self._url):
+                    self._show()
+                is_seen = True
+            except Unreachable as error:
+                # The first to notice: clients that wait for the broker try for half a minute.
+                if not self._is_away:
+                    logger.warning("%s; the %s goes on trying", error, self._process)
+                self._is_away = True
+            except Exception:
+                logger.exception("sign of life was not shown")
+            if is_seen and self._is_away:
+                logger.info("the broker answers again")
+                self._is_away = False
+            self._shown(is_seen)
+            if self._stopping.wait(EVERY_S):
+                break
+        try:
+            with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+                client.delete(self._key)
+        except broker_errors():
+            logger.debug("sign of life was left to its end")
+
+    def _show(self) -> None:
+        with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+            if self._claim is not None and not self._renew(client, self._claim):
+                client.delete(self._key)  # a sign says that this farm uses the broker
+                return
+            offset_s = clock_offset_s(client)
+            sign = canonical_json(self._sign(offset_s))
+            client.set(self._key, sign, px=int(KEPT_S * 1000))
+
+    def _renew(self, client: Any, claim: Callable[[Any], None]) -> bool:
+        try:
+            claim(client)
+        except OtherFarm as error:
+            self.is_ours = False
+            now = time.monotonic()
+            if now - self._refusal_told_s >= _REFUSAL_TOLD_EVERY_S:
+                logger.warning("the %s does nothing: %s", self._process, error)
+                self._refusal_told_s = now
+        except Unreachable as error:
+            # The store is away, so that nothing has changed there.
+            logger.debug("whose the broker is was not looked up: %s", error)
+        else:
+            if self._refusal_told_s > -math.inf and not self.is_ours:
+                logger.info("the broker serves this farm; the %s goes on", self._process)
+            self.is_ours = True
+        return self.is_ours
+
+    def _sign(self, offset_s: float) -> LifeSign:
+        now = time.monotonic()
+        with self._lock:
+            self._forget_strangers(now)
+            strangers = {name: met.version for name, met in self._strangers.items()}
+            held_back: Counter[str] = Counter()
+            for at_s, counts in self._held_back.values():
+                if now - at_s < _STRANGER_KEPT_S:
+                    held_back.update(counts)
+        return LifeSign(
+            process=self._process,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            benchfarm_version=__version__,
+            wire_version=WIRE_VERSION,
+            up_s=now - self._begun_s,
+            worked_s=None if self._worked_s is None else now - self._worked_s,
+            trouble=self._trouble,
+            clock_offset_s=offset_s,
+            clock_step_s=None if self._step is None else self._step[0],
+            clock_step_ago_s=None if self._step is None else now - self._step[1],
+            strangers=strangers,
+            held_back=dict(held_back),
+        )
+
+    @property
+    def _key(self) -> str:
+        return _key_of(self._process, socket.gethostname(), os.getpid())
+
+
+def read_signs(client: Any) -> list[LifeSign]:
+    """Return the signs that are there, by process, host and number; a foreign one is passed over.
+
+    `client`: of `farm.broker.celery_app.open_client`.
+    """
+    keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000))
+    found = [_read_sign(client, key) for key in keys]
+    return [sign for sign in found if sign is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Why jobs that could start do not. `brief` names no host, and may be shown to anybody."""
+
+    brief: str
+    full: str
+
+
+def look_if_idle(broker_url: str) -> Idle | None:
+    """Say why jobs that could start do not; None where a scheduler works."""
+    try:
+        with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
+            signs = [sign for sign in read_signs(client) if sign.process == SCHEDULER]
+            refusal = None if signs else sign_refusal(client)
+    except FarmError as error:
+        return Idle(brief="the broker does not answer", full=str(error))
+    if refusal is not None:
+        brief = "the broker takes no messages"
+        return Idle(brief=brief, full=f"{brief}: {refusal}")
+    if not signs:
+        brief = "no scheduler runs"
+        start = "`systemctl start farm-scheduler` or `farm run scheduler`"
+        return Idle(brief=brief, full=f"{brief}: {start}")
+    troubles = [sign.trouble for sign in signs if sign.trouble is not None]
+    if len(troubles) == len(signs):
+        brief = "the scheduler cannot do its work"
+        return Idle(brief=brief, full=f"{brief}: {troubles[0]}")
+    return None
+
+
+def sign_refusal(client: Any) -> str | None:
+    """Say why the broker would take no sign, as when it is full; None where it would.
+
+    Nothing is written.
+    """
+    import redis
+
+    try:
+        client.set(f"{_PREFIX}nobody", "", xx=True, px=1)
+    except redis.exceptions.NoPermissionError:
+        return None  # of this account alone
+    except redis.ResponseError as error:
+        return str(error)
+    return None
+
+
+def _read_sign(client: Any, key: bytes) -> LifeSign | None:
+    """Read what whoever reaches the broker may have written; None if it is no sign of ours.
+
+    It has an end, and lies where its process would have put it: so there is one for each.
+    """
+    if client.type(key) != b"string":
+        return None
+    text, left_ms = client.get(key), client.pttl(key)
+    if text is None or not 0 < left_ms <= KEPT_S * 1000:
+        return None
+    try:
+        sign = from_text(LifeSign, text)
+    except InvalidSpec:
+        return None
+    is_ours = sign.process in (SCHEDULER, COLLECTOR)
+    if not is_ours or _key_of(sign.process, sign.host, sign.pid).encode() != key:
+        return None
+    return replace(sign, age_s=max(0.0, KEPT_S - left_ms / 1000))
+
+
+def _key_of(process: str, host: str, pid: int) -> str:
+    return f"{_PREFIX}{process}.{host}.{pid}"
+
+
+def clock_offset_s(client: Any) -> float:
+    """Return this machine's clock minus the broker's, half of the answer's way taken off."""
+    before_s = time.time()
+    seconds, microseconds = client.time()
+    return (before_s + time.time()) / 2 - float(seconds + microseconds / 1e6)

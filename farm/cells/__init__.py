@@ -1,0 +1,1 @@
+"""The table of what a sweep measured, for commands, pages and exports alike."""

@@ -1,0 +1,118 @@
+"""What the cells of a sweep differ in: the axes one may look along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from farm.cells.configuration import CellConfiguration
+from farm.configuration.axes import AXES, BY_NAME, Axis, AxisKind, Value
+from farm.configuration.spec import MAX_STEPS
+from farm.configuration.sweep import TIME_LIMIT_S
+from farm.text.display import duration
+from farm.values.fields import Name, Whole
+
+EMULATOR = Axis(
+    name="emulator",
+    kind=AxisKind.LINK,
+    type=Name(),
+    title="Emulator",
+    meaning="what emulates the network",
+)
+LENGTH = Axis(
+    name="length",
+    kind=AxisKind.CASE,
+    type=Name(),
+    title="Length",
+    meaning="how long a job measures",
+)
+WARMUP = Axis(
+    name="warmup_steps",
+    field="warmup_step_count",
+    kind=AxisKind.CASE,
+    type=Whole(0, MAX_STEPS),
+    title="Warm-up steps",
+    meaning="steps that run first and are not timed",
+)
+REPEAT = Axis(
+    name="repeat",
+    kind=AxisKind.CASE,
+    type=Name(),
+    title="Repeats data",
+    meaning="whether a batch may be larger than the data set",
+    write=lambda value: "yes" if value else "no",
+)
+TIME_LIMIT = Axis(
+    name="time_limit_s",
+    kind=AxisKind.CASE,
+    type=TIME_LIMIT_S,
+    title="Time limit",
+    meaning="after which a training fails",
+    write=lambda value: duration(cast(float | None, value)),
+)
+LABELS = Axis(
+    name="labels",
+    kind=AxisKind.CASE,
+    type=Name(),
+    title="Labels",
+    meaning="which agents may serve a job",
+)
+# Those that people compare most come first: pages begin with the first that a sweep varies.
+CELL_AXES: tuple[Axis, ...] = (
+    *(axis for kind in AxisKind for axis in AXES if axis.kind is kind),
+    *(EMULATOR, LENGTH, WARMUP, REPEAT, TIME_LIMIT, LABELS),
+)
+
+
+def is_named(axis: Axis, words: Mapping[str, str], value: Value) -> bool:
+    """Whether a cell that was left out has that value.
+
+    `words`: what `farm.configuration.sweep_cell.shown` wrote of the cell, by the names of axes. It
+    leaves out what is usual; what it never writes may be anything.
+    """
+    if axis not in AXES:
+        return True
+    text = words.get(axis.name)
+    return axis.is_left_out(value) if text is None else text == axis.address(value)
+
+
+def named_together(axes: Sequence[Axis], values: Sequence[Value]) -> str:
+    """Name a place on some axes by what does not go without saying."""
+    both = zip(axes, values, strict=True)
+    return ", ".join(axis.named(value) for axis, value in both if not axis.is_usual(value))
+
+
+def places_of(
+    configurations: Sequence[CellConfiguration],
+) -> tuple[Sequence[Axis], Sequence[tuple[Value, ...]], Mapping[str, Sequence[Value]]]:
+    """Return the axes on which they differ, where each stands on them, and by axis the values."""
+    columns = {axis: list(map(axis.value_of, configurations)) for axis in CELL_AXES}
+    values = {axis: set(column) for axis, column in columns.items()}
+    axes = [axis for axis in CELL_AXES if len(values[axis]) > 1]
+    places: list[tuple[Value, ...]] = (
+        list(zip(*(columns[axis] for axis in axes), strict=True))
+        if axes
+        else [() for _ in configurations]
+    )
+    return axes, places, {axis.name: sorted(values[axis], key=order) for axis in axes}
+
+
+def order(value: Value) -> tuple[int, float, str]:
+    """Sort what is not limited or not named before numbers, and numbers before names."""
+    if value is None:
+        return 0, 0.0, ""
+    return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
+
+
+# As people compare cells: what is trained, with which batch, on how many machines, and then how.
+_FIRST = ("model", "dataset", "global_batch_size", "world_size", "strategy")
+_IN_ORDER = (
+    *(BY_NAME[name] for name in _FIRST),
+    *(axis for axis in CELL_AXES if axis.name not in _FIRST and axis is not LENGTH),
+)
+
+
+def like_next_to_like(what: CellConfiguration) -> list[tuple[int, float, str]]:
+    """Return a key that sorts cells as tables list them."""
+    values = (axis.value_of(what) for axis in _IN_ORDER)
+    return [order(value) for value in (*values, what.epochs, what.steps)]

@@ -1,0 +1,174 @@
+"""Cells of a sweep that differ in nothing but the axes that are looked along. Pure.
+
+One machine is part of every gang's picture: the same work on it, by the same framework, is where a
+line of world sizes begins, and it is the same on every network.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from farm.cells.axes import LENGTH, order
+from farm.cells.choice import Choice
+from farm.cells.table import CellLine, SweepTable
+from farm.configuration.axes import STRATEGY, Axis, Value
+from farm.registry import catalogue
+
+Place = tuple[Value, ...]
+
+
+def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> list[Axis]:
+    """Return the axes with one value wherever the shown axes have one: these need not be held.
+
+    Such is the length of a sweep that trains each batch size for another number of epochs. An axis
+    that the choice holds is not among them.
+    """
+    at = [table.axes.index(axis) for axis in shown]
+    open_at = {
+        position
+        for position, axis in enumerate(table.axes)
+        if axis not in shown and axis.name not in choice.fixed
+    }
+    firsts: dict[Place, Place] = {}
+    for _, full in choice.admitted(table):
+        first = firsts.setdefault(tuple([full[position] for position in at]), full)
+        if first is not full:
+            open_at = {position for position in open_at if full[position] == first[position]}
+    return [table.axes[position] for position in sorted(open_at)]
+
+
+def tells_work(axis: Axis) -> bool:
+    """Whether one machine shares it with a gang: not the strategy, the network or the length."""
+    return not axis.is_of_network and axis not in (STRATEGY, LENGTH)
+
+
+@dataclass(slots=True)
+class CellGroup:
+    """`rest`: what its cells share, in the order of the other axes. `cells` by where they stand.
+
+    `hidden_count`: cells that differ in something that is no axis, and stand where another does.
+    `has_gang`: some need more than one machine.
+    """
+
+    rest: Place
+    cells: dict[Place, CellLine] = field(default_factory=dict)
+    hidden_count: int = 0
+    has_gang: bool = False
+
+    def add(self, place: Place, line: CellLine) -> None:
+        """Put a cell where it stands; of two, the one with more repetitions is kept."""
+        other = self.cells.get(place)
+        if other is None or len(other.repetitions) < len(line.repetitions):
+            self.cells[place] = line
+        self.hidden_count += other is not None
+
+
+class Groups:
+    """The groups of the cells that a choice admits, along the `shown` axes.
+
+    `rest`: the other axes that vary, but for the `settled` ones, in which cells of a group may
+    differ. `is_on_number`: cells without a number on the first of the shown axes are left out, as
+    no limit is no bandwidth.
+    """
+
+    def __init__(
+        self,
+        table: SweepTable,
+        choice: Choice,
+        *,
+        shown: Sequence[Axis],
+        settled: Sequence[Axis] = (),
+        is_on_number: bool = False,
+    ) -> None:
+        self._shown = shown
+        self.rest = [axis for axis in table.axes if axis not in shown and axis not in settled]
+        self._common = [i for i, axis in enumerate(self.rest) if tells_work(axis)]
+        at = {axis.name: position for position, axis in enumerate(table.axes)}
+        place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
+        self._singles: dict[Place, list[CellLine]] = {}
+        found: dict[Place, CellGroup] = {}
+        of_gangs: set[tuple[Place, str]] = set()
+        for line, full in choice.admitted(table):
+            key, place = key_of(full), place_of(full)
+            if is_on_number and place[0] is None:
+                continue
+            group = found.get(key)
+            if group is None:
+                group = found[key] = CellGroup(key)
+            group.add(place, line)
+            if line.configuration.is_one_machine:
+                self._singles.setdefault(self._part(key), []).append(line)
+            else:
+                group.has_gang = True
+                of_gangs.add((self._part(key), _framework(line)))
+        # One machine alone is no picture of its own where a gang's begins with it.
+        kept = (
+            group
+            for group in found.values()
+            if group.has_gang
+            or any((self._part(group.rest), of) not in of_gangs for of in _frameworks(group))
+        )
+        self.found = sorted(kept, key=lambda group: [order(value) for value in group.rest])
+
+    def largest(self, count: int) -> list[CellGroup]:
+        """Return the groups with most cells, in their order; gangs before single machines."""
+        ranked = sorted(self.found, key=lambda group: (not group.has_gang, -len(group.cells)))
+        chosen = {id(group) for group in ranked[:count]}
+        return [group for group in self.found if id(group) in chosen]
+
+    def completed(
+        self, group: CellGroup, values: Mapping[str, Sequence[Value]]
+    ) -> dict[Place, CellLine]:
+        """Return the cells of a group and, where it has none, those of one machine.
+
+        `values`: by name, of the shown axes, those at which one machine is to stand.
+        """
+        cells = dict(group.cells)
+        singles: Sequence[CellLine] = tuple(group.cells.values())
+        if group.has_gang:
+            own = _frameworks(group)
+            same = self._singles.get(self._part(group.rest), ())
+            singles = [line for line in same if _framework(line) in own]
+        for line in singles:
+            for place in self._places(line, values):
+                cells.setdefault(place, line)
+        return cells
+
+    def _part(self, rest: Place) -> Place:
+        return tuple([rest[i] for i in self._common])
+
+    def _places(self, line: CellLine, values: Mapping[str, Sequence[Value]]) -> Iterator[Place]:
+        return itertools.product(
+            *(
+                values[axis.name] if axis.is_of_network else (axis.value_of(line.configuration),)
+                for axis in self._shown
+            )
+        )
+
+
+def _frameworks(group: CellGroup) -> set[str]:
+    return {_framework(line) for line in group.cells.values()}
+
+
+def _framework(line: CellLine) -> str:
+    """Return what its strategy trains with; of one that is not registered, TensorFlow."""
+    return _framework_of(line.configuration["strategy"])
+
+
+@functools.cache
+def _framework_of(strategy: str) -> str:
+    facts = catalogue().strategies.get(strategy)
+    return "tensorflow" if facts is None else facts.framework
+
+
+def _part_of(at: Mapping[str, int], axes: Sequence[Axis]) -> Callable[[Place], Place]:
+    """Return what takes some axes' values out of a line's."""
+    positions = [at[axis.name] for axis in axes]
+    if len(positions) == 1:
+        [only] = positions
+        return lambda full: (full[only],)
+    return operator.itemgetter(*positions) if positions else lambda full: ()

@@ -1,0 +1,196 @@
+"""The cells of a sweep as the store has them, read whole once and then what has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.cells.axes import like_next_to_like
+from farm.cells.configuration import CellConfiguration, configuration_of
+from farm.cells.json_forms import CellSummary, SweepCells
+from farm.cells.table import SweepTable, make_line, make_table, saving_of
+from farm.configuration.sweep import Precision
+from farm.measuring.measurement import OK
+from farm.measuring.scaling import Baselines, baselines
+from farm.recommend.prices import Prices
+from farm.store.measurements.cell_rows import (
+    CellJobs,
+    cell_totals,
+    changed_groups,
+    job_groups,
+    machine_s_by_cell,
+    specs_of,
+)
+from farm.store.measurements.repetitions import timeline_of_rows
+from farm.store.sweeps.sweeps import find_sweep, stored_precision
+
+_MOST_JOBS_APART = 500  # of changed cells, asked for one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReading:
+    """A sweep as it was read: the jobs of each cell, and what they sum up to."""
+
+    jobs: CellJobs
+    table: SweepTable
+    spent_s: Mapping[str, float]  # by cell, see `make_table`
+    stamp: Hashable = None
+    # Specifications by cell, of those that were asked for; kept, since they never change.
+    specs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def read_sweep(
+    session: Session,
+    sweep_id: int,
+    *,
+    prices: Prices,
+    before: SweepReading | None = None,
+    max_jobs: int | None = None,
+) -> SweepReading:
+    """Sum up the cells of a sweep. `before`: an older reading, of which what is unchanged is kept.
+
+    `max_jobs`: of more jobs than that, only the first whole cells are read; None: all.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = find_sweep(session, str(sweep_id))
+    precision = stored_precision(sweep)
+    if before is not None:
+        changed = changed_groups(session, sweep_id, before.jobs, max_jobs=max_jobs)
+        if changed is not None:
+            return _renewed(session, sweep_id, before, changed, precision=precision, prices=prices)
+    jobs = job_groups(session, sweep_id, max_jobs=max_jobs)
+    single = _baselines(jobs.by_cell)
+    configurations = _configurations(session, jobs.by_cell)
+    timeline = timeline_of_rows(job for of_cell in jobs.by_cell.values() for job in of_cell)
+    lines = [
+        make_line(
+            configurations[one],
+            of_cell,
+            precision=precision,
+            single=single,
+            prices=prices,
+            timeline=timeline,
+        )
+        for one, of_cell in jobs.by_cell.items()
+    ]
+    lines.sort(key=lambda line: like_next_to_like(line.configuration))
+    spent_s = machine_s_by_cell(session, sweep_id)
+    table = make_table(
+        lines,
+        single=single,
+        precision=precision,
+        totals=None if jobs.is_complete else cell_totals(session, sweep_id),
+        spent_s=spent_s,
+        skipped=tuple(sweep.skipped),
+    )
+    return SweepReading(jobs=jobs, table=table, spent_s=spent_s)
+
+
+def first_cells(
+    session: Session, reading: SweepReading, *, max_jobs: int | None = None
+) -> SweepCells:
+    """Return the first whole cells that have at most so many jobs. Mutates `reading.specs`.
+
+    `max_jobs` None: all.
+    """
+    lines, job_count = [], 0
+    for line in reading.table.lines:
+        job_count += len(line.repetitions)
+        if max_jobs is not None and job_count > max_jobs:
+            break
+        lines.append(line)
+    firsts = {
+        line.repetitions[0].job_id: line.cell_hash
+        for line in lines
+        if line.cell_hash not in reading.specs
+    }
+    for job_id, spec in specs_of(session, list(firsts)).items():
+        reading.specs[firsts[job_id]] = spec
+    return SweepCells(
+        precision=reading.table.precision,
+        is_complete=reading.table.is_complete and len(lines) == len(reading.table.lines),
+        timeline=lines[0].timeline if lines else None,
+        cells=tuple(
+            CellSummary(
+                spec=reading.specs[line.cell_hash],
+                repetitions=line.repetitions,
+                statistics=line.statistics,
+                machine_s=reading.spent_s.get(line.cell_hash, 0.0),
+            )
+            for line in lines
+        ),
+    )
+
+
+def _renewed(
+    session: Session,
+    sweep_id: int,
+    before: SweepReading,
+    jobs: CellJobs,
+    *,
+    precision: Precision | None,
+    prices: Prices,
+) -> SweepReading:
+    """Work out again what has changed: as a rule a cell or two of thousands."""
+    old, table = before.jobs.by_cell, before.table
+    changed = {one: of_cell for one, of_cell in jobs.by_cell.items() if old[one] is not of_cell}
+    single = table.single
+    if any(_is_baseline(job) for one, new in changed.items() for job in (*old[one], *new)):
+        single = _baselines(jobs.by_cell)
+    # A cell is the same if its jobs are, and the baselines that it is held against.
+    is_same_otherwise = single == table.single and precision == table.precision
+    if is_same_otherwise and not changed:
+        return dataclasses.replace(before, jobs=jobs)
+    timeline = timeline_of_rows(job for of_cell in jobs.by_cell.values() for job in of_cell)
+    lines = [
+        line
+        if is_same_otherwise and line.cell_hash not in changed
+        else make_line(
+            line.configuration,
+            jobs.by_cell[line.cell_hash],
+            precision=precision,
+            single=single,
+            prices=prices,
+            timeline=timeline,
+        )
+        for line in table.lines
+    ]
+    job_ids = [job.id for of_cell in changed.values() for job in of_cell]
+    some = job_ids if len(job_ids) <= _MOST_JOBS_APART else None
+    spent_s = {**before.spent_s, **machine_s_by_cell(session, sweep_id, job_ids=some)}
+    return dataclasses.replace(
+        before,
+        jobs=jobs,
+        spent_s=spent_s,
+        table=dataclasses.replace(
+            table,
+            lines=lines,
+            single=single,
+            precision=precision,
+            machine_s=sum(spent_s.values()),
+            saving=saving_of(lines, spent_s) if precision else None,
+            token=object(),
+        ),
+    )
+
+
+def _is_baseline(job: Any) -> bool:
+    return bool(job.world_size == 1 and job.status == OK)
+
+
+def _baselines(by_cell: Mapping[str, Sequence[Any]]) -> Baselines:
+    return baselines(job for jobs in by_cell.values() for job in jobs if _is_baseline(job))
+
+
+def _configurations(
+    session: Session, groups: Mapping[str, Sequence[Any]]
+) -> dict[str, CellConfiguration]:
+    firsts = {jobs[0].id: cell_hash for cell_hash, jobs in groups.items()}
+    specs = specs_of(session, list(firsts))
+    return {cell_hash: configuration_of(specs[job_id]) for job_id, cell_hash in firsts.items()}

@@ -1,0 +1,73 @@
+"""A figure as a table, for readers without scripts and for those who cannot see it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from farm.charts.bars import Bars
+from farm.charts.chart import ChartAxis, Figure, Mark
+from farm.charts.histogram import Histogram
+from farm.charts.timelines import TimelineFigure, write_second
+from farm.text.display import MISSING, count, duration
+
+MOST_ROWS = 100
+Row: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """`rows` have a text for each of the titles; `left_out`: so many more rows there would be."""
+
+    titles: Row
+    rows: tuple[Row, ...]
+    left_out: int = 0
+
+
+def table_of(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
+    """Return the values that a figure shows. Of a line over seconds, its least and its most."""
+    if isinstance(figure, Figure):
+        titles: Row = ("", figure.x.title, figure.y.title, "Interval")
+        rows = list(_of_marks(figure))
+    elif isinstance(figure, Bars):
+        titles, rows = (figure.x, "", figure.y.title, "Interval"), list(_of_bars(figure))
+    elif isinstance(figure, Histogram):
+        titles = ("Step time", "Steps")
+        rows = [
+            (f"{duration(b.low_s)} to {duration(b.high_s)}", count(b.count)) for b in figure.bins
+        ]
+    else:
+        titles = ("", "From", "To", "Least", "Most")
+        rows = list(_of_lines(figure))
+    return FigureTable(titles, tuple(rows[:MOST_ROWS]), max(0, len(rows) - MOST_ROWS))
+
+
+def _of_marks(figure: Figure) -> Iterator[Row]:
+    for series in figure.series:
+        for mark in series.marks:
+            place, value = figure.x.write(mark.x), figure.y.write(mark.y)
+            yield series.name, place, value, _interval(mark, figure.y)
+
+
+def _of_bars(figure: Bars) -> Iterator[Row]:
+    for place, group in enumerate(figure.groups):
+        for number, mark in figure.of_group(place):
+            name, value = figure.series[number].name, figure.y.write(mark.y)
+            yield group, name, value, _interval(mark, figure.y)
+
+
+def _interval(mark: Mark, axis: ChartAxis) -> str:
+    if mark.low is None or mark.high is None:
+        return MISSING
+    return f"{axis.write(mark.low)} to {axis.write(mark.high)}"
+
+
+def _of_lines(figure: TimelineFigure) -> Iterator[Row]:
+    for line in figure.lines:
+        axis = figure.over if line.is_over and figure.over is not None else figure.quantity
+        known = [(second, value) for second, value in line.points if value is not None]
+        if known:
+            values = [value for _, value in known]
+            seconds = write_second(known[0][0]), write_second(known[-1][0])
+            yield line.name, *seconds, axis.write(min(values)), axis.write(max(values))

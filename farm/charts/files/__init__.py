@@ -1,0 +1,1 @@
+"""Figures drawn by matplotlib, as PNG, SVG or PDF."""

@@ -1,0 +1,387 @@
+"""A metric of a sweep's cells over two of its axes: fields with numbers, shaded by size.
+
+Values only; `web.drawing.heat_map` draws them. Pure.
+Legible without colour: every field has its number, or says why it has none.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.cells.axes import is_named, named_together
+from farm.cells.choice import Choice
+from farm.cells.groups import Groups, Place, settled_axes
+from farm.cells.table import CellLine, CellState, SweepTable
+from farm.configuration.axes import Axis, Value
+from farm.configuration.sweep_cell import read_shown
+from farm.measuring.precision import Outcome
+from farm.text.display import MISSING
+from farm.text.nouns import counted
+
+SHADES = 6  # of the style sheet, from least to most
+MOST_COLUMNS = 16
+MOST_ROWS = 16
+DISTURBED = "!"  # after a number that other load disturbed
+UNKNOWN = "?"
+_SPREAD_OF_LOGARITHMS = 10  # from this ratio of largest to smallest, shades follow the logarithm
+
+
+class FieldKind(enum.Enum):
+    """What a field says."""
+
+    KNOWN = "known"
+    FAILED = "failed"
+    OPEN = "open"  # waits, runs, or was cancelled
+    UNKNOWN = "unknown"  # measured, but not this value of it
+    ELSEWHERE = "elsewhere"  # in the sweep, but not at what is held
+    IMPOSSIBLE = "impossible"  # left out when the sweep was submitted
+    MISSING = "missing"  # the sweep has no such cell
+
+
+_SHADED = frozenset({FieldKind.FAILED, FieldKind.OPEN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """`text` stands in the field at `where`, `said` in full. `shade` None: it has no number."""
+
+    kind: FieldKind
+    where: str
+    text: str
+    said: str
+    job_id: int | None = None
+    shade: int | None = None
+    is_disturbed: bool = False
+
+    @property
+    def tone(self) -> str:
+        """The colour's name in the style sheet."""
+        if self.shade is not None:
+            return f"h{self.shade}"
+        return (self.kind if self.kind in _SHADED else FieldKind.MISSING).value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """`fields` by row; `held`: what the other axes are at. `left_out`: what did not fit, or None.
+
+    `differing`: the other axes that are not at one value in all fields. `least` and `most`: the
+    ends of the shades; None without any number.
+    """
+
+    title: str
+    summary: str
+    x_title: str
+    y_title: str
+    columns: Sequence[str]
+    rows: Sequence[str]
+    fields: Sequence[Sequence[Field]]
+    held: str
+    differing: Sequence[str]
+    left_out: str | None
+    least: str | None
+    most: str | None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What differs, and what the signs in the fields mean; one sentence each."""
+        kinds = {field.kind for row in self.fields for field in row}
+        said = []
+        if self.differing:
+            names = " and ".join(self.differing)
+            verb = "differs" if len(self.differing) == 1 else "differ"
+            said.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
+        if any(field.is_disturbed for row in self.fields for field in row):
+            said.append(f"{DISTURBED} after a number: other load disturbed a measurement of it.")
+        if FieldKind.UNKNOWN in kinds:
+            said.append(f"{UNKNOWN}: measured, but this is not known of it.")
+        if FieldKind.ELSEWHERE in kinds:
+            said.append("Elsewhere: in this sweep, but not at what this map is held at.")
+        if FieldKind.IMPOSSIBLE in kinds:
+            said.append("Impossible: left out when the sweep was submitted.")
+        if FieldKind.MISSING in kinds:
+            said.append("A dash: not in this sweep.")
+        return said
+
+    @property
+    def width_class(self) -> int:
+        """How many columns it needs room for, in fours."""
+        return math.ceil(len(self.columns) / 4) * 4
+
+
+def heat_map(table: SweepTable, choice: Choice) -> HeatMap | None:
+    """Map the chosen metric; None where the sweep varies nothing.
+
+    What neither axis is, and is not held by the choice, is held where most cells are, unless the
+    two axes settle it.
+    """
+    x, y = choice.x, choice.y
+    if x is None:
+        return None
+    shown = [x] if y is None else [x, y]
+    groups = Groups(table, choice, shown=shown, settled=settled_axes(table, choice, shown))
+    largest = groups.largest(1)
+    if not largest:
+        return None
+    [drawn] = largest
+    columns = _held_to(x, table, choice, MOST_COLUMNS)
+    rows = _held_to(y, table, choice, MOST_ROWS) if y is not None else [None]
+    values = {x.name: columns} if y is None else {x.name: columns, y.name: rows}
+    cells = groups.completed(drawn, values)
+    others = [axis for axis in table.axes if axis not in shown]
+    held, differing = _common(list(cells.values()), others, axes_held=groups.rest)
+    return _mapped(
+        [[cells.get((c,) if y is None else (c, r)) for c in columns] for r in rows],
+        choice,
+        columns=columns,
+        rows=rows,
+        held=held,
+        differing=differing,
+        absent=_Absent(table, choice, shown=shown, others=others),
+        left_out=_left_out(table, x, y, hidden_count=drawn.hidden_count),
+    )
+
+
+def _common(
+    lines: Sequence[CellLine], axes: Sequence[Axis], *, axes_held: Sequence[Axis]
+) -> tuple[str, list[Axis]]:
+    """Return what the cells have in common on these axes, and the axes on which they differ.
+
+    One machine that stands beside gangs does not count: it has neither their strategy nor network.
+    """
+    gangs = [line for line in lines if not line.configuration.is_one_machine] or lines
+    values = {axis: {axis.value_of(line.configuration) for line in gangs} for axis in axes}
+    common = [axis for axis in axes if len(values[axis]) == 1]
+    differing = [axis for axis in axes if len(values[axis]) > 1 and axis not in axes_held]
+    return named_together(common, [next(iter(values[axis])) for axis in common]), differing
+
+
+class _Absent:
+    """What is to be said of fields that have no cell in the group that is drawn."""
+
+    def __init__(
+        self,
+        table: SweepTable,
+        choice: Choice,
+        *,
+        shown: Sequence[Axis],
+        others: Sequence[Axis],
+    ) -> None:
+        self._choice = choice
+        self._others = others
+        self._shown = shown
+        self._elsewhere: dict[Place, list[CellLine]] = {}
+        at = [table.axes.index(axis) for axis in shown]
+        for line, full in choice.admitted(table):
+            self._elsewhere.setdefault(tuple([full[i] for i in at]), []).append(line)
+        self._fixed = named_together(
+            [axis for axis in others if axis.name in choice.fixed],
+            [choice.fixed[axis.name] for axis in others if axis.name in choice.fixed],
+        )
+        cells = [read_shown(line) for line in table.skipped]
+        self._skipped = [(named, reason) for named, reason in cells if self._is_admitted(named)]
+
+    def field(self, place: Place, where: str) -> Field:
+        """Return a field that says where in the sweep the cell is, or that it is nowhere."""
+        if lines := self._elsewhere.get(place):
+            return _of(
+                lines[0], FieldKind.ELSEWHERE, where, "elsewhere", said=self._said_elsewhere(lines)
+            )
+        reason = next(
+            (why for named, why in self._skipped if self._stands_at(named, self._shown, place)),
+            None,
+        )
+        if reason is not None:
+            return Field(
+                kind=FieldKind.IMPOSSIBLE,
+                where=where,
+                text="impossible",
+                said=f"left out: {reason}",
+            )
+        at = f" at {self._fixed}" if self._fixed else ""
+        return Field(
+            kind=FieldKind.MISSING, where=where, text=MISSING, said=f"not in this sweep{at}"
+        )
+
+    def _said_elsewhere(self, lines: Sequence[CellLine]) -> str:
+        line, metric = lines[0], self._choice.metric
+        value = metric.read(line)
+        found = line.state.value if value is None else metric.write(value)
+        names = named_together(
+            self._others, [axis.value_of(line.configuration) for axis in self._others]
+        )
+        more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+        return f"in this sweep at {names or 'other settings'}: {found}{more}"
+
+    def _is_admitted(self, named: Mapping[str, str]) -> bool:
+        fixed = [axis for axis in self._others if axis.name in self._choice.fixed]
+        return self._stands_at(named, fixed, [self._choice.fixed[axis.name] for axis in fixed])
+
+    @staticmethod
+    def _stands_at(named: Mapping[str, str], axes: Sequence[Axis], values: Sequence[Value]) -> bool:
+        return all(is_named(axis, named, value) for axis, value in zip(axes, values, strict=True))
+
+
+def _mapped(
+    lines: Sequence[Sequence[CellLine | None]],
+    choice: Choice,
+    *,
+    columns: Sequence[Value],
+    rows: Sequence[Value],
+    held: str,
+    differing: Sequence[Axis],
+    absent: _Absent,
+    left_out: str | None,
+) -> HeatMap:
+    metric, x, y = choice.metric, choice.x, choice.y
+    assert x is not None
+    numbers = {
+        (i, j): value
+        for j, row in enumerate(lines)
+        for i, line in enumerate(row)
+        if line is not None and (value := metric.read(line)) is not None
+    }
+    ends = (min(numbers.values()), max(numbers.values())) if numbers else None
+    column_names = [x.text(value) for value in columns]
+    row_names = ["" if y is None else y.text(value) for value in rows]
+
+    def field_at(i: int, j: int) -> Field:
+        where = _where((x, column_names[i]), (y, row_names[j]))
+        line = lines[j][i]
+        if line is None:
+            return absent.field((columns[i],) if y is None else (columns[i], rows[j]), where)
+        what = named_together(differing, [axis.value_of(line.configuration) for axis in differing])
+        return _field(line, numbers.get((i, j)), choice, where=where, what=what, ends=ends)
+
+    fields = [[field_at(i, j) for i in range(len(columns))] for j in range(len(rows))]
+    over = x.title if y is None else f"{x.title} and {y.title.lower()}"
+    return HeatMap(
+        title=f"{metric.title} over {over[0].lower()}{over[1:]}",
+        summary=_summary(fields, numbers, choice),
+        x_title=x.title,
+        y_title="" if y is None else y.title,
+        columns=column_names,
+        rows=row_names,
+        fields=fields,
+        held=held,
+        differing=[axis.title.lower() for axis in differing],
+        left_out=left_out,
+        least=metric.write(ends[0]) if ends else None,
+        most=metric.write(ends[1]) if ends else None,
+    )
+
+
+def _field(
+    line: CellLine,
+    value: float | None,
+    choice: Choice,
+    *,
+    where: str,
+    what: str,
+    ends: tuple[float, float] | None,
+) -> Field:
+    """Return the field of a cell; `what` it is on the axes that differ from field to field."""
+    if value is not None and ends is not None:
+        text, shade = choice.metric.write(value), shade_of(value, *ends)
+        said = ", ".join([text, *([what] if what else []), *_counts(line)])
+        sign = f" {DISTURBED}" if line.disturbed_count else ""
+        return _of(line, FieldKind.KNOWN, where, f"{text}{sign}", said=said, shade=shade)
+    if line.state is CellState.FAILED:
+        why = (line.failure_kind or "for an unknown reason").replace("_", " ")
+        return _of(line, FieldKind.FAILED, where, "failed", said=f"failed, {why}")
+    if line.state is CellState.MEASURED:
+        said = "measured, but this is not known of it"
+        return _of(line, FieldKind.UNKNOWN, where, UNKNOWN, said=said)
+    text, failed = line.state.value, len(line.failed_job_ids)
+    return _of(
+        line, FieldKind.OPEN, where, text, said=f"{text}, {failed} failed" if failed else text
+    )
+
+
+def _of(
+    line: CellLine, kind: FieldKind, where: str, text: str, *, said: str, shade: int | None = None
+) -> Field:
+    return Field(
+        kind=kind,
+        where=where,
+        text=text,
+        said=said,
+        job_id=line.first_job_id,
+        shade=shade,
+        is_disturbed=kind is FieldKind.KNOWN and line.disturbed_count > 0,
+    )
+
+
+def _counts(line: CellLine) -> list[str]:
+    """Say on how many repetitions a number rests, and what became of the others."""
+    known, total = len(line.times_s), len(line.repetitions)
+    pending = sum(one.outcome is Outcome.PENDING for one in line.repetitions)
+    of_all = f"{known} of {total}" if pending else str(known)
+    told = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
+    if pending:
+        told[0] += " so far"
+    if line.disturbed_count:
+        told.append(f"{line.disturbed_count} disturbed")
+    if line.failed_job_ids:
+        told.append(f"{len(line.failed_job_ids)} failed")
+    return told
+
+
+def shade_of(value: float, least: float, most: float) -> int:
+    """Return the shade from 0 to SHADES - 1; by the logarithm where values span a decade."""
+    if most <= least:
+        return 0
+    if least > 0 and most / least >= _SPREAD_OF_LOGARITHMS:
+        share = math.log(value / least) / math.log(most / least)
+    else:
+        share = (value - least) / (most - least)
+    return min(SHADES - 1, int(share * SHADES))
+
+
+def _held_to(axis: Axis, table: SweepTable, choice: Choice, most: int) -> list[Value]:
+    """Return the values of an axis that are shown: one where the choice holds it."""
+    if axis.name in choice.fixed:
+        return [choice.fixed[axis.name]]
+    return list(table.values[axis.name][:most])
+
+
+def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) -> str | None:
+    said = [
+        f"the first {most} of {len(table.values[axis.name])} values of {axis.title.lower()}"
+        for axis, most in ((x, MOST_COLUMNS), (y, MOST_ROWS))
+        if axis is not None and len(table.values[axis.name]) > most
+    ]
+    if hidden_count:
+        said.append(
+            counted(
+                hidden_count,
+                "cell stands behind another that differs in no axis",
+                "cells stand behind others that differ in no axis",
+            )
+        )
+    return "; ".join(said) or None
+
+
+def _where(*named: tuple[Axis | None, str]) -> str:
+    parts = [f"{axis.title.lower()} {text}" for axis, text in named if axis is not None]
+    return ", ".join(parts)
+
+
+def _summary(
+    fields: Sequence[Sequence[Field]], numbers: dict[tuple[int, int], float], choice: Choice
+) -> str:
+    kinds = [field.kind for row in fields for field in row]
+    said = [f"{len(numbers)} of {len(kinds)} fields have a number"]
+    if numbers:
+        (i, j), least = min(numbers.items(), key=lambda item: item[1])
+        (k, m), most = max(numbers.items(), key=lambda item: item[1])
+        low, high = fields[j][i].where, fields[m][k].where
+        said.append(f"from {choice.metric.write(least)} at {low}")
+        said.append(f"to {choice.metric.write(most)} at {high}")
+    failed = sum(kind is FieldKind.FAILED for kind in kinds)
+    if failed:
+        said.append(f"{failed} failed")
+    return ", ".join(said)

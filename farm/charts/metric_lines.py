@@ -1,0 +1,204 @@
+"""A metric of a sweep's cells along one of its axes: lines with intervals, in one panel or several.
+
+Pure: from a table of cells and a choice to figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.cells.axes import named_together, order
+from farm.cells.choice import CellMetric, Choice
+from farm.cells.groups import CellGroup, Groups, Place, tells_work
+from farm.cells.table import CellLine, SweepTable
+from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.charts.told import mark_of, told_of
+from farm.configuration.axes import Axis, Value
+
+MOST_LINES = STYLES  # more than these cannot be told apart
+MOST_PLACES = 60  # on a line
+MOST_PANELS = 9
+SPREAD_OF_LOGARITHMS = 8  # from this ratio on, an axis of numbers is logarithmic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """What is joined: cells by where they stand."""
+
+    name: str
+    cells: Sequence[tuple[float, CellLine]]
+
+
+def line_figures(
+    table: SweepTable, choice: Choice, metrics: Sequence[CellMetric]
+) -> list[Figure | None]:
+    """Draw each metric's lines with most cells in one panel; None where nothing is known of it."""
+    along = choice.along
+    if along is None:
+        return [None for _ in metrics]
+    groups = Groups(table, choice, shown=[along], is_on_number=True)
+    return [_in_one_panel(table, groups, along, metric) for metric in metrics]
+
+
+def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[Figure]:
+    """Draw a panel for each place on the axes beside `choice.by`, whose values are its lines.
+
+    Without it one panel, but where its lines were too many: then the axis is found that makes few
+    panels of few lines. Of more panels than can be shown those with most cells.
+    """
+    along = choice.along
+    if along is None:
+        return []
+    groups = Groups(table, choice, shown=[along], is_on_number=True)
+    by = choice.by if choice.by in groups.rest else None
+    if by is None and len(groups.found) > MOST_LINES:
+        by = _dividing(groups)
+    if by is None:
+        one = _in_one_panel(table, groups, along, metric)
+        return [] if one is None else [one]
+    beside = [axis for axis in groups.rest if axis is not by]
+    panels = _panels(groups, beside)
+    # Lone cells are no line; bars show them.
+    long = {place: of for place, of in panels.items() if _is_line(groups, of, table, along)}
+    panels = long or panels
+    largest = sorted(panels, key=lambda place: -sum(len(g.cells) for g in panels[place]))
+    kept = set(largest[:MOST_PANELS])
+    said = f"{MOST_PANELS} of {len(panels)} panels" if len(panels) > MOST_PANELS else ""
+    telling = [i for i in range(len(beside)) if len({place[i] for place in kept}) > 1]
+    figures = []
+    for place, members in panels.items():
+        if place in kept:
+            drawn = members[:MOST_LINES]
+            title = named_together([beside[i] for i in telling], [place[i] for i in telling])
+            title = title or f"{metric.title} against {along.title.lower()}"
+            one = _figure(table, groups, drawn, along, metric, title=title, said=said, by=by)
+            figures += [] if one is None else [one]
+    return figures
+
+
+def _in_one_panel(
+    table: SweepTable, groups: Groups, along: Axis, metric: CellMetric
+) -> Figure | None:
+    drawn = groups.largest(MOST_LINES)
+    left_out = len(groups.found) - len(drawn)
+    said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
+    title = f"{metric.title} against {along.title.lower()}"
+    return _figure(table, groups, drawn, along, metric, title=title, said=said)
+
+
+def _dividing(groups: Groups) -> Axis | None:
+    """Return the axis of the lines, if the others then make few enough panels."""
+    fitting = []
+    for axis in groups.rest:
+        panels = _panels(groups, [one for one in groups.rest if one is not axis])
+        most = max(len(members) for members in panels.values())
+        if most <= MOST_LINES and len(panels) <= MOST_PANELS:
+            fitting.append((len(panels), axis))
+    return min(fitting, key=lambda one: one[0])[1] if fitting else None
+
+
+def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[CellGroup]]:
+    """Return the groups by their place on those axes.
+
+    One machine is put beside the gangs that do the same work, whatever their strategy and network.
+    """
+    at = [groups.rest.index(axis) for axis in beside]
+    same = [i for i, axis in enumerate(beside) if tells_work(axis)]
+    panels: dict[Place, list[CellGroup]] = {}
+    for group in sorted(groups.found, key=lambda one: not one.has_gang):
+        place = tuple(group.rest[i] for i in at)
+        alike = [p for p in panels if all(p[i] == place[i] for i in same)]
+        for panel in [place] if group.has_gang or not alike else alike:
+            panels.setdefault(panel, []).append(group)
+    order_of = {id(group): i for i, group in enumerate(groups.found)}
+    for members in panels.values():
+        members.sort(key=lambda group: order_of[id(group)])
+    return dict(sorted(panels.items(), key=lambda one: [order(value) for value in one[0]]))
+
+
+def _is_line(groups: Groups, members: Sequence[CellGroup], table: SweepTable, along: Axis) -> bool:
+    values = {along.name: [v for v in table.values[along.name] if v is not None]}
+    return any(len(groups.completed(group, values)) > 1 for group in members)
+
+
+def _figure(
+    table: SweepTable,
+    groups: Groups,
+    drawn: Sequence[CellGroup],
+    along: Axis,
+    metric: CellMetric,
+    *,
+    title: str,
+    said: str,
+    by: Axis | None = None,
+) -> Figure | None:
+    values = [v for v in table.values[along.name] if v is not None]
+    names = _names(drawn, groups.rest)
+    if by is not None:
+        short = [by.named(group.rest[groups.rest.index(by)]) for group in drawn]
+        names = short if len(set(short)) == len(short) else names
+    lines = [
+        _Line(name=name, cells=_placed(groups, group, {along.name: values}))
+        for group, name in zip(drawn, names, strict=True)
+    ]
+    if len(values) > MOST_PLACES:
+        said += f"{'; ' if said else ''}the first {MOST_PLACES} of {len(values)} values"
+    x, y = _axis_along(along, lines), ChartAxis(title=metric.title, write=metric.write)
+    series = [
+        Series(name=one.name, marks=marks)
+        for one in lines
+        if (marks := _marks(one, metric, x=x, y=y))
+    ]
+    if not series:
+        return None
+    summary = extremes([mark for one in series for mark in one.marks], x, y)
+    return Figure(
+        title=title, summary=summary + (f"; {said}" if said else ""), x=x, y=y, series=series
+    )
+
+
+def _marks(line: _Line, metric: CellMetric, *, x: ChartAxis, y: ChartAxis) -> list[Mark]:
+    return [
+        mark_of(told, f"{line.name}, {x.title.lower()} {x.write(place)}", cell, x=place, y=y)
+        for place, cell in line.cells
+        if (told := told_of(cell, metric)) is not None
+    ]
+
+
+def _placed(
+    groups: Groups, group: CellGroup, values: Mapping[str, Sequence[Value]]
+) -> list[tuple[float, CellLine]]:
+    placed = []
+    for [value], line in groups.completed(group, values).items():
+        assert value is not None, "the groups leave those out"
+        placed.append((float(value), line))
+    return sorted(placed, key=lambda one: one[0])[:MOST_PLACES]
+
+
+def _names(groups: Sequence[CellGroup], rest: Sequence[Axis]) -> list[str]:
+    """Name each group by what tells it from the others."""
+    telling = [i for i in range(len(rest)) if len({group.rest[i] for group in groups}) > 1]
+    axes = [rest[i] for i in telling]
+    return [
+        named_together(axes, [group.rest[i] for i in telling])
+        or ("the usual" if telling else "this sweep")
+        for group in groups
+    ]
+
+
+def _axis_along(along: Axis, lines: Sequence[_Line]) -> ChartAxis:
+    places = list(
+        itertools.chain.from_iterable([place for place, _ in line.cells] for line in lines)
+    )
+    is_log = bool(places) and min(places) > 0 and max(places) / min(places) >= SPREAD_OF_LOGARITHMS
+    return ChartAxis(title=along.title, write=along.text, is_log=is_log, is_counted=True)
+
+
+def extremes(marks: Sequence[Mark], x: ChartAxis, y: ChartAxis) -> str:
+    """Say what the least and the most are, and where."""
+    least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
+    return (
+        f"from {y.write(least.y)} at {x.write(least.x)} to {y.write(most.y)} at {x.write(most.x)}"
+    )

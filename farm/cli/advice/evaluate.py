@@ -1,0 +1,263 @@
+"""`farm evaluate`: how good the predictors are on what they have not seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.advice.evaluation_tables import (
+    CHOICE_COLUMNS,
+    DOUBT_COLUMNS,
+    FEW_SHOT_COLUMNS,
+    INTERVAL_COLUMNS,
+    choice_cells,
+    doubt_cells,
+    few_shot_cells,
+    interval_cells,
+)
+from farm.cli.output import json_option, print_json, print_table
+from farm.cli.ranges import Real
+from farm.cli.session import settings, store
+from farm.errors import InvalidSpec, NotFound
+from farm.store.engine import reading
+from farm.text.display import duration
+from farm.text.nouns import counted
+
+if TYPE_CHECKING:
+    from farm.recommend.configuration import Configuration, Observation
+    from farm.recommend.evaluating.evaluate import FewShotTrial
+    from farm.recommend.evaluating.evaluation import DoubtInWords, PredictorEvaluation
+    from farm.recommend.observations import Loaded
+
+FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
+_SEEDS, _QUICK_SEEDS = 20, 3
+# A plan takes seconds where there are more measurements to choose from.
+_MOST_FOR_ALL_SEEDS = 150
+_LEAST_OBSERVATIONS = 10
+
+
+@click.command()
+@click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
+@click.option("--model", help="May be left out where the origin has one workload.")
+@click.option("--dataset", help="May be left out where the origin has one workload.")
+@click.option("--fingerprint", help="Which kind of hardware, by its first characters.")
+@click.option("--predictor", "predictors", multiple=True, help="Only this; may be repeated.")
+@click.option("--split", "splits", multiple=True, help="Only this; may be repeated.")
+@click.option("--machine-price", type=Real(min=0), help="Price of a machine in that formula.")
+@click.option("--seed", default=0, show_default=True, help="Of the random folds.")
+@click.option("--quick", is_flag=True, help="The default predictor alone, with fewer seeds.")
+@click.option("--few-shot/--no-few-shot", default=True, help="After 6 to 30 measurements, too.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; all cores if not given.")
+@click.option(
+    "--report", type=click.Path(file_okay=False, path_type=Path), help="Write Markdown there."
+)
+@json_option
+def evaluate(
+    *,
+    origin: str,
+    model: str | None,
+    dataset: str | None,
+    fingerprint: str | None,
+    predictors: tuple[str, ...],
+    splits: tuple[str, ...],
+    machine_price: float | None,
+    seed: int,
+    quick: bool,
+    few_shot: bool,
+    jobs: int | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Hold measurements out, predict them, and say how far off the predictions are.
+
+    A choice takes the configuration that is predicted to be fastest; its regret is how much longer
+    it really takes than the best. What was not held out has its measured time in a choice, but for
+    the regrets called unseen. Where the per-replica batch size was kept the same, what counts is
+    the time per example x (1 + machines x --machine-price), 1/16 if nothing is said. Intervals are
+    calibrated without what is held out; their width is high / low - 1, and their score is the
+    interval score of ln(time), beside that of intervals of constant width: less is better.
+    """
+    loaded = _load(origin=origin, model=model, dataset=dataset, fingerprint=fingerprint)
+    evaluation = _evaluate(
+        loaded,
+        origin=origin,
+        predictors=_predictors(predictors, quick=quick),
+        split_names=splits,
+        machine_price=machine_price,
+        seed=seed,
+        seed_count=_seed_count(len(loaded.observations), is_quick=quick) if few_shot else 0,
+        process_count=jobs,
+    )
+    if report is not None:
+        from farm.cli.advice.evaluation_report import write_report
+
+        for path in write_report(evaluation, report):
+            click.echo(f"written: {path}", err=True)
+    if as_json:
+        print_json(dataclasses.replace(evaluation, outcomes=()))
+    else:
+        _print(evaluation)
+
+
+def _load(
+    *, origin: str, model: str | None, dataset: str | None, fingerprint: str | None
+) -> Loaded:
+    from farm.recommend.observations import load
+
+    with store(settings()) as engine, reading(engine) as session:
+        found = load(session, origin=origin, model=model, dataset=dataset)
+    kinds = [k for k in found.values() if (k.fingerprint or "").startswith(fingerprint or "")]
+    if not kinds:
+        raise NotFound(f"origin '{origin}': nothing of it as asked is in this store")
+    if len(kinds) > 1:
+        others = ", ".join((k.fingerprint or "none")[:12] for k in kinds[1:])
+        click.echo(f"farm: several kinds of hardware; --fingerprint evaluates {others}", err=True)
+    loaded = kinds[0]
+    workloads = {(o.configuration.model, o.configuration.dataset) for o in loaded.observations}
+    if len(workloads) > 1:
+        known = ", ".join(sorted(f"{m} on {d}" for m, d in workloads))
+        raise InvalidSpec("model", model, f"--model and --dataset for one of {known}")
+    if len(loaded.observations) < _LEAST_OBSERVATIONS:
+        known = counted(len(loaded.observations), "measurement is", "measurements are")
+        raise NotFound(
+            f"origin '{origin}': {known} too few to hold any out; {_LEAST_OBSERVATIONS} are needed"
+        )
+    return loaded
+
+
+def _predictors(asked: Sequence[str], *, quick: bool) -> list[str]:
+    from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
+
+    for name in asked:
+        if name not in PREDICTORS:
+            raise InvalidSpec("--predictor", name, f"one of {', '.join(PREDICTORS)}")
+    if asked:
+        return list(asked)
+    others = [] if quick else [name for name in PREDICTORS if name != DEFAULT_PREDICTOR]
+    return [DEFAULT_PREDICTOR, *others]
+
+
+def _seed_count(observation_count: int, *, is_quick: bool) -> int:
+    is_long = observation_count > _MOST_FOR_ALL_SEEDS
+    return _QUICK_SEEDS if is_quick or is_long else _SEEDS
+
+
+def _evaluate(
+    loaded: Loaded,
+    *,
+    origin: str,
+    predictors: Sequence[str],
+    split_names: Sequence[str],
+    machine_price: float | None,
+    seed: int,
+    seed_count: int,
+    process_count: int | None,
+) -> PredictorEvaluation:
+    from farm.cli.advice.trials import run_all
+    from farm.recommend.calibrated.novelty import Space
+    from farm.recommend.calibrated.splits import all_splits
+    from farm.recommend.evaluating.evaluate import summarise, summarise_few_shot, trials
+    from farm.recommend.evaluating.evaluation import PredictorEvaluation
+    from farm.recommend.evaluating.questions import default_machine_price
+
+    observations = loaded.observations
+    splits = all_splits(observations, seed=seed)
+    for name in split_names:
+        if name not in {split.name for split in splits}:
+            known = ", ".join(repr(split.name) for split in splits)
+            raise InvalidSpec("--split", name, f"one of {known}")
+    splits = [split for split in splits if not split_names or split.name in split_names]
+    price = default_machine_price(observations) if machine_price is None else machine_price
+    failures = [failure.configuration for failure in loaded.failures]
+    tried, shots = run_all(
+        observations,
+        failures,
+        trials(predictors, splits),
+        _few_shots(predictors[0], len(observations), seed_count=seed_count, price=price),
+        process_count=process_count,
+    )
+    first = observations[0].configuration
+    return PredictorEvaluation(
+        origin=origin,
+        model=first.model,
+        dataset=first.dataset,
+        fingerprint=loaded.fingerprint,
+        observation_count=len(observations),
+        failure_count=len(failures),
+        machine_price=price,
+        is_weak=Space.of(o.configuration for o in observations).is_weak,
+        seed=seed,
+        predictors=tuple(predictors),
+        splits=tuple(summarise(observations, splits, tried, machine_price=price)),
+        few_shots=tuple(summarise_few_shot(shots)),
+        suspicious=tuple(_doubts(observations, predictors[0])),
+        outcomes=tuple(
+            outcome
+            for t in tried
+            if t.trial.predictor_name == predictors[0] and t.trial.fold in splits[0].folds
+            for outcome in t.outcomes
+        ),
+    )
+
+
+def _few_shots(
+    predictor: str, observation_count: int, *, seed_count: int, price: float
+) -> list[FewShotTrial]:
+    from farm.recommend.evaluating.evaluate import FewShotTrial
+
+    counts = tuple(count for count in FEW_SHOT_COUNTS if count < observation_count)
+    return [
+        FewShotTrial(
+            predictor_name=predictor,
+            counts=counts,
+            is_planned=is_planned,
+            seed=seed,
+            machine_price=price,
+        )
+        for is_planned in (True, False)
+        for seed in range(seed_count)
+        if counts
+    ]
+
+
+def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtInWords]:
+    from farm.recommend.calibrated.step_time_model import fit_step_time_model
+    from farm.recommend.evaluating.evaluation import DoubtInWords
+    from farm.recommend.predictors import PREDICTORS
+
+    by_id = {o.measurement_id: o for o in observations}
+    model = fit_step_time_model(observations, predictor=PREDICTORS[predictor], asked=())
+    return [
+        DoubtInWords(
+            configuration=_words(by_id[suspicion.measurement_id].configuration),
+            step_time_s=by_id[suspicion.measurement_id].step_time_s,
+            suspicion=suspicion,
+        )
+        for suspicion in model.suspicions
+    ]
+
+
+def _words(c: Configuration) -> str:
+    named = [c.training_pass.value, c.framework, c.strategy, c.placement, c.network]
+    network = f", {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
+    names = " ".join(name.replace("_", " ") for name in named if name)
+    return f"{names}: world size {c.world_size}, batch {c.global_batch_size}{network}"
+
+
+def _print(evaluation: PredictorEvaluation) -> None:
+    print_table(CHOICE_COLUMNS, [choice_cells(s) for s in evaluation.splits])
+    click.echo()
+    print_table(INTERVAL_COLUMNS, [interval_cells(s) for s in evaluation.splits])
+    if evaluation.few_shots:
+        click.echo()
+        print_table(FEW_SHOT_COLUMNS, [few_shot_cells(s) for s in evaluation.few_shots])
+    click.echo()
+    if not evaluation.suspicious:
+        click.echo("Suspicious measurements: none")
+        return
+    title = "Suspicious measurements, which count less and are not left out:"
+    print_table(DOUBT_COLUMNS, [doubt_cells(d) for d in evaluation.suspicious], title=title)

@@ -1,0 +1,160 @@
+"""An evaluation as a page of Markdown with pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farm.cli.advice.evaluation_tables import (
+    CHOICE_COLUMNS,
+    DOUBT_COLUMNS,
+    FEW_SHOT_COLUMNS,
+    INTERVAL_COLUMNS,
+    choice_cells,
+    doubt_cells,
+    few_shot_cells,
+    interval_cells,
+)
+from farm.cli.output import Column
+from farm.cli.whole_file import write_whole
+from farm.errors import InvalidSpec
+from farm.text import display
+from farm.text.nouns import counted
+
+if TYPE_CHECKING:
+    from farm.recommend.evaluating.evaluation import PredictorEvaluation
+
+_HELD_OUT = """\
+*Held out* is what a predictor did not see. `random`: {random}.
+`batch`, `delay`, `world size`, `strategy`, `network`: all measurements of one value, each value in
+turn. `two largest world sizes`: both together. What has a name that was never seen is *unknown*,
+which is no error.
+
+*Error* is |predicted / measured - 1|, here its median over all that was held out and answered."""
+_CHOICES = """\
+A choice takes what is predicted to be least of {objective}.
+Its *regret* is how much more of that it really takes than the best. What was not held out enters a
+choice with its measured time, as in an answer. *Unseen* are the regrets where every option has the
+prediction of the fold that held it out."""
+_INTERVALS = """\
+*In 80 %* is how many of the measurements fell into the 80 % interval, *width* the median of its
+high / low - 1, *score* the mean interval score of ln(time): less is better. *Constant* is the score
+of intervals that are equally wide everywhere, calibrated on the same errors. What was held out has
+no part in any calibration."""
+_FEW = """\
+Starting from nothing, in the order in which the planner asks for measurements, or at random. What
+was measured has its measured time, with an error of 2 %, and `{predictor}` predicts the rest."""
+
+
+def write_report(evaluation: PredictorEvaluation, folder: Path) -> list[Path]:
+    """Write the page and its pictures, named after the origin; return where they are.
+
+    Raises:
+        InvalidSpec: the folder cannot be written to, or matplotlib is not installed.
+    """
+    try:
+        from farm.cli.advice.evaluation_pictures import draw
+    except ModuleNotFoundError as error:
+        raise InvalidSpec(
+            "--report", str(folder), f"{error.name}: pip install 'benchfarm[plot]'"
+        ) from None
+    # An origin is free text: no path, and nothing that would end a link.
+    stem = re.sub(r"[^\w.-]", "_", evaluation.origin).lstrip(".") or "origin"
+    images = folder / "images"
+    try:
+        images.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSpec("--report", str(folder), f"a folder ({error.strerror})") from None
+    links: dict[str, str] = {}
+    paths = []
+    for name, (content, alt) in draw(evaluation).items():
+        path = images / f"{stem}-{name}.svg"
+        write_whole(path, content)
+        paths.append(path)
+        links[name] = f"![{alt}]({path.relative_to(folder)})"
+    page = folder / f"{stem}.md"
+    write_whole(page, page_of(evaluation, links).encode())
+    return [page, *paths]
+
+
+def page_of(evaluation: PredictorEvaluation, pictures: Mapping[str, str]) -> str:
+    """Return the page's Markdown; `pictures`: the link to each by its name."""
+    workload = " on ".join(name for name in (evaluation.model, evaluation.dataset) if name)
+    first = evaluation.predictors[0]
+    own = [score for score in evaluation.splits if score.predictor == first]
+    parts = [
+        f"# {evaluation.origin}: how good the predictions are",
+        f"{workload}: {counted(evaluation.observation_count, 'measurement')} with a time, "
+        f"{evaluation.failure_count} that failed. Written by "
+        f"`farm evaluate --origin {evaluation.origin} --seed {evaluation.seed} --report FOLDER`.",
+        "## Errors",
+        _HELD_OUT.format(random=_random_words(evaluation)),
+        _errors(evaluation),
+        pictures["errors"],
+        f"## Choices of `{first}`",
+        _CHOICES.format(objective=_objective(evaluation)),
+        _table(CHOICE_COLUMNS, [choice_cells(score) for score in own]),
+        f"## Intervals of `{first}`",
+        _INTERVALS,
+        _table(INTERVAL_COLUMNS, [interval_cells(score) for score in own]),
+        pictures["coverage"],
+        pictures["predicted"],
+    ]
+    if evaluation.few_shots:
+        parts += [
+            "## After few measurements",
+            _FEW.format(predictor=first),
+            _table(FEW_SHOT_COLUMNS, [few_shot_cells(score) for score in evaluation.few_shots]),
+            pictures["few-shot"],
+        ]
+    if evaluation.suspicious:
+        parts += [
+            "## Suspicious measurements",
+            "They count less, as the table says, and nothing is left out.",
+            _table(DOUBT_COLUMNS, [doubt_cells(doubt) for doubt in evaluation.suspicious]),
+        ]
+    if len(evaluation.predictors) > 1:
+        others = [score for score in evaluation.splits if score.predictor != first]
+        parts += [
+            "## The other predictors",
+            _table(CHOICE_COLUMNS, [choice_cells(score) for score in others]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _random_words(evaluation: PredictorEvaluation) -> str:
+    together = (
+        "all batch sizes of one strategy, network and world size together"
+        if evaluation.is_weak
+        else "repetitions together"
+    )
+    return f"a tenth of the configurations at a time, {together}"
+
+
+def _objective(evaluation: PredictorEvaluation) -> str:
+    time = "time per example" if evaluation.is_weak else "step time"
+    if not evaluation.machine_price:
+        return time
+    return f"{time} x (1 + machines / {1 / evaluation.machine_price:g})"
+
+
+def _errors(evaluation: PredictorEvaluation) -> str:
+    """Set the predictors' median errors beside each other."""
+    found = {(s.predictor, s.split): s.errors.median_ratio for s in evaluation.splits}
+    columns = [Column("held out"), *(Column(name, is_right=True) for name in evaluation.predictors)]
+    rows = [
+        [split, *(display.percent(found[name, split], digits=2) for name in evaluation.predictors)]
+        for split in dict.fromkeys(score.split for score in evaluation.splits)
+    ]
+    return _table(columns, rows)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+    lines = [
+        " | ".join(column.title for column in columns),
+        " | ".join("---:" if column.is_right else "---" for column in columns),
+        *(" | ".join(display.plain(cell).replace("|", "\\|") for cell in row) for row in rows),
+    ]
+    return "\n".join(f"| {line} |" for line in lines)

@@ -1,0 +1,262 @@
+"""`farm plan`: what to measure next, as a sweep file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from farm.cli.advice.price_options import prices_option, region_option
+from farm.cli.advice.questions import prices_of
+from farm.cli.output import json_option, print_json
+from farm.cli.ranges import Real
+from farm.cli.session import settings, store
+from farm.configuration.spec import (
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_ONE_WAY_DELAY_S,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+)
+from farm.configuration.sweep import DEFAULT_STEPS
+from farm.errors import InvalidSpec
+from farm.text.display import percent
+from farm.text.nouns import counted
+
+if TYPE_CHECKING:
+    from farm.recommend.plans.planning import KnownMeasurements, Planned, Task
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+DEFAULT_COUNT = 5
+
+
+def _grid_options(command: _F) -> _F:
+    options = (
+        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        click.option("--model", help="Only this; needed where nothing is measured yet."),
+        click.option("--dataset", help="Only this; needed where nothing is measured yet."),
+        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option("--world-sizes", help="Such as 1,2,4,8; those that were measured."),
+        click.option("--global-batch-sizes", help="Such as 64,256; those that were measured."),
+        click.option("--one-way-delays-ms", help="Such as 0,20,100; those that were measured."),
+        click.option("--instance-types", help="Only these, with commas between them."),
+        click.option("--fingerprint", help="Which kind of hardware, by its first characters."),
+    )
+    return _with(options, command)
+
+
+def _choice_options(command: _F) -> _F:
+    at_least_0 = Real(min=0)
+    options = (
+        click.option(
+            "--next",
+            "count",
+            type=click.IntRange(1, 100),
+            help=f"At most so many; {DEFAULT_COUNT}, or 100 with --until-regret.",
+        ),
+        click.option(
+            "--until-regret", type=at_least_0, help="As many as it takes, such as 0.05 for 5 %."
+        ),
+        click.option("--budget-usd", type=at_least_0, help="The plan must not cost more."),
+        click.option("--budget-machine-hours", type=at_least_0, help="The same without prices."),
+        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
+        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        click.option(
+            "--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(1, MAX_STEPS)
+        ),
+        click.option(
+            "--warmup-steps", default=5, show_default=True, type=click.IntRange(0, MAX_STEPS)
+        ),
+        click.option(
+            "--seed",
+            default=0,
+            show_default=True,
+            type=click.IntRange(min=0),
+            help="Decides between equals.",
+        ),
+    )
+    return _with(options, command)
+
+
+def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_grid_options
+@_choice_options
+@prices_option
+@region_option
+@click.option("--out", type=click.Path(path_type=Path), help="Write the sweep file there.")
+@json_option
+def plan(
+    *,
+    origin: str,
+    model: str | None,
+    dataset: str | None,
+    fingerprint: str | None,
+    prices_file: Path | None,
+    region: str | None,
+    out: Path | None,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Say which measurements would make the advice sure soonest for their cost.
+
+    Prints a sweep file for `farm submit`, with the reasons as comments. --json prints proposals,
+    regret_before_ratio, regret_after_ratio, cost, cost_unit, stopped_because and sweep, the text
+    of the file. The exit status is 1 where there is nothing to propose, unless the regret asked
+    for is reached already.
+    """
+    from farm.recommend.plans.planning import make_plan
+    from farm.registry import catalogue
+
+    loaded = settings()
+    task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
+    with store(loaded) as engine:
+        known = _known(engine, origin, task, fingerprint)
+    planned = make_plan(known, task, catalogue=catalogue())
+    _print(planned, origin, task, out=out, as_json=as_json)
+    goal = task.until_regret_ratio
+    if not planned.plan.proposals and (goal is None or planned.plan.regret_after_ratio > goal):
+        raise click.exceptions.Exit(1)
+
+
+def _task(
+    model: str | None, dataset: str | None, prices: Mapping[str, float], choice: dict[str, Any]
+) -> Task:
+    from farm.recommend.plans.grid import Axes
+    from farm.recommend.plans.planning import Task
+
+    types: str | None = choice["instance_types"]
+    most_ms = MAX_ONE_WAY_DELAY_S * 1000
+    delays_ms = _numbers(choice, "one_way_delays_ms", float, "milliseconds such as 0,20,100")
+    if not all(0 <= delay_ms <= most_ms for delay_ms in delays_ms):
+        raise InvalidSpec("--one-way-delays-ms", delays_ms, f"numbers from 0 to {most_ms:g}")
+    axes = Axes(
+        strategies=choice["strategies"],
+        world_sizes=_counts(choice, "world_sizes", most=MAX_WORLD_SIZE),
+        global_batch_sizes=_counts(choice, "global_batch_sizes", most=MAX_GLOBAL_BATCH_SIZE),
+        one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in delays_ms),
+        instance_types=tuple(part.strip() for part in types.split(",")) if types else (),
+    )
+    until: float | None = choice["until_regret"]
+    return Task(
+        axes=axes,
+        model=model,
+        dataset=dataset,
+        count=choice["count"] or (DEFAULT_COUNT if until is None else 100),
+        until_regret_ratio=until,
+        budget_usd=choice["budget_usd"],
+        budget_machine_hours=choice["budget_machine_hours"],
+        step_count=choice["steps"],
+        warmup_step_count=choice["warmup_steps"],
+        prices_usd_per_hour=prices,
+        alpha=choice["alpha"],
+        beta=choice["beta"],
+        seed=choice["seed"],
+    )
+
+
+def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:
+    """Read what is known of one kind of hardware, and say of which if there are several."""
+    from farm.recommend.plans.known_origin import SHOWN_DIGITS, read_origin
+    from farm.store.engine import reading
+
+    try:
+        with reading(engine) as session:
+            found = read_origin(
+                session,
+                origin=origin,
+                model=task.model,
+                dataset=task.dataset,
+                fingerprint=fingerprint,
+            )
+    except InvalidSpec as error:
+        raise InvalidSpec(f"--{error.field}", error.value, error.expected) from None
+    if len(found.fingerprints) > 1:
+        shown, *others = ((key or "none")[:SHOWN_DIGITS] for key in found.fingerprints)
+        click.echo(
+            f"farm: planned for the hardware {shown}, which was measured most; others "
+            f"({', '.join(others)}) by --fingerprint",
+            err=True,
+        )
+    return found.known
+
+
+def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_json: bool) -> None:
+    from farm.recommend.plans.sweep_file import SweepForm, sweep_text
+    from farm.registry import catalogue
+
+    chosen = planned.plan
+    form = SweepForm(
+        name=f"plan for {origin}",
+        origin=origin,
+        step_count=task.step_count,
+        warmup_step_count=task.warmup_step_count,
+        cost_unit=planned.cost_unit,
+    )
+    text = sweep_text(chosen, form, catalogue=catalogue()) if chosen.proposals else None
+    if out is not None and text is not None:
+        _write(out, text)
+    if as_json:
+        print_json(
+            {
+                "proposals": chosen.proposals,
+                "question_count": chosen.choice_count,
+                "regret_before_ratio": chosen.regret_before_ratio,
+                "regret_after_ratio": chosen.regret_after_ratio,
+                "cost": chosen.cost,
+                "cost_unit": planned.cost_unit,
+                "stopped_because": chosen.stopped_because,
+                "sweep": text,
+            }
+        )
+    elif out is not None and text is not None:
+        click.echo(f"{counted(len(chosen.proposals), 'measurement')} in {out}: farm submit {out}")
+    elif text is not None:
+        click.echo(text, nl=False)
+    if planned.considered_count < planned.grid_count:
+        click.echo(
+            f"farm: looked at {planned.considered_count} of "
+            f"{counted(planned.grid_count, 'configuration')}; "
+            "name strategies, world sizes or batch sizes to look at others",
+            err=True,
+        )
+    if chosen.stopped_because is not None:
+        click.echo(f"farm: {chosen.stopped_because}", err=True)
+    elif not chosen.proposals:
+        regret = percent(chosen.regret_before_ratio, 2)
+        click.echo(f"farm: the expected regret is {regret} already", err=True)
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(
+            "--out", str(out), f"a file that can be written ({error.strerror or error})"
+        ) from None
+
+
+def _counts(choice: Mapping[str, Any], name: str, *, most: int) -> tuple[int, ...]:
+    expected = f"whole numbers from 1 to {most}, such as 1,2,4"
+    counts = _numbers(choice, name, int, expected)
+    if not all(1 <= count <= most for count in counts):
+        raise InvalidSpec(f"--{name.replace('_', '-')}", choice[name], expected)
+    return counts
+
+
+def _numbers(
+    choice: Mapping[str, Any], name: str, read: Callable[[str], _T], expected: str
+) -> tuple[_T, ...]:
+    text: str | None = choice[name]
+    try:
+        return tuple(read(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise InvalidSpec(f"--{name.replace('_', '-')}", text, expected) from None

@@ -1,0 +1,176 @@
+"""`farm predict`: the step times of a file's configurations, measured or not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from farm.cli.advice.questions import memory_of
+from farm.cli.output import json_option, print_json
+from farm.cli.session import settings, store
+from farm.cli.whole_file import write_whole
+from farm.errors import InvalidSpec
+from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
+from farm.importers.headers import column_of, hint_of
+from farm.importers.sheet import MAX_BYTES, read_sheet, separator_of
+from farm.processes.standard_output import print_data
+from farm.recommend.prediction import Prediction
+from farm.recommend.predictions import FINGERPRINT, predict_queries
+from farm.store.engine import reading
+
+RESULT_COLUMNS = (
+    *("step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis"),
+    "speculative_because",
+)
+_COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
+_RESULTS = {*RESULT, *PASSED_ALONG, *RESULT_COLUMNS}  # known, and not mistaken for others
+_REQUIRED = ("world_size", "global_batch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """The table as it came, and what each row asks, by the fields of a configuration."""
+
+    header: list[str]
+    rows: list[list[str]]
+    asked: list[dict[str, Any]]
+
+
+@click.command()
+@click.argument("queries", metavar="QUERIES.csv", type=click.Path(path_type=Path))
+@click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
+@click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
+@json_option
+def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> None:
+    """Predict the time of one step for each row of a CSV file, and write one row for each.
+
+    QUERIES.csv may be - for standard input. The columns are those of the measurement table, such
+    as world_size and global_batch_size, which are required, strategy or one_way_delay_ms; others
+    are kept and not looked at. A column or cell that is not there is what the origin's
+    measurements have in common. Rows keep their order and columns, and get step_time_s, low_s and
+    high_s (90 %), low80_s, high80_s and basis: measured, interpolated, extrapolated, or unknown
+    and why. speculative_because says which predictions are guesses, far from anything measured.
+    --json prints items instead.
+    """
+    asked = _read(queries)
+    if unused := _unused(asked.header):
+        click.echo(f"farm: kept and not looked at: {', '.join(unused)}", err=True)
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
+        answered = predict_queries(session, asked.asked, origin=origin, memory=memory_of(loaded))
+    predictions = [answer.prediction for answer in answered]
+    if as_json:
+        print_json({"items": _items(asked, predictions)})
+        return
+    content = _table(asked, predictions)
+    if out is None:
+        print_data(content)
+        return
+    write_whole(out, content.encode())
+    click.echo(f"{len(predictions)} predictions written to {out}", err=True)
+
+
+def _read(path: Path) -> _Queries:
+    """Read and check the whole file before anything is predicted.
+
+    Raises:
+        InvalidSpec: it cannot be read, or a cell does not fit: names row and column.
+    """
+    try:
+        with click.open_file(str(path), "rb") as file:
+            content: bytes = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        expected = f"a readable file ({error.strerror or error})"
+        raise InvalidSpec("QUERIES.csv", str(path), expected) from None
+    header = _header(content)
+    others = [name for name in header if not column_of(name, _COLUMNS)]
+    sheet = read_sheet(content, known=tuple(_COLUMNS), required=_REQUIRED, ignored=others)
+    for conversion in sheet.conversions:
+        click.echo(f"farm: converted: {conversion}", err=True)
+    asked = []
+    for row in sheet.rows:
+        values, refused = read_cells(row.cells, _COLUMNS, where=row.where)
+        refused = [*row.refused, *refused]
+        for column in _REQUIRED:
+            if not row.cells[column]:
+                refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
+        if refused:
+            raise refused[0]
+        if values["global_batch_size"] < values["world_size"]:
+            expected = f"at least one example for each of {values['world_size']} replicas"
+            where = row.where("global_batch_size")
+            raise InvalidSpec(where, values["global_batch_size"], expected)
+        asked.append(values)
+    _, *rows = _lines(content)
+    assert len(rows) == len(asked)
+    return _Queries(header=header, rows=rows, asked=asked)
+
+
+def _unused(header: Sequence[str]) -> list[str]:
+    """Return the columns that ask nothing, with what may have been meant by them."""
+    return [
+        (name.strip() or f"column {i}") + _hint(name)
+        for i, name in enumerate(header, start=1)
+        if not column_of(name, _COLUMNS)
+    ]
+
+
+def _hint(name: str) -> str:
+    """Return ` (what to do)` for a column that may be meant to ask something, else nothing."""
+    hint = None if name.strip().lower() in _RESULTS else hint_of(name, tuple(_COLUMNS))
+    return f" ({hint})" if hint and not any(result in hint for result in RESULT) else ""
+
+
+def _header(content: bytes) -> list[str]:
+    try:
+        return next(_lines(content), [])
+    except (UnicodeDecodeError, csv.Error):
+        return []  # the reader of sheets says what is wrong, and where
+
+
+def _lines(content: bytes) -> Any:
+    """Yield the rows that are not empty, as they came."""
+    text = content.decode("utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator_of(text))
+    return (row for row in reader if any(cell.strip() for cell in row))
+
+
+def _results(prediction: Prediction) -> list[float | str | None]:
+    basis = prediction.basis.value
+    if prediction.unknown_because is not None:
+        basis = f"{basis}: {prediction.unknown_because}"
+    return [
+        prediction.step_time_s,
+        prediction.low_s,
+        prediction.high_s,
+        prediction.low80_s,
+        prediction.high80_s,
+        basis,
+        prediction.speculative_because,
+    ]
+
+
+def _table(asked: _Queries, predictions: Sequence[Prediction]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*asked.header, *RESULT_COLUMNS])
+    for row, prediction in zip(asked.rows, predictions, strict=True):
+        writer.writerow([*row, *_results(prediction)])
+    return text.getvalue()
+
+
+def _items(asked: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
+    return [
+        {
+            **dict(zip(asked.header, row, strict=True)),
+            **dict(zip(RESULT_COLUMNS, _results(prediction), strict=True)),
+            "measurement_ids": prediction.measurement_ids,
+        }
+        for row, prediction in zip(asked.rows, predictions, strict=True)
+    ]

@@ -1,0 +1,46 @@
+"""What commands that answer questions share: prices, and models kept from one to the next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.advice.price_options import prices_option, region_option
+from farm.recommend.kept.fits import Fits
+from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.prices import Prices, load_prices
+from farm.settings.server import Settings
+from farm.text.nouns import counted
+
+__all__ = ["memory_of", "prices_of", "prices_option", "region_option"]
+
+if TYPE_CHECKING:
+    from farm.recommend.configuration import Observation
+    from farm.recommend.prediction import StepTimeModel
+
+
+def prices_of(loaded: Settings, file: Path | None, region: str | None) -> Prices:
+    """Return the prices of the file that was named, or else of the settings.
+
+    Raises:
+        InvalidSpec: the table does not fit, or lacks the region.
+    """
+    return load_prices(file or loaded.prices, region=region)
+
+
+def memory_of(loaded: Settings) -> Memory:
+    """Return a memory that fits at once and keeps its models in FARM_HOME."""
+    return Memory(Fits(_fit, folder=loaded.home / FITS_FOLDER))
+
+
+def _fit(observations: Sequence[Observation]) -> StepTimeModel:
+    if sys.stderr.isatty():
+        count = len(observations)
+        click.echo(
+            f"fitting to {counted(count, 'measurement')}, kept for the next question", err=True
+        )
+    return fit_default(observations)

@@ -1,0 +1,338 @@
+"""`farm recommend`: which configuration to train on, with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.ranges import Real
+from farm.cli.session import settings, store
+from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
+from farm.errors import InvalidSpec
+from farm.recommend.answering.measured import (
+    ToldApart,
+    distinctions,
+    servers_words,
+    told_apart_by,
+)
+from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.prediction import Basis
+from farm.recommend.prices import Prices
+from farm.recommend.service import recommend as ask
+from farm.store.engine import reading
+from farm.text import display
+from farm.text.nouns import counted
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_MOST_SHOWN = 20
+_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
+_COLUMNS = (
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("instance type"),
+    Column("step time", is_right=True),
+    Column("epoch", is_right=True),
+    Column("90 % interval", is_right=True),
+    Column("training", is_right=True),
+    Column("cost", is_right=True),
+    Column("accuracy", is_right=True),
+    Column("runs", is_right=True),
+    Column("basis"),
+    Column("remark"),
+)
+# What most options have in common: each gets a column only where they differ in it.
+_DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
+    ("hardware", lambda option: display.text(option.fingerprint)[:8]),
+    ("network", lambda option: display.text(None if option.is_one_machine else option.network)),
+    ("framework", lambda option: display.text(option.framework)),
+    ("servers", lambda option: str(option.server_count)),
+)
+
+
+def _question_options(command: _F) -> _F:
+    options = (
+        click.option("--model", help="May be left out where the origin has one workload."),
+        click.option("--dataset", help="May be left out where the origin has one workload."),
+        click.option(
+            "--pass",
+            "training_pass",
+            type=click.Choice([p.value for p in TrainingPass]),
+            default=TrainingPass.FORWARD_BACKWARD.value,
+            show_default=True,
+        ),
+        click.option(
+            "--global-batch-size", required=True, type=click.IntRange(1, MAX_GLOBAL_BATCH_SIZE)
+        ),
+        click.option("--one-way-delay-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
+        click.option("--jitter-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
+        click.option("--bandwidth-mbit-per-s", type=Real(1e-3, 1e6)),
+        click.option("--packet-loss-percent", default=0.0, show_default=True, type=Real(0, 99)),
+        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option(
+            "--world-sizes", help="Only these, such as 2,3,4; one machine is always compared."
+        ),
+        click.option("--instance-types", help="Only these, with commas between them."),
+        click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
+        click.option("--epochs", type=click.IntRange(1, MAX_STEPS), help="To train; 1 by default."),
+        click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
+    )
+    return _with(options, command)
+
+
+def _objective_options(command: _F) -> _F:
+    at_least_0 = Real(min=0)
+    options = (
+        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
+        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
+        click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
+        click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
+        click.option("--machines", type=click.IntRange(min=1), help="How many are at hand."),
+    )
+    return _with(options, command)
+
+
+def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_question_options
+@_objective_options
+@prices_option
+@region_option
+@json_option
+def recommend(
+    *,
+    prices_file: Path | None,
+    region: str | None,
+    alpha: float,
+    beta: float,
+    budget_usd: float | None,
+    deadline_s: float | None,
+    min_accuracy: float | None,
+    machines: int | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Rank configurations by alpha x time + beta x cost, best first, measured ones and others.
+
+    What was not measured as asked is predicted from what was, with 80 % and 90 % intervals. The
+    exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
+    answers: recommended, reason, options, pareto and warnings.
+    """
+    question = _question(**asked)
+    objective = Objective(
+        alpha=alpha,
+        beta=beta,
+        budget_usd=budget_usd,
+        deadline_s=deadline_s,
+        min_accuracy_ratio=min_accuracy,
+        max_machine_count=machines,
+    )
+    loaded = settings()
+    prices = prices_of(loaded, prices_file, region)
+    with store(loaded) as engine, reading(engine) as session:
+        answer = ask(
+            session,
+            question=question,
+            objective=objective,
+            prices=prices,
+            memory=memory_of(loaded),
+        )
+    if as_json:
+        print_json(answer.to_json())
+    else:
+        _print_answer(answer, prices)
+    if answer.recommended is None:
+        raise click.exceptions.Exit(1)
+
+
+def verdict(answer: Recommendation) -> str:
+    """Say in one line what is recommended and on what that rests, or why nothing is."""
+    best = answer.recommended
+    if best is None:
+        return f"nothing, because {answer.reason}"
+    time = f"{display.duration(best.time_per_epoch_s)} an epoch"
+    if best.time_per_epoch_s is None:
+        time = f"{display.duration(best.step_time_s)} a step"
+    said = f"{_name(best, told_apart_by(answer.options))}: {time}, {best.basis}"
+    # The cautions of what is disturbed or a guess come first, in the headline too.
+    leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
+    if leading := answer.cautions[:leading_count]:
+        said = f"{'; '.join(leading)}: {said}"
+    if best.basis == Basis.MEASURED.value:
+        said = f"{said} in {counted(best.repetition_count, 'run')}"
+    else:
+        said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
+    if answer.best_probability is not None and len(answer.options) > 1:
+        probability = display.likely(answer.best_probability)
+        said = f"{said}; the best of all options with a probability of {probability}"
+    return "; ".join([said, *answer.cautions[leading_count:]])
+
+
+def _name(option: Option, by: ToldApart) -> str:
+    """Name an option by its size, and by what tells it from the other options."""
+    servers = servers_words(option.server_count)
+    parts = [option.strategy or "unnamed strategy", *filter(None, [option.instance_type])]
+    parts += distinctions(option, by)
+    return f"world size {option.world_size}{servers} ({', '.join(parts)})"
+
+
+def _question(
+    *,
+    training_pass: str,
+    one_way_delay_ms: float,
+    jitter_ms: float,
+    bandwidth_mbit_per_s: float | None,
+    packet_loss_percent: float,
+    world_sizes: str | None,
+    instance_types: str | None,
+    epochs: int | None,
+    target_accuracy: float | None,
+    **others: Any,
+) -> Question:
+    if epochs is not None and target_accuracy is not None:
+        raise click.UsageError("--epochs and --target-accuracy exclude each other")
+    bandwidth = bandwidth_mbit_per_s
+    return Question(
+        training_pass=TrainingPass(training_pass),
+        one_way_delay_s=one_way_delay_ms / 1000,
+        jitter_s=jitter_ms / 1000,
+        bandwidth_bytes_per_s=None
+        if bandwidth is None
+        else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S,
+        packet_loss_ratio=packet_loss_percent / 100,
+        world_sizes=_world_sizes(world_sizes),
+        instance_types=_names(instance_types),
+        epochs=epochs or 1,
+        target_accuracy_ratio=target_accuracy,
+        **others,
+    )
+
+
+def _print_answer(answer: Recommendation, prices: Prices) -> None:
+    click.echo(f"Recommended: {verdict(answer)}")
+    if answer.options:
+        for line in worth_measuring(answer):
+            click.echo(f"Worth measuring: {line}")
+        shown = answer.options[:_MOST_SHOWN]
+        print_table(*option_table(shown, on_front=set(map(id, answer.pareto))))
+        hidden_count = len(answer.options) - len(shown)
+        if hidden_count:
+            click.echo(f"and {hidden_count} more; --json has all")
+        if len(answer.pareto) > 1:
+            click.echo("* no other option beats it in time, cost and accuracy together")
+    for line in _price_lines(answer, prices):
+        click.echo(line)
+    for warning in answer.warnings:
+        click.echo(f"farm: {warning}", err=True)
+
+
+def worth_measuring(answer: Recommendation) -> list[str]:
+    """Return a line for each guess that may be better, with the reason why it is a guess."""
+    by = told_apart_by(answer.options)
+    lines = []
+    for option in answer.worth_measuring:
+        time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
+        of = "a step" if option.time_per_epoch_s is None else "an epoch"
+        why = option.speculative_because
+        lines.append(
+            f"{_name(option, by)}: {display.duration(time_s)} {of} (90 %: {_interval(option)}), "
+            f"{f'a guess, since {why}' if why else option.basis}"
+        )
+    return lines
+
+
+def option_table(
+    options: Sequence[Option], *, on_front: Collection[int] = ()
+) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows, with a column in front for whatever else tells options apart."""
+    columns = list(_COLUMNS)
+    rows = [_option_cells(option, on_front=id(option) in on_front) for option in options]
+    for title, write in _DISTINCTIONS:
+        texts = [write(option) for option in options]
+        if len(set(texts)) > 1:
+            columns.insert(2, Column(title))
+            rows = [[*row[:2], text, *row[2:]] for row, text in zip(rows, texts, strict=True)]
+    return columns, rows
+
+
+def _option_cells(option: Option, *, on_front: bool) -> list[str]:
+    remarks = [*(["*"] if on_front else []), *_remarks(option)]
+    return [
+        ", ".join(filter(None, (option.strategy, option.placement))) or display.MISSING,
+        str(option.world_size),
+        display.text(option.instance_type),
+        display.duration(option.step_time_s),
+        display.duration(option.time_per_epoch_s),
+        _interval(option),
+        display.duration(option.time_s),
+        display.dollars(option.cost_usd),
+        display.percent(option.accuracy, digits=1),
+        display.text(option.repetition_count or None),
+        option.basis,
+        " ".join(remarks),
+    ]
+
+
+def _remarks(option: Option) -> list[str]:
+    said = [option.excluded_because] if option.excluded_because else []
+    if not option.is_synchronous:
+        said.append("other updates")
+    if option.speculative_because:
+        said.append("a guess")
+    if option.disturbed_ids:
+        said.append(f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed")
+    if option.set_aside_ids:
+        said.append(f"{len(option.set_aside_ids)} disturbed not counted")
+    return [", ".join(said)] if said else []
+
+
+def _interval(option: Option) -> str:
+    """Write the interval of an epoch, or of a step where epochs are not known."""
+    ends = (option.low_s, option.high_s)
+    if option.time_per_epoch_s is None:
+        ends = (option.step_low_s, option.step_high_s)
+    return display.MISSING if None in ends else " to ".join(display.duration(end) for end in ends)
+
+
+def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:
+    used = dict.fromkeys(o.instance_type for o in answer.options if o.cost_usd is not None)
+    known = [prices.by_type[name] for name in used if name is not None]
+    return [
+        f"price of {p.instance_type}: {p.usd_per_hour:g} USD an hour in {p.region} on {p.date} "
+        f"({p.source})"
+        for p in known
+    ]
+
+
+def _world_sizes(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    expected = f"whole numbers from 1 to {MAX_WORLD_SIZE}, such as 2,3,4"
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidSpec("--world-sizes", text, expected) from None
+    if not all(1 <= size <= MAX_WORLD_SIZE for size in sizes):
+        raise InvalidSpec("--world-sizes", text, expected)
+    return sizes
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise InvalidSpec("--instance-types", text, "names with commas between them")
+    return names

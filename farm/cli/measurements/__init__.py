@@ -1,0 +1,1 @@
+"""Commands that take measurements in and out."""

@@ -1,0 +1,251 @@
+"""What `farm plot` draws of a sweep, kind by kind: each from the figures that its page shows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from farm.cells.axes import named_together
+from farm.cells.choice import METRICS, Choice
+from farm.cells.configuration import configuration_of
+from farm.cells.table import CellState, SweepTable
+from farm.charts.heat_map import heat_map
+from farm.charts.metric_lines import line_panels
+from farm.charts.pareto import cost_against_time
+from farm.charts.sweep_bars import bars_of
+from farm.charts.sweep_figures import BARS, LINES, PARETO
+from farm.charts.timelines import TimelineFigure
+from farm.cli.operating.row_bar import row_bar
+from farm.configuration.spec import ServerPlacement
+from farm.errors import FarmError, NotFound
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from sqlalchemy.orm import Session
+
+_MOST_RANKS = 12  # of a job, drawn apart
+_MEASURED_OF_RANKS = 4  # CPU, memory, received, sent; what disturbed is of the job's page
+
+
+class PlotKind(enum.StrEnum):
+    """A kind of plot, as the command names it."""
+
+    LINES = "lines"
+    BARS = "bars"
+    MAP = "map"
+    PARETO = "pareto"
+    SERIES = "series"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """`name`: of the file. `draw` draws it, `summary` says what it shows."""
+
+    kind: PlotKind
+    name: str
+    title: str
+    summary: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotRequest:
+    """What is to be drawn. `is_of_metric`: the metric was named, and only it is drawn.
+
+    `job_id`: whose series; None: of the first that is fit.
+    """
+
+    sweep_id: int
+    choice: Choice
+    is_of_metric: bool = False
+    job_id: int | None = None
+
+
+def plots_of(
+    session: Session, table: SweepTable, asked: PlotRequest, kind: PlotKind
+) -> Iterator[Plot]:
+    """Yield the plots of a kind.
+
+    Raises:
+        FarmError: the sweep has nothing for it; the message says why.
+    """
+    if kind is PlotKind.SERIES:
+        yield _series(session, table, asked)
+    elif kind is PlotKind.PREDICTION:
+        yield _prediction(session, asked)
+    else:
+        makers = {
+            PlotKind.LINES: _lines,
+            PlotKind.BARS: _bars,
+            PlotKind.MAP: _map,
+            PlotKind.PARETO: _pareto,
+        }
+        yield from makers[kind](table, asked)
+
+
+def _lines(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
+    from farm.charts.files.charts import draw_charts
+
+    if asked.choice.along is None:
+        raise NotFound("there is no line to draw: this sweep varies no number")
+    wanted = set(LINES.values())
+    if asked.is_of_metric:
+        wanted = {asked.choice.metric.name}
+    files = {metric: name for name, metric in LINES.items()}
+    is_any = False
+    for metric in METRICS:
+        figures = line_panels(table, asked.choice, metric) if metric.name in wanted else []
+        if figures:
+            is_any = True
+            first = figures[0]
+            along = f"{first.y.title} against {first.x.title.lower()}"
+            yield Plot(
+                kind=PlotKind.LINES,
+                name=files.get(metric.name, metric.name.replace("_", "-")),
+                title=along,
+                summary=first.summary if len(figures) == 1 else f"{len(figures)} panels",
+                draw=partial(draw_charts, figures, columns=2 if len(figures) < 5 else 3),
+            )
+    if not is_any:
+        raise _nothing_known(asked)
+
+
+def _bars(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
+    from farm.charts.files.bars import draw_bars
+
+    bars = bars_of(table, asked.choice)
+    if bars is None:
+        raise _nothing_known(asked)
+    yield Plot(
+        kind=PlotKind.BARS,
+        name=BARS,
+        title=bars.title,
+        summary=bars.summary,
+        draw=partial(draw_bars, [bars]),
+    )
+
+
+def _map(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
+    from farm.charts.files.heat_maps import draw_map
+
+    shown = heat_map(table, asked.choice)
+    if shown is None:
+        raise NotFound("there is no map to draw: this sweep varies nothing that is not held")
+    if shown.least is None:
+        raise _nothing_known(asked)
+    yield Plot(
+        kind=PlotKind.MAP,
+        name=PlotKind.MAP.value,
+        title=shown.title,
+        summary=shown.summary,
+        draw=partial(draw_map, shown),
+    )
+
+
+def _pareto(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
+    from farm.charts.files.charts import draw_charts
+
+    figure = cost_against_time(table, asked.choice)
+    if figure is None:
+        raise NotFound("there is no front to draw: the time of an epoch is known of fewer than two")
+    yield Plot(
+        kind=PlotKind.PARETO,
+        name=PARETO,
+        title=figure.title,
+        summary=figure.summary,
+        draw=partial(draw_charts, [figure], columns=1, row_height_in=3.4),
+    )
+
+
+def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
+    from farm.charts.files.timelines import draw_timelines
+    from farm.charts.job.reading import ChartSelection, read_job, timed_window
+    from farm.store.sweeps.jobs import job_detail
+
+    job_id = asked.job_id or _first_gang(table, asked.choice)
+    detail = job_detail(session, job_id)
+    if detail.job.sweep_id != asked.sweep_id:
+        raise NotFound(f"job {job_id}: it is of sweep {detail.job.sweep_id}, not of this one")
+    if not detail.attempts:
+        raise NotFound(f"job {job_id}: it has not begun, so there is nothing to draw of it")
+    last = detail.attempts[-1]
+    what = configuration_of(detail.job.spec)
+    servers = what["server_placement"]
+    shown = ChartSelection(
+        ranks=tuple(rank.rank for rank in last.ranks)[:_MOST_RANKS],
+        servers=None if servers is None else ServerPlacement(servers),
+        world_size=what["world_size"],
+    )
+    chief = next((rank for rank in last.ranks if rank.rank == 0), None)
+    read = read_job(session, last.attempt, shown, timed_window=timed_window(chief))
+    # Without servers every rank has the same role, and is told apart.
+    by_role = list(read.roles) or list(read.ranks)[:_MEASURED_OF_RANKS]
+    timelines = [one for one in by_role if _is_measured(one)]
+    if not timelines:
+        raise NotFound(f"job {job_id}: no sample of its ranks was stored")
+    place = next(
+        (
+            p
+            for p, line in zip(table.places, table.lines, strict=True)
+            if line.cell_hash == detail.job.cell_hash
+        ),
+        (),
+    )
+    title = f"Job {job_id}: {named_together(table.axes, place)}".removesuffix(": ")
+    return Plot(
+        kind=PlotKind.SERIES,
+        name=f"series-job-{job_id}",
+        title=title,
+        summary="; ".join(one.summary for one in timelines),
+        draw=partial(draw_timelines, timelines, title=title),
+    )
+
+
+def _first_gang(table: SweepTable, choice: Choice) -> int:
+    """Return the first measured job of several ranks, or with servers, among what is admitted."""
+    jobs = [
+        repetition.job_id
+        for line, _ in choice.admitted(table)
+        if line.state is CellState.MEASURED and not line.configuration.is_one_machine
+        for repetition in line.repetitions
+        if repetition.step_time_s is not None
+    ]
+    if not jobs:
+        raise NotFound("there is no series to draw: no job of several ranks was measured")
+    return min(jobs)
+
+
+def _is_measured(timeline: TimelineFigure) -> bool:
+    own = [line for line in timeline.lines if not line.is_over]
+    return any(value is not None for line in own for _, value in line.points)
+
+
+def _prediction(session: Session, asked: PlotRequest) -> Plot:
+    from farm.charts.files.charts import draw_charts
+    from farm.charts.prediction import prediction_figures
+    from farm.recommend.observations import load_sweep
+
+    kinds = list(load_sweep(session, asked.sweep_id).values())
+    observations = kinds[0].observations if kinds else ()
+    with row_bar("predicting", noun="fits") as show:
+        figures = list(prediction_figures(observations, show=show).values())
+    said = figures[0].summary
+    if len(kinds) > 1:
+        said += f"; of the most measured of {len(kinds)} kinds of hardware"
+    return Plot(
+        kind=PlotKind.PREDICTION,
+        name=PlotKind.PREDICTION.value,
+        title=figures[0].title,
+        summary=said,
+        draw=partial(draw_charts, figures, columns=2, row_height_in=3.6),
+    )
+
+
+def _nothing_known(asked: PlotRequest) -> FarmError:
+    metric = asked.choice.metric.title.lower()
+    known = "at what is held" if asked.choice.fixed else "yet"
+    return NotFound(f"there is nothing to draw: no cell has a known {metric} {known}")

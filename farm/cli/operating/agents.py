@@ -1,0 +1,126 @@
+"""`farm agents` and `farm drain`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import click
+
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.session import ring, settings, stopped_farm, store
+from farm.cli.sweeps.rows import row_json
+from farm.configuration.spec import TORCH_VERSION
+from farm.messages.agents import AgentState
+from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
+from farm.store.engine import reading, writing
+from farm.store.tables import Agent
+from farm.text import display
+from farm.text.log_text import one_line
+
+_MAX_AGENTS = 100_000
+_COLUMNS = (
+    Column("agent"),
+    Column("state"),
+    Column("attempt", is_right=True),
+    Column("heartbeat"),
+    Column("address"),
+    Column("cores", is_right=True),
+    Column("memory", is_right=True),
+    Column("frameworks"),
+    Column("template", is_right=True),
+    Column("labels"),
+    Column("CPU model"),
+)
+
+
+@click.command()
+@json_option
+def agents(*, as_json: bool) -> None:
+    """List all agents ever seen, with what they are doing.
+
+    template: the memory of the process that an agent forks warm trainers from.
+    --json prints a list with the columns of the store and is_alive.
+    """
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
+        found = list_agents(session, limit=_MAX_AGENTS)
+    now = dt.datetime.now(dt.UTC)
+    within_s = 0.0 if stopped_farm(loaded) else loaded.lease_s
+    alive = {agent.id: is_alive(agent, now=now, within_s=within_s) for agent in found}
+    if as_json:
+        print_json([{**row_json(agent), "is_alive": alive[agent.id]} for agent in found])
+        return
+    rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
+    print_table(_COLUMNS, rows)
+    for line in troubles(found, now=now, within_s=within_s):
+        click.echo(one_line(line))
+
+
+def troubles(found: Sequence[Agent], *, now: dt.datetime, within_s: float) -> list[str]:
+    """Say of each live agent that takes no rank, or not all, what has to be mended there."""
+    live = [agent for agent in found if is_alive(agent, now=now, within_s=within_s)]
+    stuck = [
+        f"{agent.id} takes no rank: {trouble}"
+        for agent in live
+        if (trouble := agent.facts.get("trouble"))
+    ]
+    lacking = [
+        f"{agent.id} has no TensorFlow, and is given "
+        + ("jobs of PyTorch alone" if _frameworks(agent) else "no jobs")
+        for agent in live
+        if not has_tensorflow(agent.facts)
+    ]
+    return stuck + lacking
+
+
+@click.command()
+@click.argument("agent")
+@click.option("--resume", is_flag=True, help="Let it take jobs again.")
+def drain(agent: str, *, resume: bool) -> None:
+    """Give AGENT no more jobs; what it is doing goes on to its end."""
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        set_drained(session, agent, is_drained=not resume)
+    ring(loaded)
+    click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
+
+
+def is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
+    """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
+    if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
+        return False
+    return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
+
+
+def _frameworks(agent: Agent) -> str:
+    version = agent.facts["hardware"]["tensorflow_version"]
+    found = [f"TensorFlow {version or ''}".strip()] if has_tensorflow(agent.facts) else []
+    torch = [
+        name.removeprefix(TORCH_VERSION)
+        for name in agent.facts["capabilities"]
+        if name.startswith(TORCH_VERSION)
+    ]
+    return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
+
+
+def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]:
+    hardware = agent.facts["hardware"]
+    is_leaving = agent.state is AgentState.LEAVING
+    state = agent.state.value if is_alive else "stopped" if is_leaving else "silent"
+    if agent.is_removed:
+        state = "removed"
+    labels = ",".join(f"{key}={value}" for key, value in sorted(agent.facts["labels"].items()))
+    return [
+        agent.id,
+        f"{state}, drained" if agent.is_drained and not agent.is_removed else state,
+        display.text(agent.attempt_id),
+        display.ago(agent.heartbeat_at, now),
+        agent.facts["address"],
+        f"{hardware['core_count']:g}",
+        display.byte_count(hardware["memory_bytes"]),
+        _frameworks(agent) or "none",
+        display.byte_count(agent.template_bytes if is_alive else None),
+        labels or display.MISSING,
+        hardware["cpu_model"],
+    ]

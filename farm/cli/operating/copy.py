@@ -1,0 +1,62 @@
+"""`farm db copy`: move a store, such as an embedded farm's SQLite file to PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from functools import partial
+
+import click
+
+from farm.cli.operating.copied_tables import print_tables
+from farm.cli.operating.row_bar import row_bar
+from farm.cli.output import json_option
+from farm.cli.session import require_file, settings
+
+
+@click.command()
+@click.option("--from", "source_url", metavar="URL", help="The store to read; the farm's own else.")
+@click.option("--to", "target_url", metavar="URL", required=True, help="An empty database.")
+@click.option("--force", is_flag=True, help="Copy although the farm is at work.")
+@json_option
+def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool) -> None:
+    """Copy a whole store into an empty database, and compare both.
+
+    The target has all rows afterwards or, after an error, none; the source is only read. A
+    password need not be typed: PostgreSQL's PGPASSWORD and ~/.pgpass work too. --json prints the
+    tables with row_count and checksum.
+    """
+    from farm.settings.database_url import check_database_url
+    from farm.store.engine import make_engine, redacted
+    from farm.store.maintenance.copy import copy_store
+
+    loaded = settings()
+    may_be_plain = loaded.plaintext.database
+    check = partial(check_database_url, environ=os.environ, may_be_plain=may_be_plain)
+    if source_url is None:
+        source_url = loaded.database_url
+        require_file(source_url)
+    else:
+        require_file(source_url, origin="--from")
+        check(source_url, name="--from")
+    check(target_url, name="--to")
+    source = make_engine(source_url, name="--from")
+    target = make_engine(target_url, name="--to")
+    try:
+        with row_bar("copying") as progress:
+            tables = copy_store(
+                source,
+                target,
+                now=dt.datetime.now(dt.UTC),
+                is_forced=force,
+                progress=progress,
+            )
+    finally:
+        source.dispose()
+        target.dispose()
+    print_tables(tables, as_json=as_json)
+    if not as_json:
+        click.echo(
+            f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up, and "
+            "run `farm db takeover` with it."
+        )

@@ -1,0 +1,359 @@
+"""What `farm doctor` looks at: each examination reads one part of the farm and has it judged.
+
+None relies on another's: each opens its own connections, so that what hangs delays nobody else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm import __version__
+from farm.broker.celery_app import open_client
+from farm.broker.claim import look_at_claim
+from farm.broker.errors import broker_errors
+from farm.broker.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
+from farm.broker.state import asked, queue_lengths, read_state
+from farm.broker.url import stays_here
+from farm.cli.operating.certificates import look_at_certificates
+from farm.cli.session import stopped_farm, store
+from farm.cli.sweeps.waits import stored_waits
+from farm.diagnosis import agents as of_agents
+from farm.diagnosis.access import judge_access
+from farm.diagnosis.agents import AgentCondition, LossCounts
+from farm.diagnosis.broker import foreign_key, judge_broker
+from farm.diagnosis.database import DatabaseState, judge_database
+from farm.diagnosis.finding import Finding, unknown, well, wrong
+from farm.diagnosis.noise import judge_noise
+from farm.diagnosis.ports import judge_ports
+from farm.diagnosis.processes import (
+    ProcessState,
+    idle_collectors,
+    judge_collector,
+    judge_scheduler,
+    judge_server_clocks,
+)
+from farm.diagnosis.queue import judge_queue
+from farm.errors import FarmError, OtherFarm, Unreachable
+from farm.messages.agents import AgentState
+from farm.messages.envelope import WIRE_VERSION
+from farm.messages.trainer_lines import FailureKind
+from farm.settings.server import Settings
+from farm.store.agents.agent_keys import key_records, keyed_agents
+from farm.store.agents.agents import list_agents
+from farm.store.engine import SQLITE, reading, redacted
+from farm.store.health import (
+    database_bytes,
+    database_time,
+    failed_attempts,
+    late_reports_since,
+    server_version,
+    succeeded_count,
+    write_error,
+)
+from farm.store.maintenance.partitions import missing_days
+from farm.store.schema import revisions
+from farm.store.tables import Agent
+from farm.text.display import byte_count
+
+_BROKER_TIMEOUT_S = 3.0
+_SECOND_LOOK_S = EVERY_S + 1.0
+_LOOK_EVERY_S = 0.2
+_MAX_AGENTS = 100_000
+_AN_HOUR = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """`look` may raise FarmError, when what it looks at does not answer."""
+
+    name: str
+    look: Callable[[Settings], list[Finding]]
+    needs: str | None = None  # the examination that tells what is wrong with what this one reads
+
+
+@contextmanager
+def _agents(settings: Settings) -> Iterator[tuple[Session, list[AgentCondition]]]:
+    with store(settings) as engine, reading(engine) as session:
+        now = dt.datetime.now(dt.UTC)
+        rows = list_agents(session, limit=_MAX_AGENTS)
+        lease_s = 0.0 if stopped_farm(settings) else settings.lease_s
+        yield session, [_condition(row, now=now, lease_s=lease_s) for row in rows]
+
+
+def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentCondition:
+    beat_at, lease_ends_at = row.heartbeat_at, row.lease_expires_at
+    silent_s = None if beat_at is None else max(0.0, (now - beat_at).total_seconds())
+    hardware = row.facts["hardware"]
+    return AgentCondition(
+        agent_id=row.id,
+        is_live=silent_s is not None and silent_s < lease_s and row.state is not AgentState.LEAVING,
+        silent_s=silent_s,
+        state=row.state,
+        trouble=row.facts.get("trouble"),
+        is_drained=row.is_drained,
+        clock_offset_s=row.clock_offset_s,
+        benchfarm_version=hardware["benchfarm_version"],
+        tensorflow_version=hardware["tensorflow_version"],
+        capabilities=tuple(row.facts["capabilities"]),
+        accelerators=tuple(hardware.get("accelerators", ())),
+        backlog_count=row.backlog_count,
+        backlog_bytes=row.backlog_bytes,
+        report_lag_s=row.report_lag_s,
+        disk_free_bytes=row.disk_free_bytes,
+        attempt_id=row.attempt_id,
+        lease_left_s=None if lease_ends_at is None else (lease_ends_at - now).total_seconds(),
+        machine_id=row.machine_id,
+        address=row.facts["address"],
+        cpus=frozenset(row.facts["cpus"]),
+    )
+
+
+@contextmanager
+def _broker(settings: Settings) -> Iterator[Any]:
+    with asked(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+        yield client
+
+
+def _look_at_broker(settings: Settings) -> list[Finding]:
+    with _broker(settings) as client:
+        state = read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
+        return judge_broker(dataclasses.replace(state, refusal=sign_refusal(client)))
+
+
+def _look_at_farm(settings: Settings) -> list[Finding]:
+    with store(settings) as engine, _broker(settings) as client:
+        try:
+            found = look_at_claim(engine, client)
+        except OtherFarm as error:
+            return [wrong(str(error), "see docs/operations.md, Two farms")]
+    if found is None:
+        return [well("no scheduler or collector has run on this database yet")]
+    return [well(f"broker and database are those of farm {found.farm_id[:8]}")]
+
+
+def _look_at_database(settings: Settings) -> list[Finding]:
+    with store(settings) as engine:
+        begun_s = time.monotonic()
+        with reading(engine) as session:
+            version, byte_total = server_version(session), database_bytes(session)
+            its_time, our_time = database_time(session), dt.datetime.now(dt.UTC)
+        answer_s = time.monotonic() - begun_s
+        return judge_database(
+            DatabaseState(
+                shown_url=redacted(settings.database_url),
+                version=version,
+                schema=revisions()[-1],
+                answer_s=answer_s,
+                byte_count=byte_total,
+                write_error=write_error(engine),
+                clock_offset_s=(its_time - our_time).total_seconds() if its_time else None,
+                missing_days=len(missing_days(engine, today=our_time.date())),
+            )
+        )
+
+
+def _look_at_scheduler(settings: Settings) -> list[Finding]:
+    with _broker(settings) as client:
+        signs = read_signs(client)
+        refusal = sign_refusal(client)
+    running = _processes(signs, SCHEDULER)
+    if not running and refusal is not None:
+        return [_no_signs(refusal)]
+    clocks = judge_server_clocks([*running, *_processes(signs, COLLECTOR)])
+    return judge_scheduler(running, version=__version__) + clocks
+
+
+def _look_at_collector(settings: Settings) -> list[Finding]:
+    deadline = time.monotonic() + _SECOND_LOOK_S
+    agents = _keyed_agents(settings)
+    with _broker(settings) as client:
+        while True:
+            waiting = queue_lengths(client, agents=agents or ())
+            running = _processes(read_signs(client), COLLECTOR)
+            if not running and (refusal := sign_refusal(client)) is not None:
+                return [_no_signs(refusal)]
+            # A sign is some seconds old, and what waits may be the first for hours: a collector
+            # that works has emptied the queue, or says that it worked, by the next sign.
+            is_well = not any(waiting.counts.values()) or not idle_collectors(running)
+            if is_well or time.monotonic() >= deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
+    judged = judge_collector(
+        running,
+        beat_count=waiting.counts["heartbeats"],
+        report_count=waiting.counts["reports"],
+        of_agents=waiting.of_agents,
+        agent_count=len(agents or ()),
+        version=__version__,
+    )
+    judged += [foreign_key(key, "holds no list") for key in waiting.unreadable]
+    if agents is None:
+        judged.append(
+            unknown("what waits in queues of the agents' own cannot be told: see database")
+        )
+    return judged
+
+
+def _keyed_agents(settings: Settings) -> Collection[str] | None:
+    """Return the agents that have queues of their own; None: the store does not answer."""
+    try:
+        with store(settings) as engine, reading(engine) as session:
+            return keyed_agents(session)
+    except FarmError:
+        return None
+
+
+def _no_signs(refusal: str) -> Finding:
+    return unknown(f"whether one runs cannot be told: the broker takes no signs ({refusal})")
+
+
+def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:
+    return [
+        ProcessState(
+            name=sign.name,
+            benchfarm_version=sign.benchfarm_version,
+            silent_s=sign.age_s,
+            worked_s=sign.worked_s,
+            up_s=sign.up_s,
+            trouble=sign.trouble,
+            clock_offset_s=sign.clock_offset_s,
+            clock_step_s=sign.clock_step_s,
+            clock_step_ago_s=sign.clock_step_ago_s,
+        )
+        for sign in signs
+        if sign.process == process
+    ]
+
+
+def _look_at_heartbeats(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_heartbeats(found) + of_agents.judge_machines(found)
+
+
+def _signs(settings: Settings) -> list[LifeSign]:
+    """Return what the server's processes say of themselves; nothing if the broker is away."""
+    try:
+        with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
+            return read_signs(client)
+    except broker_errors():
+        return []  # what speaks another version is not heard of either
+
+
+def _look_at_versions(settings: Settings) -> list[Finding]:
+    strangers: dict[str, int] = {}
+    for sign in _signs(settings):
+        strangers |= sign.strangers
+    with _agents(settings) as (_, found):
+        return of_agents.judge_versions(
+            found, version=__version__, wire_version=WIRE_VERSION, strangers=strangers
+        )
+
+
+def _look_at_clocks(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_clocks(found)
+
+
+def _look_at_capabilities(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return of_agents.judge_capabilities(found)
+
+
+def _look_at_ports(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (_, found):
+        return judge_ports(found)
+
+
+def _look_at_access(settings: Settings) -> list[Finding]:
+    is_beyond = not stays_here(settings.broker_url) or settings.signing_key_file is not None
+    with _agents(settings) as (session, found):
+        return judge_access(found, keyed=key_records(session), is_beyond=is_beyond)
+
+
+def _look_at_reports(settings: Settings) -> list[Finding]:
+    held_back: Counter[str] = Counter()
+    for sign in _signs(settings):
+        held_back.update(sign.held_back)
+    with _agents(settings) as (_, found):
+        return of_agents.judge_quotas(held_back) + of_agents.judge_spools(found)
+
+
+def _look_at_leases(settings: Settings) -> list[Finding]:
+    with _agents(settings) as (session, found):
+        since = dt.datetime.now(dt.UTC) - _AN_HOUR
+        reasons = failed_attempts(session, FailureKind.AGENT_LOST, since=since)
+        late_count = late_reports_since(session, since)
+    losses = LossCounts(
+        lost_attempts=sum(reasons.values()), late_reports=late_count, reasons=reasons
+    )
+    return of_agents.judge_leases(found, losses)
+
+
+def _look_at_noise(settings: Settings) -> list[Finding]:
+    since = dt.datetime.now(dt.UTC) - _AN_HOUR
+    with store(settings) as engine, reading(engine) as session:
+        reasons = failed_attempts(session, FailureKind.DISTURBED, since=since)
+        return judge_noise(reasons, measured_count=succeeded_count(session, since=since))
+
+
+def _look_at_disks(settings: Settings) -> list[Finding]:
+    folder = _own_folder(settings)
+    disk = os.statvfs(folder)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    found = of_agents.judge_room(f"the disk of {folder}", free_bytes)
+    if not found:
+        found = [well(f"{byte_count(free_bytes)} free in {folder}")]
+    try:
+        with _agents(settings) as (_, conditions):
+            return found + of_agents.judge_agent_disks(conditions)
+    except Unreachable:
+        return [*found, unknown("what the agents have left cannot be told: see database")]
+
+
+def _own_folder(settings: Settings) -> Path:
+    """Return the folder of the store's file or of the farm, or the nearest that exists."""
+    scheme, _, file = settings.database_url.partition(":///")
+    folder = Path(file.partition("?")[0]).parent if scheme.startswith(SQLITE) else settings.home
+    return next(f for f in (folder.absolute(), *folder.absolute().parents) if f.exists())
+
+
+def _look_at_queue(settings: Settings) -> list[Finding]:
+    with store(settings) as engine, reading(engine) as session:
+        reasons = stored_waits(session, settings)
+    return judge_queue(
+        waiting_count=len(reasons),
+        held_count=sum(waits.is_held for waits in reasons.values()),
+        hopeless={i: waits.reason for i, waits in reasons.items() if waits.is_hopeless},
+    )
+
+
+EXAMINATIONS = (
+    Examination("broker", _look_at_broker),
+    Examination("database", _look_at_database),
+    Examination("farm", _look_at_farm, needs="database"),
+    Examination("scheduler", _look_at_scheduler, needs="broker"),
+    Examination("collector", _look_at_collector, needs="broker"),
+    Examination("heartbeats", _look_at_heartbeats, needs="database"),
+    Examination("versions", _look_at_versions, needs="database"),
+    Examination("clocks", _look_at_clocks, needs="database"),
+    Examination("capabilities", _look_at_capabilities, needs="database"),
+    Examination("ports", _look_at_ports, needs="database"),
+    Examination("access", _look_at_access, needs="database"),
+    Examination("reports", _look_at_reports, needs="database"),
+    Examination("leases", _look_at_leases, needs="database"),
+    Examination("noise", _look_at_noise, needs="database"),
+    Examination("disks", _look_at_disks),
+    Examination("certificates", look_at_certificates),
+    Examination("queue", _look_at_queue, needs="database"),
+)

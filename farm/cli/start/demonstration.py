@@ -1,0 +1,142 @@
+"""A sweep on a farm of its own: measured, printed, and what follows from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farm.cells.reading import read_sweep
+from farm.cells.table import CellLine
+from farm.cli.advice.price_options import prices_or_none
+from farm.cli.output import command_hint
+from farm.cli.session import settings
+from farm.cli.start.own_farm import engine_of, finish
+from farm.cli.start.up import stay_up
+from farm.cli.sweeps.results import print_cells
+from farm.cli.sweeps.sweep_answers import print_answers
+from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.signals import Stopped, StopSignals
+from farm.gang.lifecycle import JobState, SweepState
+from farm.measuring.noise import disturbed_by
+from farm.recommend.sweep_answers import answers_for
+from farm.store.engine import reading, writing
+from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
+from farm.store.sweeps.sweeps import list_sweeps
+from farm.store.tables import Job
+from farm.submission import plan, submit
+from farm.text.nouns import counted
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_MAX_ROWS = 100_000
+
+
+def demonstrate(
+    start: Callable[[StopSignals], AbstractContextManager[EmbeddedFarm]],
+    *,
+    sweep: dict[str, Any],
+    and_exit: bool,
+) -> bool:
+    """Measure a sweep on the farm that `start` makes; return whether every job succeeded.
+
+    Unless `and_exit`, the farm then stays up with its dashboard until Ctrl-C.
+
+    Raises:
+        click.Abort: stopped before the sweep was over.
+    """
+    succeeded = None
+    with StopSignals() as signals:
+        try:
+            with start(signals) as farm:
+                succeeded = _measure(farm, signals, sweep=sweep)
+                if not and_exit:
+                    click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
+                    if (hint := command_hint()) is not None:
+                        click.echo(hint)
+                    stay_up(farm, signals)
+        except Stopped:
+            # Once the sweep is over, Ctrl-C is how it is meant to end.
+            if succeeded is None:
+                raise click.Abort from None
+    return bool(succeeded)
+
+
+def gang_widths(agents: int) -> list[int]:
+    """Return 2, 4, 8 ... and the number of all agents."""
+    return sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
+
+
+def _measure(farm: EmbeddedFarm, signals: StopSignals, *, sweep: dict[str, Any]) -> bool:
+    """Run the sweep and print what it measured; return whether every job succeeded."""
+    with engine_of(farm) as engine:
+        sweep_id = _submit(engine, sweep)
+        try:
+            summary = finish(farm, signals, engine=engine, sweep_id=sweep_id)
+        except BaseException:
+            # The next farm in this folder shall not begin with what this one left.
+            _cancel(engine, sweep_id)
+            raise
+        _print_results(engine, sweep_id)
+    return summary.counts[JobState.SUCCEEDED] == summary.job_count
+
+
+def _submit(engine: sa.Engine, sweep: dict[str, Any]) -> int:
+    """Enqueue the sweep, after cancelling what a killed demo has left unfinished."""
+    with reading(engine) as session:
+        unfinished = [
+            found.sweep_id
+            for found in list_sweeps(session)
+            if found.name == sweep["name"] and found.state is not SweepState.FINISHED
+        ]
+    for sweep_id in unfinished:
+        _cancel(engine, sweep_id)
+    planned = plan(sweep)
+    with writing(engine) as session:
+        return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
+
+
+def _cancel(engine: sa.Engine, sweep_id: int) -> None:
+    with writing(engine) as session:
+        request_cancel_sweep(session, sweep_id, now=dt.datetime.now(dt.UTC))
+
+
+def _print_results(engine: sa.Engine, sweep_id: int) -> None:
+    """Print this sweep's cells and what follows from them."""
+    prices = prices_or_none(settings())
+    with reading(engine) as session:
+        jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
+        lines = read_sweep(session, sweep_id, prices=prices).table.measured
+        answers = answers_for(session, sweep_id)
+    _print_failures(jobs)
+    if lines:
+        print_cells(lines)
+    if warning := disturbance_warning(lines):
+        click.echo(warning)
+    print_answers(answers)
+
+
+def disturbance_warning(lines: Sequence[CellLine]) -> str | None:
+    """Say in one line that measurements were disturbed, and what to do about it."""
+    disturbed = [one for line in lines for one in line.disturbed]
+    if not disturbed:
+        return None
+    found = sum(line.succeeded_count for line in lines)
+    return (
+        f"This machine was busy: {len(disturbed)} of {counted(found, 'measurement')} "
+        f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by "
+        f"{disturbed_by(disturbed)}. Close other programs, or use fewer agents, and run it again."
+    )
+
+
+def _print_failures(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.state is not JobState.SUCCEEDED:
+            click.echo(
+                f"job {job.id} ({job.strategy}, world size {job.world_size}, batch "
+                f"{job.global_batch_size}) {job.state.value}: {job.reason or 'no reason known'}"
+            )

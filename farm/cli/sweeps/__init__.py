@@ -1,0 +1,1 @@
+"""Commands about sweeps and jobs."""

@@ -1,0 +1,170 @@
+"""`farm jobs` and `farm job`: the list, and the story of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from sqlalchemy.orm import Session
+
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.session import JOB_ID, settings, store
+from farm.cli.sweeps.rows import row_json
+from farm.cli.sweeps.waits import waits_of
+from farm.gang.lifecycle import JobState
+from farm.settings.server import Settings
+from farm.store.engine import reading
+from farm.store.measurements.measurements import flags_by_job
+from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
+from farm.store.sweeps.sweeps import find_sweep
+from farm.store.tables import Job
+from farm.text import display
+from farm.text.log_text import one_line
+
+_MARK = "!"  # beside what was disturbed
+
+_JOB_COLUMNS = (
+    Column("job", is_right=True),
+    Column("sweep", is_right=True),
+    Column("state"),
+    Column("attempts", is_right=True),
+    Column("model"),
+    Column("dataset"),
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("batch", is_right=True),
+    Column("repetition", is_right=True),
+    Column("reason"),
+)
+
+
+@click.command()
+@click.option("--sweep", help="Only of this sweep: its id or name.")
+@click.option("--state", type=click.Choice([s.value for s in JobState]), help="Only in this state.")
+@click.option("--after", type=click.IntRange(0, JOB_ID.max), help="Go on after this job id.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000))
+@json_option
+def jobs(
+    *, sweep: str | None, state: str | None, after: int | None, limit: int, as_json: bool
+) -> None:
+    """List jobs by id.
+
+    A measurement that was disturbed has a mark, and the reason below. --json prints items, one for
+    each job with the columns of the store and flags, what disturbed its measurement, and next: what
+    to give to --after for the next page, or null.
+    """
+    with store(settings()) as engine, reading(engine) as session:
+        found = list_jobs(
+            session,
+            sweep_id=None if sweep is None else find_sweep(session, sweep).id,
+            state=None if state is None else JobState(state),
+            after_id=after,
+            limit=limit + 1,
+        )
+        shown = found[:limit]
+        flags = flags_by_job(session, [job.id for job in shown])
+    next_id = shown[-1].id if len(found) > limit else None
+    if as_json:
+        items = [{**row_json(job), "flags": flags.get(job.id, [])} for job in shown]
+        print_json({"items": items, "next": next_id})
+        return
+    print_table(_JOB_COLUMNS, [_job_cells(job, flags.get(job.id)) for job in shown])
+    for job in shown:
+        for flag in flags.get(job.id, ()):
+            message = one_line(flag["message"])
+            click.echo(f"{_MARK} job {job.id} was disturbed: {message}")
+    if next_id is not None:
+        click.echo(f"farm: there are more; go on with --after {next_id}", err=True)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID", type=JOB_ID)
+@json_option
+def job(job_id: int, *, as_json: bool) -> None:
+    """Show one job: its attempts, their ranks, every change and the measurement.
+
+    --json prints job, sweep_name, waits_because (null unless it waits), attempts (each with its
+    ranks), events and measurement.
+    """
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
+        detail = job_detail(session, job_id)
+        why = _waits_because(session, detail.job, loaded)
+    if as_json:
+        print_json({**_detail_json(detail), "waits_because": why})
+        return
+    flags = detail.measurement.flags if detail.measurement is not None else None
+    print_table(_JOB_COLUMNS, [_job_cells(detail.job, flags)])
+    if why is not None:
+        click.echo(f"waits: {why}")
+    click.echo()
+    print_table(
+        (Column("attempt", is_right=True), Column("state"), Column("agents"), Column("reason")),
+        _attempt_cells(detail),
+    )
+    click.echo()
+    for event in detail.events:
+        token = "" if event.attempt_id is None else f" [{event.attempt_id}]"
+        reason = "" if event.reason is None else f": {one_line(event.reason)}"
+        click.echo(f"{display.clock(event.at)}{token} {event.event}{reason}")
+    if detail.measurement is not None:
+        click.echo()
+        for name, value in row_json(detail.measurement, without=("details", "flags")).items():
+            if value is not None:
+                mark = f" {_MARK}" if flags and name == "step_time_s" else ""
+                click.echo(f"{name} = {one_line(str(value))}{mark}")
+    for flag in flags or ():
+        click.echo(f"{_MARK} disturbed: {one_line(flag['message'])}")
+
+
+def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:
+    if row.state is not JobState.WAITING:
+        return None
+    reasons = waits_of(session, loaded)
+    return reasons[row.id].reason if row.id in reasons else None
+
+
+def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:
+    state = "cancelling" if _is_ending(row) else row.state.value
+    return [
+        str(row.id),
+        str(row.sweep_id),
+        f"{state} {_MARK}" if flags else state,
+        str(row.attempt_count),
+        row.model,
+        row.dataset,
+        row.strategy,
+        str(row.world_size),
+        str(row.global_batch_size),
+        str(row.repetition),
+        display.text(row.reason),
+    ]
+
+
+def _is_ending(row: Job) -> bool:
+    return row.cancel_requested and row.attempt_id is not None
+
+
+def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
+    return [
+        [
+            str(entry.attempt.number),
+            entry.attempt.state.value,
+            ", ".join(rank.agent_id for rank in entry.ranks),
+            display.text(entry.attempt.reason),
+        ]
+        for entry in detail.attempts
+    ]
+
+
+def _detail_json(detail: JobDetail) -> dict[str, object]:
+    return {
+        "job": row_json(detail.job),
+        "sweep_name": detail.sweep_name,
+        "attempts": [
+            {**row_json(entry.attempt), "ranks": [row_json(rank) for rank in entry.ranks]}
+            for entry in detail.attempts
+        ],
+        "events": [row_json(event) for event in detail.events],
+        "measurement": None if detail.measurement is None else row_json(detail.measurement),
+    }

@@ -1,0 +1,170 @@
+"""The table of what was measured: a line for each cell, and below it what its signs mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from farm.cells.axes import places_of
+from farm.cells.choice import CellMetric, columns_of
+from farm.cells.table import CellLine
+from farm.cli.output import Column, print_table, table_width, terminal_width
+from farm.configuration.axes import BY_NAME, Axis, Value
+from farm.measuring.measurement import STEP_TIME_NOTE
+from farm.measuring.noise import disturbed_by
+from farm.text.display import MISSING, between, count, duration, in_text, plus_minus
+from farm.text.nouns import counted
+
+_FINGERPRINT_SHOWN = 8
+# These have columns in every table, in this order; whatever else cells differ in comes before.
+_IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
+
+
+def line_json(line: CellLine) -> dict[str, object]:
+    """Return a line for programs: times in seconds, sizes in bytes, None what is not known."""
+    known, what = line.statistics, line.configuration
+    return {
+        **line.medians_by_name,
+        "values": what.values,
+        "steps": what.steps,
+        "epochs": what.epochs,
+        "warmup_step_count": what.warmup_step_count,
+        "repeat": what.repeat,
+        "time_limit_s": what.time_limit_s,
+        "emulator": what.emulator,
+        "labels": dict(what.label_pairs),
+        "fingerprint": line.fingerprint,
+        "framework": line.framework,
+        "run_count": line.run_count,
+        "disturbed": line.disturbed,
+        "set_aside_count": line.set_aside_count,
+        "target": known.target,
+        "outlier_job_ids": known.outlier_job_ids,
+        "step_time_low_s": known.low_s,
+        "step_time_high_s": known.high_s,
+        "scaling_efficiency_ratio": line.efficiency_ratio,
+        "expected_bytes_per_step": line.expected_bytes_per_step,
+    }
+
+
+def print_cells(lines: Sequence[CellLine]) -> None:
+    """Print the table; turned by a quarter where the terminal is too narrow for it."""
+    columns, rows = table(lines)
+    if sys.stdout.isatty() and table_width(columns, rows) > terminal_width():
+        # A few cells fit where so many columns do not.
+        turned = [list(texts) for texts in zip(*rows, strict=True)]
+        titles = [Column(text, is_right=True) for text in turned[0]]
+        names = [[column.title] for column in columns[1:]]
+        rows = [name + texts for name, texts in zip(names, turned[1:], strict=True)]
+        columns = [Column(columns[0].title), *titles]
+    print_table(columns, rows)
+    for note in notes(lines):
+        click.echo(note)
+
+
+def notes(lines: Sequence[CellLine]) -> list[str]:
+    """Say below the table what its signs mean, as far as they occur in it."""
+    found = []
+    if any(line.statistics.half_width_ratio is not None for line in lines):
+        found.append("±: 95 % interval of the median step time, over the runs")
+    if any(_shows_steps(line) for line in lines):
+        found.append("in parentheses: the middle half of the steps within a run")
+    if job_ids := sorted(job_id for line in lines for job_id in line.statistics.outlier_job_ids):
+        named = ", ".join(str(job_id) for job_id in job_ids)
+        found.append(f"*: runs far from the others, counted all the same: job {named}")
+    if lines:
+        found.append(STEP_TIME_NOTE)
+    return [*found, *_disturbed(lines)]
+
+
+def _disturbed(lines: Sequence[CellLine]) -> list[str]:
+    disturbed = [one for line in lines for one in line.disturbed]
+    if not disturbed:
+        return []
+    run_count = sum(line.run_count + line.set_aside_count for line in lines)
+    note = (
+        f"!: {len(disturbed)} of {counted(run_count, 'run')} "
+        f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
+    )
+    if set_aside_count := sum(line.set_aside_count for line in lines):
+        verb = "does" if set_aside_count == 1 else "do"
+        note += (
+            f"; {set_aside_count} of them {verb} not count, since undisturbed runs of the cell do"
+        )
+    return [note]
+
+
+def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows, with a column in front for whatever else tells cells apart."""
+    columns = [
+        *distinctions(lines),
+        (Column("batch", is_right=True), [count(_axis(line, 0)) for line in lines]),
+        (Column("strategy"), [str(_axis(line, 1)) for line in lines]),
+        (Column("world size", is_right=True), [count(_axis(line, 2)) for line in lines]),
+        (Column("runs", is_right=True), [_runs(line) for line in lines]),
+        (Column("step time", is_right=True), [_step_time(line) for line in lines]),
+        *(
+            (Column(in_text(one.title), is_right=True), _written(one, lines))
+            for one in columns_of(lines)
+        ),
+    ]
+    texts = [column for _, column in columns]
+    return [column for column, _ in columns], [list(row) for row in zip(*texts, strict=True)]
+
+
+def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+    """Return what else tells cells apart, with a text for each cell."""
+    axes, places, _ = places_of([line.configuration for line in lines])
+    found = [
+        (
+            Column(in_text(axis.title), is_right=axis.is_number),
+            [_text(axis, place[i]) for place in places],
+        )
+        for i, axis in enumerate(axes)
+        if axis not in _IN_COLUMNS
+    ]
+    hardware = [(line.fingerprint or MISSING)[:_FINGERPRINT_SHOWN] for line in lines]
+    frameworks = [line.framework or MISSING for line in lines]
+    for title, texts in (("framework", frameworks), ("hardware", hardware)):
+        if len(set(texts)) > 1:
+            found.append((Column(title), texts))
+    return found
+
+
+def _text(axis: Axis, value: Value) -> str:
+    return MISSING if value is None and not axis.is_number else axis.text(value)
+
+
+def _axis(line: CellLine, place: int) -> Any:
+    return _IN_COLUMNS[place].value_of(line.configuration)
+
+
+def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
+    return [metric.write(metric.read(line)) for line in lines]
+
+
+def _runs(line: CellLine) -> str:
+    target = line.statistics.target
+    stands = "" if target is None else f" {target.value.replace('_', ' ')}"
+    far = "*" if line.statistics.outlier_job_ids else ""
+    disturbed = "!" if line.disturbed_count > line.set_aside_count else ""
+    return f"{line.run_count}{far}{disturbed}{stands}"
+
+
+def _shows_steps(line: CellLine) -> bool:
+    no_interval = line.statistics.half_width_ratio is None
+    return no_interval and line.median("step_time_p25_s") is not None
+
+
+def _step_time(line: CellLine) -> str:
+    """Two runs have no interval to speak of: then it is said how steps differ within one."""
+    known = line.statistics
+    text = duration(line.median_s)
+    if not _shows_steps(line):
+        return f"{text} {plus_minus(known.half_width_ratio)}".rstrip()
+    low_s, high_s = line.median("step_time_p25_s"), line.median("step_time_p75_s")
+    middle = between(low_s, high_s, line.median_s)
+    return f"{text} ({counted(line.run_count, 'run')}: {middle})"

@@ -1,0 +1,224 @@
+"""`farm status`: the sweeps and why jobs wait; or one sweep and what it measured."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from sqlalchemy.orm import Session
+
+from farm.cells.accurate_cells import accurate_cells
+from farm.cells.json_forms import SweepCells
+from farm.cells.reading import first_cells, read_sweep
+from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
+from farm.cli.operating.agents import is_alive, troubles
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.ranges import Real
+from farm.cli.session import settings, stopped_farm, store
+from farm.cli.sweeps.accuracy import accurate_json, print_accurate_cells
+from farm.cli.sweeps.results import line_json, print_cells
+from farm.cli.sweeps.rows import sweep_json
+from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
+from farm.cli.sweeps.waits import waits_of
+from farm.cli.sweeps.watch import SweepWatch, summary_line
+from farm.gang.lifecycle import JobState
+from farm.recommend.sweep_answers import answers_for
+from farm.settings.server import Settings
+from farm.store.agents.agents import list_agents
+from farm.store.engine import reading
+from farm.store.measurements.trained_cells import trained_cells
+from farm.store.queue.waiting_reasons import (
+    ABOUT_TO_START,
+    WAITS_FOR_AGENTS,
+    Waits,
+    grouped,
+    waits_for_agents,
+)
+from farm.store.sweeps.sweeps import find_sweep, list_sweeps
+from farm.text import display
+from farm.text.log_text import one_line
+from farm.text.nouns import counted
+
+_SWEEPS_SHOWN = 20
+_REASONS_SHOWN = 5
+_MAX_JOBS = 100_000
+_MAX_AGENTS = 100_000
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--target-accuracy",
+    type=Real(0, 1),
+    help="For one SWEEP: how long its trainings took to get so accurate, a ratio, and the cost.",
+)
+@prices_option
+@region_option
+@json_option
+def status(
+    sweep: str | None,
+    *,
+    target_accuracy: float | None,
+    prices_file: Path | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    """Show the latest sweeps, or one SWEEP (its id or name), and why its first jobs wait.
+
+    --json prints sweeps as the API does (sweep_id and counts are the former names of id and
+    jobs_by_state), alive_agent_count, waiting (job_id and reason of the first jobs that
+    cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
+    job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
+    remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware,
+    recommended, one entry for each workload, batch size and network, and cells, machine_s and
+    machine_hours_saved; with --target-accuracy also accurate, one entry for each cell that was
+    trained by epochs.
+    """
+    if sweep is None and target_accuracy is not None:
+        raise click.UsageError("--target-accuracy needs a SWEEP")
+    loaded = settings()
+    with store(loaded) as engine:
+        if sweep is None:
+            with reading(engine) as session:
+                _print_all(session, loaded, as_json=as_json)
+            return
+        prices = prices_or_none(loaded, prices_file=prices_file, region=region)
+        with reading(engine) as session:
+            sweep_id = find_sweep(session, sweep).id
+            reasons = _waiting(session, loaded, sweep_id=sweep_id)
+            read = read_sweep(session, sweep_id, prices=prices)
+            found = first_cells(session, read)
+            trained = (
+                ()
+                if target_accuracy is None
+                else trained_cells(session, sweep_id, max_jobs=_MAX_JOBS).cells
+            )
+            answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
+        snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
+    lines = read.table.measured
+    by_job = {one.job_id: line for line in lines for one in line.repetitions}
+    accurate = accurate_cells(
+        trained, target_ratio=target_accuracy, prices_usd_per_hour=prices.usd_per_hour
+    )
+    if as_json:
+        print_json(
+            {
+                "sweep": sweep_json(snapshot.summary),
+                "remaining_s": snapshot.remaining_s,
+                **_reasons_json(reasons),
+                "measured": [line_json(line) for line in lines],
+                "recommended": [found.to_json() for found in answers],
+                **(
+                    {} if target_accuracy is None else {"accurate": accurate_json(accurate, by_job)}
+                ),
+                **found.to_json(),
+            }
+        )
+        return
+    click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {one_line(summary_line(snapshot))}")
+    if snapshot.summary.counts[JobState.WAITING]:
+        _print_reasons(reasons)
+    if lines:
+        print_cells(lines)
+    print_answers(answers)
+    if target_accuracy is not None:
+        print_accurate_cells(accurate, by_job, target_accuracy)
+    if found.machine_s:
+        click.echo(_machine_time(found))
+
+
+def _machine_time(found: SweepCells) -> str:
+    text = f"machine time: {display.duration(found.machine_s)}"
+    saved = found.saving
+    if saved is None:
+        return text
+    return (
+        f"{text}; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have taken "
+        f"{display.duration(saved.fixed_machine_s)} for the same precision"
+    )
+
+
+def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
+    sweeps = list_sweeps(session, limit=_SWEEPS_SHOWN)
+    now = dt.datetime.now(dt.UTC)
+    agents = list_agents(session, limit=_MAX_AGENTS)
+    stopped = stopped_farm(loaded)
+    within_s = 0.0 if stopped else loaded.lease_s
+    alive_count = sum(is_alive(agent, now=now, within_s=within_s) for agent in agents)
+    reasons = _waiting(session, loaded)
+    if as_json:
+        print_json(
+            {
+                "sweeps": [sweep_json(summary) for summary in sweeps],
+                "alive_agent_count": alive_count,
+                **_reasons_json(reasons),
+            }
+        )
+        return
+    states = tuple(Column(state.value, is_right=True) for state in JobState)
+    columns = (
+        Column("sweep", is_right=True),
+        Column("name"),
+        Column("state"),
+        *states,
+        Column("submitted"),
+    )
+    waits_for = waits_for_agents(sweeps, reasons)
+    rows = [
+        [
+            str(summary.sweep_id),
+            summary.name,
+            WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.value,
+            *(str(summary.counts[state]) for state in JobState),
+            display.clock(summary.created_at),
+        ]
+        for summary in sweeps
+    ]
+    print_table(columns, rows)
+    click.echo(f"{counted(alive_count, 'agent')} alive")
+    if stopped:
+        click.echo(f"the farm of {stopped} does not run: start it with `farm up`")
+    for line in troubles(agents, now=now, within_s=within_s):
+        click.echo(one_line(line))
+    _print_reasons(reasons)
+
+
+def _waiting(
+    session: Session, loaded: Settings, *, sweep_id: int | None = None
+) -> dict[int, Waits]:
+    """Say of all jobs that wait why, the first in the queue first.
+
+    All of them count, as they do for the scheduler; `sweep_id` narrows only the answer.
+    """
+    return {
+        job_id: waits
+        for job_id, waits in waits_of(session, loaded).items()
+        if sweep_id is None or waits.sweep_id == sweep_id
+    }
+
+
+def _reasons_json(reasons: Mapping[int, Waits]) -> dict[str, object]:
+    held_up = ((i, waits) for i, waits in reasons.items() if waits.reason != ABOUT_TO_START)
+    return {
+        "waiting": [
+            {"job_id": job_id, "reason": waits.reason}
+            for job_id, waits in itertools.islice(held_up, _REASONS_SHOWN)
+        ],
+        "waiting_count": len(reasons),
+        "waiting_reasons": grouped(reasons),
+    }
+
+
+def _print_reasons(reasons: Mapping[int, Waits]) -> None:
+    groups = [group for group in grouped(reasons) if group.reason != ABOUT_TO_START]
+    for group in groups[:_REASONS_SHOWN]:
+        more = group.job_count - 1
+        also = f" (and {more} more of sweep {group.sweep_id})" if more else ""
+        click.echo(f"job {group.job_id}: {one_line(group.reason)}{also}")
+    if rest := sum(group.job_count for group in groups[_REASONS_SHOWN:]):
+        click.echo(
+            f"and {counted(rest, 'more job waits', 'more jobs wait')}; `farm status SWEEP` says why"
+        )

@@ -1,0 +1,114 @@
+"""`farm cancel` and `farm retry`, of a sweep or of one job; `farm pause` and `farm resume`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import click
+from sqlalchemy.orm import Session
+
+from farm.cli.output import json_option, print_json
+from farm.cli.session import JOB_ID, ring, settings, store
+from farm.store.engine import writing
+from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
+from farm.store.sweeps.sweeps import find_sweep, set_paused
+from farm.text.nouns import counted
+
+_ASKED = "the command line"  # as the stories of jobs tell who did
+_sweep_argument = click.argument("sweep", required=False)
+_job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Only this job.")
+
+
+@click.command()
+@_sweep_argument
+@_job_option
+@json_option
+def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
+    """Cancel what a SWEEP (its id or name) has not finished, or one job.
+
+    A running job ends within seconds; what was measured stays. --json prints cancelled_count.
+    """
+
+    def change(session: Session, now: dt.datetime) -> int:
+        if job_id is not None:
+            return int(request_cancel_job(session, job_id, now=now, by=_ASKED))
+        sweep_id = find_sweep(session, sweep or "").id
+        return request_cancel_sweep(session, sweep_id, now=now, by=_ASKED)
+
+    count = _change(sweep, job_id, change)
+    if as_json:
+        print_json({"cancelled_count": count})
+    else:
+        click.echo(f"{counted(count, 'job')} cancelled")
+
+
+@click.command()
+@_sweep_argument
+@_job_option
+@json_option
+def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
+    """Run the failed and cancelled jobs of a SWEEP (its id or name) again, or one job.
+
+    --json prints retried_count.
+    """
+
+    def change(session: Session, now: dt.datetime) -> int:
+        if job_id is not None:
+            retry_job(session, job_id, now=now, by=_ASKED)
+            return 1
+        sweep_id = find_sweep(session, sweep or "").id
+        return retry_failed(session, sweep_id, now=now, by=_ASKED)
+
+    count = _change(sweep, job_id, change)
+    if as_json:
+        print_json({"retried_count": count})
+    else:
+        click.echo(f"{counted(count, 'job waits', 'jobs wait')} again")
+
+
+@click.command()
+@click.argument("sweep")
+@json_option
+def pause(sweep: str, *, as_json: bool) -> None:
+    """Start no further job of a SWEEP (its id or name). What runs goes on.
+
+    --json prints sweep_id, is_paused and changed: false where it was paused already.
+    """
+    _set_paused(sweep, is_paused=True, as_json=as_json)
+
+
+@click.command()
+@click.argument("sweep")
+@json_option
+def resume(sweep: str, *, as_json: bool) -> None:
+    """Start the jobs of a paused SWEEP (its id or name) again.
+
+    --json prints sweep_id, is_paused and changed: false where it was not paused.
+    """
+    _set_paused(sweep, is_paused=False, as_json=as_json)
+
+
+def _set_paused(sweep: str, *, is_paused: bool, as_json: bool) -> None:
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        sweep_id = find_sweep(session, sweep).id
+        has_changed = set_paused(session, sweep_id, is_paused=is_paused)
+    ring(loaded)
+    if as_json:
+        print_json({"sweep_id": sweep_id, "is_paused": is_paused, "changed": has_changed})
+    else:
+        already = "" if has_changed else " already"
+        click.echo(f"sweep {sweep_id} {'is paused' if is_paused else 'goes on'}{already}")
+
+
+def _change(
+    sweep: str | None, job_id: int | None, change: Callable[[Session, dt.datetime], int]
+) -> int:
+    if (sweep is None) == (job_id is None):
+        raise click.UsageError("give either a SWEEP or --job ID")
+    loaded = settings()
+    with store(loaded) as engine, writing(engine) as session:
+        count = change(session, dt.datetime.now(dt.UTC))
+    ring(loaded)
+    return count

@@ -1,0 +1,256 @@
+"""`farm submit`: put the jobs of a sweep file into the store."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farm.cli.advice.price_options import prices_option, region_option
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.session import ring, settings, store
+from farm.configuration.spec import JobSpec
+from farm.embedded.signals import Stopped, StopSignals
+from farm.errors import FarmError, InvalidSpec
+from farm.gang.lifecycle import JobState
+from farm.recommend.layout import layout_of
+from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
+from farm.text import display
+from farm.text.nouns import counted
+from farm.values.codec import to_json
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from farm.cli.sweeps.watch import SweepWatch
+    from farm.recommend.expectation import Expectation
+
+_PLAN_COLUMNS = (
+    Column("model"),
+    Column("dataset"),
+    Column("strategy"),
+    Column("world size", is_right=True),
+    Column("batch", is_right=True),
+    Column("delay", is_right=True),
+    Column("length", is_right=True),
+    Column("repetition", is_right=True),
+)
+
+
+@click.command()
+@click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
+@click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
+@click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@click.option(
+    "--patience",
+    "patience_s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long --wait waits for agents that are not there, once nothing else is left.",
+)
+@prices_option
+@region_option
+@json_option
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    sweep_file: Path,
+    *,
+    wait: bool,
+    dry_run: bool,
+    patience_s: float,
+    prices_file: Path | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
+
+    Jobs that no live agents could serve are queued all the same, with a warning. With --wait the
+    exit status is 0 only if every job succeeded; where only such jobs are left, it ends after
+    --patience with status 1, and they stay queued. --json prints id, name, job_count,
+    max_job_count (with all repetitions that precision may take) and skipped; with --wait also
+    jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id, and
+    expected: the time and cost that the farm's own measurements let expect. (sweep_id and counts
+    are the former names of id and jobs_by_state.)
+    """
+    if wait and dry_run:
+        raise click.UsageError("--wait and --dry-run exclude each other")
+    planned = plan(read_sweep_file(sweep_file))
+    if dry_run:
+        found, unknown_because = _expected(planned, prices_file, region)
+        _print_plan(planned, found, unknown_because, as_json=as_json)
+        return
+    from farm.cli.sweeps.watch import SweepWatch, nobody_serves
+    from farm.store.agents.agents import live_agents
+    from farm.store.engine import reading, writing
+    from farm.submission import submit as submit_sweep
+
+    loaded = settings()
+    with store(loaded) as engine:
+        now = dt.datetime.now(dt.UTC)
+        with reading(engine) as session:
+            agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+        planned = within_memory(planned, agents)
+        with writing(engine) as session:
+            submitted = submit_sweep(session, planned, now=now)
+        ring(loaded)
+        result: dict[str, object] = {
+            "id": submitted.sweep_id,
+            "sweep_id": submitted.sweep_id,
+            "name": planned.sweep.name,
+            "job_count": submitted.job_count,
+            "max_job_count": planned.expansion.max_job_count,
+            "skipped": submitted.skipped,
+        }
+        if not as_json:
+            count = submitted.job_count
+            click.echo(
+                f"sweep {submitted.sweep_id}: {counted(count, 'job')} enqueued{_more(planned)}"
+            )
+            _print_skipped(submitted.skipped)
+        watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
+        first = watch.look()
+        if first.hopeless:
+            click.echo(f"farm: {nobody_serves(first)}", err=True)
+        counts = _wait(watch, submitted.sweep_id, patience_s=patience_s) if wait else None
+        if counts is not None:
+            _conclude(engine, submitted.sweep_id, result, counts=counts, as_json=as_json)
+    if as_json:
+        print_json(result)
+    if counts is not None and counts[JobState.SUCCEEDED] < sum(counts.values()):
+        ctx.exit(1)
+
+
+def _wait(watch: SweepWatch, sweep_id: int, *, patience_s: float) -> Mapping[JobState, int]:
+    """Show progress until the sweep is over; return its jobs by state."""
+    from farm.cli.sweeps.watch import follow, make_display
+
+    try:
+        with StopSignals() as signals, make_display() as display:
+            found = follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
+            return found.counts
+    except Stopped:
+        click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
+        raise click.Abort from None
+
+
+def _conclude(
+    engine: sa.Engine,
+    sweep_id: int,
+    result: dict[str, object],
+    *,
+    counts: Mapping[JobState, int],
+    as_json: bool,
+) -> None:
+    """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
+    from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
+    from farm.recommend.sweep_answers import answers_for
+    from farm.store.engine import reading
+
+    with reading(engine) as session:
+        answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
+    result["jobs_by_state"] = result["counts"] = _by_name(counts)
+    result["recommended"] = [found.to_json() for found in answers]
+    if not as_json:
+        print_answers(answers)
+
+
+def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:
+    return {state.value: count for state, count in counts.items()}
+
+
+def _expected(
+    planned: SubmissionPlan, prices_file: Path | None, region: str | None
+) -> tuple[Expectation | None, str | None]:
+    """Return what is expected, or why nothing is: a sweep can be checked without a store."""
+    from farm.cli.sweeps.expected import expected
+
+    try:
+        jobs = planned.expansion.jobs
+        return expected(settings(), jobs, prices_file=prices_file, region=region), None
+    except InvalidSpec:
+        raise
+    except FarmError as error:
+        return None, str(error)
+
+
+def _print_plan(
+    planned: SubmissionPlan,
+    found: Expectation | None,
+    unknown_because: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    jobs = planned.expansion.jobs
+    skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible)
+    if as_json:
+        print_json(
+            {
+                "name": planned.sweep.name,
+                "job_count": len(jobs),
+                "max_job_count": planned.expansion.max_job_count,
+                "skipped": skipped,
+                "expected": found,
+                "expected_unknown_because": unknown_because,
+                "jobs": [to_json(job) for job in jobs],
+            }
+        )
+        return
+    rows = [
+        [
+            job.model,
+            job.dataset,
+            job.strategy,
+            str(job.world_size),
+            str(job.global_batch_size),
+            display.duration(None if job.network is None else job.network.one_way_delay_s),
+            counted(job.epochs, "epoch") if job.epochs else counted(job.steps or 0, "step"),
+            str(job.repetition),
+        ]
+        for job in jobs
+    ]
+    columns, setups = list(_PLAN_COLUMNS), [_setup(job) for job in jobs]
+    if any(setups):
+        columns.insert(3, Column("set up"))
+        rows = [
+            [*row[:3], text or display.MISSING, *row[3:]]
+            for row, text in zip(rows, setups, strict=True)
+        ]
+    print_table(
+        columns, rows, title=f"{planned.sweep.name}: {counted(len(jobs), 'job')}{_more(planned)}"
+    )
+    _print_skipped(skipped)
+    if found is None:
+        click.echo(f"expected time and cost are not known: {unknown_because}")
+    else:
+        from farm.cli.sweeps.expected import print_expectation
+
+        print_expectation(found)
+
+
+def _setup(job: JobSpec) -> str:
+    """Say by the keys of a sweep file how a strategy is set up, as far as it is not as usual."""
+    servers = f"server_count={job.server_count}" if job.server_count else None
+    network = f"network={job.interface}" if job.interface is not None else None
+    return ", ".join(filter(None, (servers, layout_of(job), network)))
+
+
+def _more(planned: SubmissionPlan) -> str:
+    """Say how many jobs may follow, and what for; nothing where none will."""
+    precision = planned.sweep.precision
+    if precision is None:
+        return ""
+    return (
+        f", up to {planned.expansion.max_job_count} until every step time is known to "
+        f"± {precision.target_ratio * 100:g} %"
+    )
+
+
+def _print_skipped(skipped: tuple[str, ...]) -> None:
+    for line in skipped:
+        click.echo(f"left out: {line}")

@@ -1,0 +1,32 @@
+"""What commands that follow a sweep say in the end: what is recommended, and on what it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from farm.cli.advice.recommend import verdict
+from farm.recommend.contracts import Question
+from farm.recommend.sweep_answers import OwnAnswer
+from farm.text import display
+
+MOST_ANSWERS = 8  # to one sweep
+
+
+def print_answers(answers: Sequence[OwnAnswer]) -> None:
+    """Print a line for each; what comes of other sweeps is said."""
+    for found in answers:
+        best = found.answer.recommended
+        rests = "" if best is None else f"; it {found.share_of(best).words}"
+        click.echo(f"Recommended for {_asked(found.question)}: {verdict(found.answer)}{rests}")
+
+
+def _asked(question: Question) -> str:
+    network = [display.duration(question.one_way_delay_s)] if question.one_way_delay_s else []
+    if question.bandwidth_bytes_per_s is not None:
+        network.append(display.bit_rate(question.bandwidth_bytes_per_s))
+    if question.packet_loss_ratio:
+        network.append(f"{display.percent(question.packet_loss_ratio, 2)} loss")
+    workload = f"{question.model} on {question.dataset}, batch {question.global_batch_size}"
+    return ", ".join([workload, *network])

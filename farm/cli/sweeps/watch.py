@@ -1,0 +1,291 @@
+"""Follow a sweep until its last job is over, with a bar on a terminal and plain lines without."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from farm.errors import FarmError
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
+from farm.placement.progress import UnfinishedJob, remaining_s
+from farm.placement.scheduling import hopeless_kinds
+from farm.processes.standard_output import unfiltered
+from farm.store.agents.agents import live_agents
+from farm.store.engine import reading
+from farm.store.queue.waiting_reasons import ABOUT_TO_START, queue_reasons
+from farm.store.sweeps.jobs import list_jobs
+from farm.store.sweeps.sweep_loads import paces
+from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
+from farm.store.tables import Job
+from farm.text.display import plain, roughly
+from farm.text.log_text import one_line
+from farm.text.nouns import counted
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from farm.settings.server import Settings
+
+_LOOK_EVERY_S = 0.5
+# A sweep of many thousand jobs is looked at less often, to take a twentieth of the time at most.
+_PAUSE_PER_LOOK = 20
+_LINE_EVERY_S = 5.0
+_MAX_JOBS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`remaining_s` None: nothing to go by. `reason`: why jobs wait although none is at work.
+
+    `hopeless`: for what reasons jobs wait that the live agents could not serve if all were idle,
+    and how many for each.
+    """
+
+    summary: SweepSummary
+    active_count: int
+    attempt_count: int
+    remaining_s: float | None
+    reason: str | None
+    hopeless: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def hopeless_count(self) -> int:
+        return sum(self.hopeless.values())
+
+    @property
+    def is_finished(self) -> bool:
+        return self.summary.final_count == self.summary.job_count
+
+
+class Display(Protocol):
+    """Shows snapshots as they come."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+
+class SweepWatch:
+    """Looks at a sweep again and again; remembers since when it has seen each job at work."""
+
+    def __init__(self, engine: sa.Engine, sweep_id: int, *, settings: Settings) -> None:
+        self._engine = engine
+        self._sweep_id = sweep_id
+        self._settings = settings
+        self._active_since: dict[int, float] = {}
+
+    def look(self) -> Snapshot:
+        """Read the store once."""
+        now = dt.datetime.now(dt.UTC)
+        with reading(self._engine) as session:
+            summary = sweep_summary(session, self._sweep_id)
+            jobs = list_jobs(session, sweep_id=self._sweep_id, limit=_MAX_JOBS)
+            known = paces(session, [self._sweep_id]).get(self._sweep_id, ())
+            agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
+            active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
+            reasons = (
+                {}
+                if active
+                else queue_reasons(
+                    session,
+                    now=now,
+                    agents=agents,
+                    reserve_after_s=self._settings.reserve_after_s,
+                    policy=self._settings.retry_policy,
+                )
+            )
+        clock = time.monotonic()
+        unfinished = [
+            UnfinishedJob(
+                rank_count=job.rank_count,
+                elapsed_s=(
+                    clock - self._active_since.setdefault(job.id, clock)
+                    if job.state in ACTIVE_JOB_STATES
+                    else 0.0
+                ),
+            )
+            for job in jobs
+            if job.state not in FINAL_JOB_STATES
+        ]
+        own = (
+            waits.reason
+            for waits in reasons.values()
+            if waits.sweep_id == self._sweep_id and waits.reason != ABOUT_TO_START
+        )
+        kinds = Counter(
+            (frozenset(job.requires), frozenset(_labels(job).items()), job.rank_count)
+            for job in jobs
+            if job.state is JobState.WAITING
+        )
+        hopeless: Counter[str] = Counter()
+        for kind, reason in hopeless_kinds(kinds, agents).items():
+            hopeless[reason] += kinds[kind]
+        return Snapshot(
+            summary=summary,
+            active_count=len(active),
+            attempt_count=sum(job.attempt_count for job in jobs),
+            remaining_s=remaining_s(known, unfinished, agent_count=len(agents)),
+            reason=next(own, None),
+            hopeless=hopeless,
+        )
+
+
+def _labels(job: Job) -> Mapping[str, str]:
+    labels: Mapping[str, str] = job.spec.get("labels") or {}
+    return labels
+
+
+def follow(
+    watch: SweepWatch,
+    display: Display,
+    *,
+    pause: Callable[[float], None],
+    tend: Callable[[], None] = lambda: None,
+    stalled_after_s: float | None = None,
+    hopeless_after_s: float | None = None,
+) -> SweepSummary:
+    """Show the sweep until it is finished and return its last summary.
+
+    Between two looks `tend` is called; both it and `pause` may raise to end the waiting.
+
+    Raises:
+        FarmError: nothing changed for `stalled_after_s`; None waits as long as jobs may take. Or
+            nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve.
+    """
+    changed_at, last = time.monotonic(), None
+    hopeful_at = changed_at
+    while True:
+        begun = time.monotonic()
+        snapshot = watch.look()
+        display.show(snapshot)
+        if snapshot.is_finished:
+            return snapshot.summary
+        state = (dict(snapshot.summary.counts), snapshot.attempt_count)
+        if state != last:
+            changed_at, last = begun, state
+        elif stalled_after_s is not None and begun - changed_at > stalled_after_s:
+            reason = f" ({snapshot.reason})" if snapshot.reason else ""
+            raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
+        left_count = snapshot.summary.job_count - snapshot.summary.final_count
+        is_hopeless = (
+            snapshot.hopeless_count == left_count
+            and snapshot.summary.status is not SweepStatus.PAUSED
+        )
+        if not is_hopeless:
+            hopeful_at = begun
+        elif hopeless_after_s is not None and begun - hopeful_at > hopeless_after_s:
+            raise FarmError(nobody_serves(snapshot))
+        tend()
+        pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
+
+
+def nobody_serves(snapshot: Snapshot) -> str:
+    """Say which jobs of the sweep wait for agents that are not there, and what to do."""
+    count = snapshot.hopeless_count
+    jobs = counted(count, "job waits", "jobs wait")
+    sweep_id = snapshot.summary.sweep_id
+    return (
+        f"{jobs} for agents that are not there ({'; '.join(snapshot.hopeless)}): start such "
+        f"agents, or `farm cancel {sweep_id}`"
+    )
+
+
+def summary_line(snapshot: Snapshot) -> str:
+    """Say in one line how far the sweep is."""
+    summary = snapshot.summary
+    most, at_least = "", ""
+    if summary.max_job_count > summary.job_count:
+        # Cells that are not precise yet get more repetitions.
+        most, at_least = f", up to {summary.max_job_count} in all", "at least "
+    parts = [f"{summary.final_count} of {counted(summary.job_count, 'job')} done{most}"]
+    if snapshot.active_count:
+        parts.append(f"{snapshot.active_count} running")
+    for state in (JobState.FAILED, JobState.CANCELLED):
+        if summary.counts[state]:
+            parts.append(f"{summary.counts[state]} {state.value}")
+    if summary.status is SweepStatus.PAUSED:
+        parts.append("paused")
+    elif not snapshot.is_finished:
+        if snapshot.reason is not None:
+            parts.append(snapshot.reason)
+        elif snapshot.remaining_s is not None:
+            parts.append(f"{at_least or 'about '}{roughly(snapshot.remaining_s)} left")
+    return ", ".join(parts)
+
+
+class PlainDisplay:
+    """A line on standard error when something changed, and not more often than that."""
+
+    def __init__(self, *, line_every_s: float = _LINE_EVERY_S) -> None:
+        self._line_every_s = line_every_s
+        self._shown_at: float | None = None
+        self._shown: tuple[int, int, str | None, SweepStatus] | None = None
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Print the snapshot if it says something new, or ends the sweep."""
+        now = time.monotonic()
+        summary = snapshot.summary
+        state = (summary.final_count, snapshot.active_count, snapshot.reason, summary.status)
+        is_due = self._shown_at is None or now - self._shown_at >= self._line_every_s
+        if state != self._shown and (is_due or snapshot.is_finished):
+            self._shown, self._shown_at = state, now
+            click.echo(one_line(summary_line(snapshot)), err=True)
+
+
+class BarDisplay:
+    """A progress bar on standard error, for a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            BarColumn(bar_width=30),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=Console(file=unfiltered(sys.stderr)),
+        )
+        self._task: Any = self._progress.add_task("waiting", total=None)
+
+    def __enter__(self) -> BarDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Move the bar to the number of jobs that are over."""
+        self._progress.update(
+            self._task,
+            description=plain(one_line(summary_line(snapshot))),
+            completed=snapshot.summary.final_count,
+            total=snapshot.summary.job_count,
+        )
+
+
+def make_display() -> PlainDisplay | BarDisplay:
+    """Return what suits standard error."""
+    return BarDisplay() if sys.stderr.isatty() else PlainDisplay()

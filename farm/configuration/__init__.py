@@ -1,0 +1,1 @@
+"""What is measured: axes, sweep files, the jobs that they become."""

@@ -1,0 +1,510 @@
+"""The axes of a configuration: everything the farm knows of each, declared once in AXES.
+
+An axis is a list in a `[[case]]` table of a sweep file and one value of each job. Its declaration
+gives what sweep files, the API, the form, tables, charts, exports and imports need to know; to add
+an axis, add its declaration. A value is in base units inside the farm (seconds, bytes per second,
+ratios) and in the unit of the axis' name outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.spec import (
+    EMULATORS,
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_ONE_WAY_DELAY_S,
+    MAX_REPLICAS_PER_RANK,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+    NETWORK_NAME,
+    UNTOUCHED,
+    BatchSplit,
+    JobSpec,
+    OperatorPlacement,
+    ServerPlacement,
+    TrainingPass,
+)
+from farm.text.display import bit_rate, count, duration, percent
+from farm.values.fields import Amount, Name, OneOf, Type, Whole
+
+Value: TypeAlias = str | int | float | None
+
+# A terabit: beyond any link, and far from what would overflow a float.
+MAX_BANDWIDTH_MBIT_PER_S = 1_000_000
+_NO_VALUE = object()
+_FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
+
+
+class AxisKind(enum.Enum):
+    """What an axis belongs to, in the order in which pages offer axes to compare along."""
+
+    SIZE = "size"
+    PROFILE = "profile"  # asked of the network emulator; one field each of a NetworkProfile
+    STRATEGY = "strategy"
+    WORKLOAD = "workload"
+    SETUP = "setup"  # of a strategy
+    LINK = "link"  # which of the agents' networks
+    CASE = "case"  # said once of a whole case, such as how long a job measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Axis:
+    """One axis. There is one object of each, so that axes are compared by identity.
+
+    - `name`: in sweep files, the API, tables and addresses of pages; `field`: of a `JobSpec` or a
+      `NetworkProfile`, else the key in `JobSpec.axes`, and `column`: of measurements, each where
+      it has another name there
+    - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
+    - `is_required`: every case names it; `default`: of a case that does not
+    - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
+      its value is `unused`; so it is for jobs from before the axis
+    - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
+    - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
+      on with that of the axis before
+    - `if_empty`: what an import takes an empty cell for, where that is not `absent`
+    - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
+      all axes of a network
+    """
+
+    name: str
+    kind: AxisKind
+    type: Type
+    title: str
+    meaning: str
+    field: str = ""
+    column: str = ""
+    is_required: bool = False
+    default: Any = None
+    applies: Callable[[StrategyFacts, int], bool] | None = None
+    unused: Any = None
+    usual: object = _NO_VALUE
+    none: str = "any"
+    write: Callable[[Value], str] | None = None
+    phrase: Callable[[Any], str] | None = None
+    is_of_speed: bool = False
+    continues: bool = False
+    if_empty: str = ""
+    choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Whether jobs and measurements have it among their `axes`, without a field of its own.
+    is_further: bool = dataclasses.field(init=False)
+    # Where a job's specification has it, None: among the specification's own fields.
+    _part: str | None = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", self.field or self.name)
+        is_of_job = self.kind not in (AxisKind.PROFILE, AxisKind.CASE)
+        is_further = is_of_job and self.field not in _FIELDS_OF_JOBS
+        if is_further and self.kind is not AxisKind.SETUP:
+            raise ValueError(f"axis {self.name}: only an axis of a set-up needs no field")
+        part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
+        object.__setattr__(self, "is_further", is_further)
+        object.__setattr__(self, "_part", part)
+
+    @property
+    def unit(self) -> str:
+        """The unit outside the farm; empty: it has none."""
+        return self.type.unit if isinstance(self.type, Amount) else ""
+
+    @property
+    def explained(self) -> str:
+        """What it means, for documents."""
+        values = "; ".join(f"`{value}`: {what}" for value, what in self.choices.items())
+        return f"{self.meaning} ({values})" if values else self.meaning
+
+    @property
+    def default_value(self) -> Value:
+        """What a case has that does not name the axis, as JSON has it."""
+        return _plain(self.default)
+
+    @property
+    def default_text(self) -> str:
+        """The same for people; empty: a case has to name it."""
+        return "" if self.is_required else self.text(self.default_value)
+
+    @property
+    def stored(self) -> str:
+        """The column of measurements."""
+        return self.column or self.field
+
+    @property
+    def is_number(self) -> bool:
+        """Whether charts can be drawn along it."""
+        return isinstance(self.type, Whole | Amount)
+
+    @property
+    def is_of_network(self) -> bool:
+        """Whether one machine, which sends nothing, is the same at every value."""
+        return self.kind in (AxisKind.PROFILE, AxisKind.LINK)
+
+    @property
+    def absent(self) -> Any:
+        """What a job has that says nothing of the axis."""
+        return self.default if self.unused is None else self.unused
+
+    def value_in(self, spec: Mapping[str, Any]) -> Value:
+        """Return the value in a job's specification, by its fields; as JSON has it, or not yet.
+
+        A specification that is older than the axis has `absent`.
+        """
+        source = spec if self._part is None else spec.get(self._part) or {}
+        value = source.get(self.field)
+        if self.field == "server_placement" and not spec.get("server_count"):
+            return None
+        return _plain(self.absent if value is None else value)
+
+    def value_measured(self, row: Any) -> Value:
+        """Return the value in a stored measurement, one older than the axis having `absent`."""
+        if self.is_further:
+            return self.value_in({"axes": (row.details or {}).get("axes")})
+        value: Value = getattr(row, self.stored)
+        if self.kind is AxisKind.LINK:
+            # What emulated a network is no name of one.
+            return None if value in (UNTOUCHED, *EMULATORS) else value
+        return self.value_in(
+            {self.field: value, "network": {self.field: value}, "server_count": row.server_count}
+        )
+
+    def value_of(self, configuration: Any) -> Value:
+        """Return the value of a `CellConfiguration`."""
+        value: Value = configuration[self.field]
+        return value
+
+    def is_usual(self, value: Value) -> bool:
+        """Whether the value need not be mentioned."""
+        return value == self.usual
+
+    def is_left_out(self, value: Value) -> bool:
+        """Whether a line on a cell does not have the value: it is usual, or of every case."""
+        return value == (self.default_value if self.usual is _NO_VALUE else self.usual)
+
+    def text(self, value: Value) -> str:
+        """Write a value for people."""
+        if self.write is not None:
+            return self.write(value)
+        if isinstance(self.type, Whole) and value is not None:
+            return count(cast(int, value))
+        return f"{self.address(value)} {self.unit}".rstrip()
+
+    def address(self, value: Value) -> str:
+        """Write a value for an address of a page, in the unit of the axis' name."""
+        if value is None or value == "":
+            return self.none
+        if isinstance(self.type, Amount):
+            return f"{float(value) * self.type.per_base:.9g}"
+        return str(int(value)) if isinstance(self.type, Whole) else str(value)
+
+    def said(self, value: Value) -> str:
+        """Write a value within a sentence."""
+        return self._titled(value) if self.phrase is None else self.phrase(value)
+
+    def named(self, value: Value) -> str:
+        """Write a value so that it says what it is of, as in the name of a line."""
+        return self.text(value) if isinstance(value, str) else self._titled(value)
+
+    def _titled(self, value: Value) -> str:
+        return f"{self.title.lower()} {self.text(value)}"
+
+
+def _plain(value: Any) -> Value:
+    plain: Value = value.value if isinstance(value, enum.Enum) else value
+    return plain
+
+
+def _spoken(value: Value) -> str:
+    return str(value).replace("_", " ")
+
+
+def _uses_servers(strategy: StrategyFacts, _: int) -> bool:
+    return strategy.uses_servers
+
+
+def sends(strategy: StrategyFacts, world_size: int) -> bool:
+    """Whether anything goes over a network."""
+    return strategy.uses_network and (world_size > 1 or strategy.uses_servers)
+
+
+def _time(value: Value) -> str:
+    return duration(cast(float, value))
+
+
+_DELAY = Amount(
+    unit="ms",
+    noun="number of milliseconds",
+    per_base=1000,
+    low=0,
+    high=MAX_ONE_WAY_DELAY_S * 1000,
+)
+
+AXES: tuple[Axis, ...] = (
+    Axis(
+        name="model",
+        kind=AxisKind.WORKLOAD,
+        type=Name(),
+        title="Model",
+        meaning="name of a model",
+        is_required=True,
+    ),
+    Axis(
+        name="dataset",
+        kind=AxisKind.WORKLOAD,
+        type=Name(),
+        title="Data set",
+        meaning="name of a data set",
+        is_required=True,
+    ),
+    Axis(
+        name="strategy",
+        kind=AxisKind.STRATEGY,
+        type=Name(),
+        title="Strategy",
+        meaning="how the work is distributed",
+        is_required=True,
+    ),
+    Axis(
+        name="world_size",
+        kind=AxisKind.SIZE,
+        type=Whole(1, MAX_WORLD_SIZE),
+        title="World size",
+        meaning="ranks that train; parameter servers are not counted",
+        is_required=True,
+    ),
+    Axis(
+        name="global_batch_size",
+        kind=AxisKind.SIZE,
+        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        title="Batch",
+        meaning="examples in one step of the whole gang, at least one for each replica",
+        is_required=True,
+        phrase=lambda value: f"{count(value)} examples",
+    ),
+    Axis(
+        name="server_count",
+        kind=AxisKind.SETUP,
+        type=Whole(0, MAX_WORLD_SIZE),
+        title="Servers",
+        meaning="parameter servers, for strategies that have them",
+        default=1,
+        applies=_uses_servers,
+        unused=0,
+        usual=0,
+        phrase=lambda value: f"{count(value)} {'server' if value == 1 else 'servers'}",
+    ),
+    Axis(
+        name="server_placement",
+        kind=AxisKind.SETUP,
+        type=OneOf(ServerPlacement),
+        title="Servers are",
+        meaning="where parameter servers run",
+        default=ServerPlacement.COLLOCATED,
+        applies=_uses_servers,
+        unused=ServerPlacement.COLLOCATED,
+        usual=None,
+        none="none",
+        phrase=str,
+        continues=True,
+        choices={
+            "collocated": "on the agents of ranks that train",
+            "apart": "on agents of their own",
+        },
+        if_empty="not known",
+    ),
+    Axis(
+        name="replicas_per_rank",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_REPLICAS_PER_RANK),
+        title="Replicas per rank",
+        meaning="copies of the model in one rank, each on a GPU or a share of its cores",
+        default=2,  # one replica of a rank is what `single` measures
+        applies=lambda strategy, _: strategy.uses_replicas,
+        unused=1,
+        usual=1,
+        phrase=lambda value: f"{count(value)} replicas a rank",
+        is_of_speed=True,
+    ),
+    Axis(
+        name="steps_between_averages",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_STEPS),
+        title="Steps between averages",
+        meaning="steps between two averages of the weights, for `local_sgd`",
+        default=8,
+        applies=lambda strategy, _: strategy.averages_weights,
+        unused=1,
+        usual=1,
+        phrase=lambda value: f"averaged every {count(value)} steps",
+    ),
+    Axis(
+        name="placement",
+        kind=AxisKind.SETUP,
+        type=OneOf(OperatorPlacement),
+        title="Placement",
+        meaning="where operators run",
+        default=OperatorPlacement.SOFT,
+        usual=OperatorPlacement.SOFT.value,
+        phrase=lambda value: f"{value} placement",
+        choices={
+            "soft": "where the framework chooses",
+            "hard": "all on the CPU",
+        },
+        if_empty="not known",
+        is_of_speed=True,
+    ),
+    Axis(
+        name="batch_split",
+        kind=AxisKind.SETUP,
+        type=OneOf(BatchSplit),
+        title="Batch split",
+        meaning="how the ranks of a synchronous strategy share a batch",
+        default=BatchSplit.EVEN,
+        # A rank that goes at its own pace, or is alone, has nothing to split.
+        applies=lambda strategy, world_size: strategy.is_synchronous and world_size > 1,
+        unused=BatchSplit.EVEN,
+        usual=BatchSplit.EVEN.value,
+        choices={
+            "even": "equal parts",
+            "by_speed": "in proportion to the speed in the control run",
+        },
+        write=_spoken,
+        phrase=lambda value: f"batch split {_spoken(value)}",
+    ),
+    Axis(
+        name="network",
+        field="interface",
+        kind=AxisKind.LINK,
+        type=Name(
+            pattern=NETWORK_NAME.pattern,
+            expected="the name of a network of the agents: letters, digits, '.', '_' and '-'",
+        ),
+        title="Network",
+        meaning="name of an agents' network; in results also the emulator, such as `tc_netem`",
+        column="network",
+        applies=sends,
+        write=lambda value: "usual" if value is None else str(value),
+        phrase=lambda value: f"network {value}",
+    ),
+    Axis(
+        name="pass",
+        field="training_pass",
+        kind=AxisKind.WORKLOAD,
+        type=OneOf(TrainingPass),
+        title="Pass",
+        meaning="what of a step is run",
+        default=TrainingPass.FORWARD_BACKWARD,
+        choices={
+            "forward_backward": "a whole training step",
+            "forward": "the forward pass, which exchanges nothing",
+        },
+        write=lambda value: str(value).replace("_", " + "),
+    ),
+    Axis(
+        name="one_way_delay_ms",
+        field="one_way_delay_s",
+        kind=AxisKind.PROFILE,
+        type=_DELAY,
+        title="Delay",
+        meaning="delay added to every packet that a rank sends",
+        default=0.0,
+        write=_time,
+        phrase=lambda value: f"{duration(value)} one way",
+    ),
+    Axis(
+        name="jitter_ms",
+        field="jitter_s",
+        kind=AxisKind.PROFILE,
+        type=_DELAY,
+        title="Jitter",
+        meaning="variation of the delay, at most the delay",
+        default=0.0,
+        write=_time,
+        continues=True,
+        phrase=lambda value: f"± {duration(value)}",
+    ),
+    Axis(
+        name="packet_loss_percent",
+        field="packet_loss_ratio",
+        kind=AxisKind.PROFILE,
+        type=Amount(
+            unit="%",
+            noun="percentage",
+            per_base=100,
+            low=0,
+            high=100,
+            is_below_high=True,
+        ),
+        title="Packet loss",
+        meaning="share of packets dropped",
+        default=0.0,
+        write=lambda value: percent(cast(float, value), 2),
+        phrase=lambda value: f"{percent(value, 2)} lost",
+    ),
+    Axis(
+        name="bandwidth_mbit_per_s",
+        field="bandwidth_bytes_per_s",
+        kind=AxisKind.PROFILE,
+        type=Amount(
+            unit="Mbit/s",
+            noun="number of Mbit/s",
+            per_base=8e-6,
+            low=0,
+            high=MAX_BANDWIDTH_MBIT_PER_S,
+            is_above_low=True,
+        ),
+        title="Bandwidth",
+        meaning="limit of what a rank sends; in sweeps at least 0.012",
+        none="unlimited",
+        write=lambda value: "unlimited" if value is None else bit_rate(float(value)),
+        phrase=bit_rate,
+    ),
+)
+PROFILE_AXES = tuple(axis for axis in AXES if axis.kind is AxisKind.PROFILE)
+# Those with one value each in a job's specification itself.
+JOB_AXES = tuple(axis for axis in AXES if axis.kind is not AxisKind.PROFILE)
+# What a job has that says nothing but what it must, by field.
+ABSENT: Mapping[str, Any] = {axis.field: axis.absent for axis in JOB_AXES if not axis.is_required}
+FURTHER_AXES = tuple(axis for axis in AXES if axis.is_further)
+# How a strategy is set up, without where its operators run and how many servers it has.
+SETUP_AXES = tuple(
+    axis
+    for axis in AXES
+    if axis.kind is AxisKind.SETUP and axis.name not in ("server_count", "placement")
+)
+BY_NAME: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
+BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}
+STRATEGY = BY_NAME["strategy"]
+
+
+def values_of(spec: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the value of every axis, by its field, in a job's specification as JSON has it."""
+    return {axis.field: axis.value_in(spec) for axis in AXES}
+
+
+def spec_values(job: JobSpec) -> dict[str, Value]:
+    """Return the value of every axis, by its field, of a job."""
+    fields = {axis.field: getattr(job, axis.field) for axis in JOB_AXES if not axis.is_further}
+    network = (
+        {}
+        if job.network is None
+        else {axis.field: getattr(job.network, axis.field) for axis in PROFILE_AXES}
+    )
+    return values_of({**fields, "network": network, "axes": job.axes})
+
+
+def job_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `JobSpec` for a value of every axis but those of a network profile.
+
+    Axes without a field of their own become `axes`, but for those that say nothing.
+    """
+    further = {axis.field: values[axis.field] for axis in FURTHER_AXES}
+    own = {field: value for field, value in values.items() if field not in further}
+    said = {
+        axis.field: _plain(further[axis.field])
+        for axis in FURTHER_AXES
+        if further[axis.field] != axis.absent
+    }
+    return {**own, "axes": said}

@@ -1,0 +1,221 @@
+"""Turn a sweep into jobs: the cross product, without what does not apply or cannot run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, sends, spec_values
+from farm.configuration.catalogue import Catalogue
+from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
+from farm.configuration.sweep_cell import Cell, problem_of, shown
+from farm.errors import InvalidSpec
+
+MAX_JOBS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """A cell that was left out. `reason` is `field: expected ..., got ...`."""
+
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expansion:
+    """`jobs`: first repetition of every cell, then the second, so that an early stop has all.
+
+    Each round has the cells in an order of its own (a randomised block design), or a machine that
+    slowly gets warmer would make the cells at the end of every round slower. `max_job_count`: with
+    all the repetitions that a sweep until precision may add.
+    """
+
+    jobs: tuple[JobSpec, ...]
+    max_job_count: int
+    impossible: tuple[Impossible, ...]
+    duplicate_count: int  # jobs dropped since an equal one is there already
+
+
+def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) -> Expansion:
+    """Build every job of the sweep, in an order that depends on nothing but the sweep.
+
+    Raises:
+        InvalidSpec: the sweep has more than `max_jobs` cells, counted before any is built; a cell
+            cannot run and the sweep does not say `skip_impossible`; or no cell can run.
+    """
+    cell_count = sum(_cell_count(case) for case in sweep.cases)
+    most_jobs = cell_count * _max_repetitions(sweep)
+    if most_jobs > max_jobs:
+        raise InvalidSpec("sweep", most_jobs, f"at most {max_jobs} jobs in one sweep")
+    _check_seeds(sweep)
+    possible: list[Cell] = []
+    impossible: dict[str, Impossible] = {}
+    for cell in _cells(sweep, catalogue):
+        problem = problem_of(cell, catalogue, repeat=sweep.repeat)
+        if problem is None:
+            possible.append(cell)
+            continue
+        if not sweep.skip_impossible:
+            raise InvalidSpec(f"case[{cell.case}].{problem.field}", problem.value, problem.expected)
+        line = str(cell)
+        impossible.setdefault(line, Impossible(cell=line, reason=str(problem)))
+    if not possible:
+        first = next(iter(impossible.values()))
+        raise InvalidSpec("sweep", first.reason, f"a cell that can run; all {cell_count} cannot")
+    jobs, duplicate_count = _jobs(sweep, catalogue, possible)
+    return Expansion(
+        jobs=jobs,
+        max_job_count=_max_job_count(sweep, jobs),
+        impossible=tuple(impossible.values()),
+        duplicate_count=duplicate_count,
+    )
+
+
+def without_jobs(
+    expansion: Expansion, sweep: SweepSpec, reasons: Mapping[int, InvalidSpec]
+) -> Expansion:
+    """Return it without the jobs that have a reason, by their places in `expansion.jobs`.
+
+    Raises:
+        InvalidSpec: the sweep does not say `skip_impossible`, or no job is left.
+    """
+    if not reasons:
+        return expansion
+    if not sweep.skip_impossible or len(reasons) == len(expansion.jobs):
+        raise next(iter(reasons.values()))
+    impossible = {
+        shown(spec_values(expansion.jobs[place])): str(why) for place, why in reasons.items()
+    }
+    jobs = tuple(job for place, job in enumerate(expansion.jobs) if place not in reasons)
+    return dataclasses.replace(
+        expansion,
+        jobs=jobs,
+        max_job_count=_max_job_count(sweep, jobs),
+        impossible=(
+            *expansion.impossible,
+            *(Impossible(cell=cell, reason=reason) for cell, reason in impossible.items()),
+        ),
+    )
+
+
+def _max_repetitions(sweep: SweepSpec) -> int:
+    return sweep.repetitions if sweep.precision is None else sweep.precision.max_repetitions
+
+
+def _max_job_count(sweep: SweepSpec, jobs: tuple[JobSpec, ...]) -> int:
+    if sweep.precision is None:
+        return len(jobs)
+    # Cells that differ in their seeds alone are one, and may have more jobs to begin with.
+    counts = Counter(_cell_identity(job) for job in jobs)
+    return sum(max(count, sweep.precision.max_repetitions) for count in counts.values())
+
+
+def _cell_count(case: CaseSpec) -> int:
+    return math.prod(len(case.values[axis.field]) for axis in AXES)
+
+
+def _check_seeds(sweep: SweepSpec) -> None:
+    for i, case in enumerate(sweep.cases):
+        highest = MAX_SEED - _max_repetitions(sweep) + 1
+        if case.seed > highest:
+            raise InvalidSpec(
+                f"case[{i}].seed", case.seed, f"at most {highest}, since repetition r adds r to it"
+            )
+
+
+def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[Cell]:
+    for i, case in enumerate(sweep.cases):
+        axes = [case.values[axis.field] for axis in JOB_AXES]
+        for *point, network in itertools.product(*axes, _networks(case)):
+            values = {axis.field: value for axis, value in zip(JOB_AXES, point, strict=True)}
+            yield _cell(i, values, network, case.emulator, catalogue)
+
+
+def _networks(case: CaseSpec) -> list[NetworkProfile | None]:
+    axes = [case.values[axis.field] for axis in PROFILE_AXES]
+    fields = [axis.field for axis in PROFILE_AXES]
+    profiles = [
+        NetworkProfile(**dict(zip(fields, point, strict=True)))
+        for point in itertools.product(*axes)
+    ]
+    return [None if profile.is_untouched else profile for profile in profiles]
+
+
+def _cell(
+    case: int,
+    values: dict[str, Any],
+    network: NetworkProfile | None,
+    emulator: str | None,
+    catalogue: Catalogue,
+) -> Cell:
+    """Build a cell, without the axes that do not apply to its strategy.
+
+    To an unknown strategy, which is refused later, no such axis applies.
+    """
+    facts, world_size = catalogue.strategies.get(values["strategy"]), values["world_size"]
+    for axis in JOB_AXES:
+        if axis.applies is not None and (facts is None or not axis.applies(facts, world_size)):
+            values[axis.field] = axis.unused
+    if facts is not None and not sends(facts, world_size):
+        network = None
+    return Cell(
+        case=case, values=values, network=network, emulator=None if network is None else emulator
+    )
+
+
+def _jobs(
+    sweep: SweepSpec, catalogue: Catalogue, cells: list[Cell]
+) -> tuple[tuple[JobSpec, ...], int]:
+    """Build the jobs of possible cells, without duplicates; return them and how many went."""
+    jobs: dict[object, JobSpec] = {}
+    for repetition in range(sweep.repetitions):
+        for cell in random.Random(repetition).sample(cells, len(cells)):
+            job = _job(sweep, catalogue, cell, repetition)
+            # A tuple of the fields, since hashing 100,000 JSON texts would take seconds.
+            jobs.setdefault(_identity(job), job)
+    return tuple(jobs.values()), len(cells) * sweep.repetitions - len(jobs)
+
+
+def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
+    case = sweep.cases[cell.case]
+    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
+    return JobSpec(
+        **job_fields(cell.values),
+        network=cell.network,
+        emulator=cell.emulator,
+        steps=case.steps,
+        epochs=case.epochs,
+        warmup_step_count=case.warmup_step_count,
+        seed=case.seed + repetition,
+        repetition=repetition,
+        # Kept only where it matters: it must not part equal cells of two sweeps.
+        repeat=cell["global_batch_size"] > examples_count,
+        labels=case.labels,
+        time_limit_s=case.time_limit_s,
+    )
+
+
+def _identity(job: JobSpec) -> tuple[object, ...]:
+    return (*_cell_identity(job), job.seed, job.repetition)
+
+
+def _cell_identity(job: JobSpec) -> tuple[object, ...]:
+    return (
+        *(getattr(job, axis.field) for axis in JOB_AXES if not axis.is_further),
+        frozenset(job.axes.items()),
+        job.network,
+        job.emulator,
+        job.steps,
+        job.epochs,
+        job.warmup_step_count,
+        frozenset(job.labels.items()),
+        job.time_limit_s,
+    )

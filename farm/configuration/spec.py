@@ -1,0 +1,220 @@
+"""What one job measures: the checked, immutable description that travels to every rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import re
+from dataclasses import dataclass, field
+
+from farm.configuration.model_files import MODEL_CAPABILITY, file_of
+from farm.errors import InvalidSpec
+from farm.values.codec import content_hash
+
+# Bounds that no real configuration reaches: they turn a slip of the pen into an error.
+MAX_WORLD_SIZE = 4096
+MAX_GLOBAL_BATCH_SIZE = 100_000_000
+MAX_STEPS = 10_000_000
+MAX_ONE_WAY_DELAY_S = 10.0
+# Below, one full packet takes more than a second, which no connection survives.
+LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
+
+MAX_REPLICAS_PER_RANK = 64
+
+# Before the name of a network that an agent is in, such as "network:infiniband".
+NETWORK_CAPABILITY = "network:"
+NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# The capability of agents that have PyTorch, which strategies whose names begin with PYTORCH_NAMES
+# need, and what precedes its version in one more, such as "torch:2.13.0".
+# What an agent says that has the framework. Strategies of PyTorch ask for theirs by name.
+TENSORFLOW = "tensorflow"
+TORCH = "torch"
+TORCH_VERSION = "torch:"
+PYTORCH_NAMES = "torch_"
+# The capability of agents that can delay, lose and limit packets as a real network would.
+EXACT_EMULATION = "network"
+TCP_PROXY = "tcp_proxy"  # approximates: it loses nothing, and TCP does not notice its delay
+VDE_LINK = "vde_link"  # exact, on a lab's hosts; it keeps packets in their order
+MAX_LAB_BANDWIDTH_BYTES_PER_S = 12_500_000.0  # what each host of a lab has
+UNTOUCHED = "none"  # the emulator of a network that nothing was asked of
+EMULATORS = ("tc_netem", TCP_PROXY, VDE_LINK)  # what a job may ask for by name
+
+
+class TrainingPass(enum.Enum):
+    """How much of a step is run; an inference-like forward pass exchanges no gradients."""
+
+    FORWARD = "forward"
+    FORWARD_BACKWARD = "forward_backward"
+
+
+class ServerPlacement(enum.Enum):
+    """Where parameter servers run."""
+
+    COLLOCATED = "collocated"  # server i is a second process of rank i modulo the world size
+    APART = "apart"  # each on an agent of its own, in ranks after those that train
+
+
+class OperatorPlacement(enum.Enum):
+    """Which devices a rank's operators run on."""
+
+    SOFT = "soft"  # the framework chooses, and moves what a device cannot do
+    HARD = "hard"  # the CPU, and an error where an operator cannot run there
+
+
+class BatchSplit(enum.Enum):
+    """How a global batch is shared among the ranks."""
+
+    EVEN = "even"
+    BY_SPEED = "by_speed"  # in proportion to what each agent's control run said of its speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkProfile:
+    """What is asked of a network emulator. No profile (None) is the untouched network."""
+
+    one_way_delay_s: float = 0.0
+    jitter_s: float = 0.0
+    packet_loss_ratio: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _within("one_way_delay_s", self.one_way_delay_s, 0.0, MAX_ONE_WAY_DELAY_S)
+        _within("jitter_s", self.jitter_s, 0.0, MAX_ONE_WAY_DELAY_S)
+        if not 0.0 <= self.packet_loss_ratio < 1.0:
+            raise InvalidSpec("packet_loss_ratio", self.packet_loss_ratio, "a ratio in [0, 1)")
+        bandwidth = self.bandwidth_bytes_per_s
+        if bandwidth is not None and not 0 < bandwidth < math.inf:
+            raise InvalidSpec("bandwidth_bytes_per_s", bandwidth, "a finite number above 0")
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the profile asks for nothing."""
+        return self == NetworkProfile()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One configuration to be measured once.
+
+    A global batch of B over n replicas gives the first B mod n replicas one example more. Exactly
+    one of `steps` (timed steps after the warm-up) and `epochs` is set. `labels` restricts which
+    agents may serve the job. Names are checked against the registries at submission, not here.
+
+    `world_size` counts the ranks that train. `replicas_per_rank`, `steps_between_averages` and the
+    servers' fields matter to the strategies that use them, and keep their defaults for others.
+
+    Raises:
+        InvalidSpec: a value is out of range or two contradict each other.
+    """
+
+    model: str
+    dataset: str
+    strategy: str
+    world_size: int
+    global_batch_size: int
+    server_count: int = 0
+    network: NetworkProfile | None = None
+    emulator: str | None = None  # one of EMULATORS; None: any that is exact
+    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    steps: int | None = None
+    epochs: int | None = None
+    warmup_step_count: int = 5
+    seed: int = 0
+    repetition: int = 0
+    repeat: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    time_limit_s: float = 3600.0
+    server_placement: ServerPlacement = ServerPlacement.COLLOCATED
+    replicas_per_rank: int = 1
+    steps_between_averages: int = 1
+    placement: OperatorPlacement = OperatorPlacement.SOFT
+    batch_split: BatchSplit = BatchSplit.EVEN
+    interface: str | None = None  # the name of one of the agents' networks; None: their first
+    axes: dict[str, object] = field(default_factory=dict)  # those without a field of their own
+
+    def __post_init__(self) -> None:
+        for name in ("model", "dataset", "strategy"):
+            if not getattr(self, name):
+                raise InvalidSpec(name, getattr(self, name), "a name")
+        _within("world_size", self.world_size, 1, MAX_WORLD_SIZE)
+        _within("server_count", self.server_count, 0, MAX_WORLD_SIZE)
+        _within("replicas_per_rank", self.replicas_per_rank, 1, MAX_REPLICAS_PER_RANK)
+        _within("steps_between_averages", self.steps_between_averages, 1, MAX_STEPS)
+        _within("global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
+        if self.global_batch_size < self.replica_count:
+            raise InvalidSpec(
+                "global_batch_size",
+                self.global_batch_size,
+                f"at least one example for each of {self.replica_count} replicas",
+            )
+        if (self.steps is None) == (self.epochs is None):
+            raise InvalidSpec(
+                "steps", {"steps": self.steps, "epochs": self.epochs}, "either steps or epochs"
+            )
+        if self.steps is not None:
+            _within("steps", self.steps, 1, MAX_STEPS)
+        if self.epochs is not None:
+            _within("epochs", self.epochs, 1, MAX_STEPS)
+        _within("warmup_step_count", self.warmup_step_count, 0, MAX_STEPS)
+        _within("seed", self.seed, 0, 2**31 - 1)
+        _within("repetition", self.repetition, 0, MAX_STEPS)
+        _within("time_limit_s", self.time_limit_s, 1.0, 7 * 86400.0)
+
+    @property
+    def replica_count(self) -> int:
+        """Copies of the model that train together."""
+        return self.world_size * self.replicas_per_rank
+
+    @property
+    def rank_count(self) -> int:
+        """Agents that the gang needs: one for each rank, of which the last may only serve."""
+        is_apart = self.server_placement is ServerPlacement.APART
+        return self.world_size + (self.server_count if is_apart else 0)
+
+    @property
+    def roles(self) -> tuple[tuple[str, ...], ...]:
+        """The role processes of each rank, in order of rank; the first speaks for its rank."""
+        servers: list[list[str]] = [[] for _ in range(self.rank_count)]
+        is_apart = self.server_placement is ServerPlacement.APART
+        for server in range(self.server_count):
+            servers[self.world_size + server if is_apart else server % self.world_size] += ["ps"]
+        return tuple(
+            ("worker", *of_rank) if rank < self.world_size else tuple(of_rank)
+            for rank, of_rank in enumerate(servers)
+        )
+
+    @property
+    def required_capabilities(self) -> frozenset[str]:
+        """What every agent of the gang must be able to do."""
+        found = set()
+        if self.network is not None and not self.network.is_untouched:
+            found.add(self.emulator or EXACT_EMULATION)
+        if self.interface is not None:
+            found.add(f"{NETWORK_CAPABILITY}{self.interface}")
+        if self.strategy.startswith(PYTORCH_NAMES):
+            found.add(TORCH)
+        if (file := file_of(self.model)) is not None:
+            found.add(f"{MODEL_CAPABILITY}{file}")
+        return frozenset(found)
+
+    @property
+    def content_hash(self) -> str:
+        """The identity of the job's content: equal specifications hash alike."""
+        return content_hash(self)
+
+    @property
+    def cell_hash(self) -> str:
+        """The identity shared by the repetitions of one configuration."""
+        return content_hash(dataclasses.replace(self, repetition=0, seed=0))
+
+    def per_replica_batch_size(self, replica: int, *, examples_count: int | None = None) -> int:
+        """Examples that `replica` gets of a global batch, or of a partial one of that size."""
+        total = self.global_batch_size if examples_count is None else examples_count
+        quotient, remainder = divmod(total, self.replica_count)
+        return quotient + (1 if replica < remainder else 0)
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidSpec(name, value, f"a number from {low} to {high}")

@@ -1,0 +1,281 @@
+"""A sweep: axes whose cross product becomes jobs, read from the form that people write.
+
+What `parse_sweep` returns is well formed; whether its cells can run is for
+`farm.configuration.expansion` to say, which knows the models, data sets and strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farm.configuration.axes import AXES
+from farm.configuration.spec import EMULATORS, MAX_STEPS
+from farm.errors import InvalidSpec
+from farm.values.fields import (
+    Amount,
+    Boolean,
+    Labels,
+    Name,
+    Type,
+    Whole,
+    Word,
+    axis,
+    refuse_unknown,
+    scalar,
+)
+
+DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
+MAX_SEED = 2**31 - 1
+MAX_PRIORITY = 1000
+AUTO = "auto"  # repetitions: until the cell is precise
+MAX_AUTO_REPETITIONS = 1000
+# With two, the interval is nine times as wide as the two are apart.
+LEAST_REPETITIONS = 3
+TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What repetitions go on for: half of the interval at most `target_ratio` of the median."""
+
+    target_ratio: float = 0.02
+    min_repetitions: int = LEAST_REPETITIONS
+    max_repetitions: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOption:
+    """One value of a case or of a sweep. `default`: unless said.
+
+    `field`: of its specification, where it has another name there. `unset`: what it means that
+    there is none.
+    """
+
+    name: str
+    type: Type
+    meaning: str
+    field: str = ""
+    default: Any = None
+    unset: str = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", self.field or self.name)
+
+
+_COUNT = Whole(1, MAX_STEPS)
+CASE_OPTIONS = (
+    SweepOption(
+        name="emulator",
+        meaning="the emulator to use: `tc_netem`, `tcp_proxy` or `vde_link`",
+        unset="any exact one",
+        type=Word(EMULATORS),
+    ),
+    SweepOption(
+        name="steps",
+        meaning="timed steps, after the warm-up",
+        unset="`30`",
+        type=_COUNT,
+    ),
+    SweepOption(
+        name="epochs",
+        meaning="train this many epochs, and evaluate after each; not with `steps`",
+        type=_COUNT,
+    ),
+    SweepOption(
+        name="warmup_steps",
+        meaning="steps that run first and are not timed",
+        field="warmup_step_count",
+        type=Whole(0, MAX_STEPS),
+        default=5,
+    ),
+    SweepOption(
+        name="seed",
+        meaning="seed of the weights and of the order of the examples",
+        type=Whole(0, MAX_SEED),
+        default=0,
+    ),
+    SweepOption(
+        name="labels",
+        meaning='labels that an agent must have, such as `{ instance_type = "Standard_D2s_v3" }`',
+        type=Labels(),
+        default={},
+    ),
+    SweepOption(
+        name="time_limit_s",
+        meaning="seconds after which a training fails with `time_limit`; up to a week",
+        type=TIME_LIMIT_S,
+        default=3600.0,
+    ),
+)
+PRECISION_OPTIONS = (
+    SweepOption(
+        name="precision_percent",
+        meaning="half of the 95 % interval, as a share of the median step time",
+        field="target_ratio",
+        type=Amount(unit="%", noun="percentage", per_base=100, low=0, high=50, is_above_low=True),
+        default=Precision().target_ratio,
+    ),
+    SweepOption(
+        name="min_repetitions",
+        meaning="at least this many",
+        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        default=Precision().min_repetitions,
+    ),
+    SweepOption(
+        name="max_repetitions",
+        meaning="at most this many; no less than `min_repetitions`",
+        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        default=Precision().max_repetitions,
+    ),
+)
+SWEEP_OPTIONS = (
+    SweepOption(
+        name="repeat",
+        meaning="allow a global batch larger than the training set",
+        type=Boolean(),
+        default=False,
+    ),
+    SweepOption(
+        name="skip_impossible",
+        meaning="leave out configurations that cannot run, and list them",
+        type=Boolean(),
+        default=False,
+    ),
+    SweepOption(
+        name="priority",
+        meaning="higher goes first",
+        type=Whole(-MAX_PRIORITY, MAX_PRIORITY),
+        default=0,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseSpec:
+    """One cross product.
+
+    `values`: of every axis by its field, at least one each, in the order in which they were
+    written. `emulator` None: any that is exact. Exactly one of `steps` and `epochs` is set.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    emulator: str | None
+    steps: int | None
+    epochs: int | None
+    warmup_step_count: int
+    seed: int
+    labels: dict[str, str]
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSpec:
+    """`repetitions`: of every cell to begin with; with a `precision` more follow as needed."""
+
+    name: str
+    repetitions: int = 1
+    precision: Precision | None = None
+    repeat: bool = False
+    skip_impossible: bool = False
+    priority: int = 0
+    cases: tuple[CaseSpec, ...]
+
+
+def parse_sweep(data: object) -> SweepSpec:
+    """Read a sweep from TOML's or JSON's values.
+
+    Raises:
+        InvalidSpec: a field is unknown, missing, of another type or out of range; its name is
+            the path to it, such as `case[0].world_size[1]`.
+    """
+    if not isinstance(data, Mapping):
+        raise InvalidSpec("sweep", data, "a table")
+    refuse_unknown(data, _SWEEP_FIELDS, where="")
+    cases = data.get("case")
+    if not isinstance(cases, list) or not cases:
+        raise InvalidSpec("case", cases, "at least one [[case]] table")
+    precision = parse_precision(data)
+    return SweepSpec(
+        name=scalar(data, "name", read=Name().read),
+        repetitions=(
+            scalar(data, "repetitions", read=_read_repetitions, default=1)
+            if precision is None
+            else precision.min_repetitions
+        ),
+        precision=precision,
+        **_read(data, SWEEP_OPTIONS),
+        cases=tuple(_parse_case(case, f"case[{i}]") for i, case in enumerate(cases)),
+    )
+
+
+def parse_precision(data: Mapping[str, object]) -> Precision | None:
+    """Read of a sweep how precise its cells are to be; None where repetitions are a number.
+
+    Raises:
+        InvalidSpec: as `parse_sweep`; also where a key says how precise, and repetitions say how
+            many: one of the two would be ignored.
+    """
+    if data.get("repetitions") != AUTO:
+        for option in PRECISION_OPTIONS:
+            if option.name in data:
+                raise InvalidSpec(
+                    option.name, data[option.name], f'repetitions = "{AUTO}" beside it'
+                )
+        return None
+    *first, most = PRECISION_OPTIONS
+    given = _read(data, tuple(first))
+    least = given["min_repetitions"]
+    default = max(least, most.default)
+    read = Whole(least, MAX_AUTO_REPETITIONS).read
+    return Precision(**given, max_repetitions=scalar(data, most.name, read=read, default=default))
+
+
+def _read_repetitions(value: object, where: str) -> int:
+    try:
+        # Only the number of jobs limits it, and that is the expansion's to name.
+        return Whole(1, MAX_SEED).read(value, where)
+    except InvalidSpec as error:
+        raise InvalidSpec(where, value, f'{error.expected} or "{AUTO}"') from None
+
+
+def _parse_case(case: object, where: str) -> CaseSpec:
+    if not isinstance(case, Mapping):
+        raise InvalidSpec(where, case, "a table")
+    refuse_unknown(case, _CASE_FIELDS, where=f"{where}.")
+    if "steps" in case and "epochs" in case:
+        raise InvalidSpec(f"{where}.epochs", case["epochs"], "either steps or epochs, not both")
+    at = f"{where}."
+    values = {
+        one.field: axis(
+            case,
+            one.name,
+            where=at,
+            read=one.type.read,
+            default=() if one.is_required else (one.default,),
+        )
+        for one in AXES
+    }
+    given = _read(case, CASE_OPTIONS, where=at)
+    if given["steps"] is None and given["epochs"] is None:
+        given["steps"] = DEFAULT_STEPS
+    return CaseSpec(values=values, **given)
+
+
+def _read(
+    table: Mapping[str, object], options: tuple[SweepOption, ...], *, where: str = ""
+) -> dict[str, Any]:
+    return {
+        one.field: scalar(table, one.name, where=where, read=one.type.read, default=one.default)
+        for one in options
+    }
+
+
+_SWEEP_FIELDS = (
+    "name",
+    "repetitions",
+    *(option.name for option in (*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
+    "case",
+)
+_CASE_FIELDS = (*(one.name for one in AXES), *(option.name for option in CASE_OPTIONS))

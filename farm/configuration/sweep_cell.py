@@ -1,0 +1,196 @@
+"""One point of a sweep's cross product, and why it may be impossible to run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farm.configuration.axes import AXES, BY_FIELD, AxisKind, Value, job_fields, values_of
+from farm.configuration.catalogue import Catalogue, StrategyFacts
+from farm.configuration.model_files import file_of
+from farm.configuration.spec import (
+    LEAST_BANDWIDTH_BYTES_PER_S,
+    MAX_LAB_BANDWIDTH_BYTES_PER_S,
+    TCP_PROXY,
+    VDE_LINK,
+    NetworkProfile,
+)
+from farm.errors import InvalidSpec
+from farm.text.display import exact_milliseconds
+from farm.values.fields import did_you_mean
+
+MAX_SERVERS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One point of a case, after the axes that do not apply to it were dropped.
+
+    `values`: of every axis but those of a network profile, by the fields of a job.
+    """
+
+    case: int
+    values: Mapping[str, Any]
+    network: NetworkProfile | None
+    emulator: str | None
+
+    def __getitem__(self, field: str) -> Any:
+        return self.values[field]
+
+    def __str__(self) -> str:
+        network = None if self.network is None else dataclasses.asdict(self.network)
+        values = values_of({**job_fields(self.values), "network": network})
+        return f"case[{self.case}]: {shown(values)}"
+
+
+def shown(values: Mapping[str, Value]) -> str:
+    """Write what is configured as a sweep file names it; what is usual is left out.
+
+    `values`: of every axis, by its field.
+    """
+    return " ".join(
+        f"{axis.name}={axis.address(values[axis.field])}"
+        for axis in AXES
+        if not axis.is_left_out(values[axis.field])
+    )
+
+
+def read_shown(line: str) -> tuple[dict[str, str], str]:
+    """Read the line that a sweep keeps of a cell that it left out: what `shown` wrote, and why."""
+    begin = line.partition(": ")[2] if line.startswith("case[") else line
+    written, _, reason = begin.partition(": ")
+    words = (word.partition("=") for word in written.split(" "))
+    return dict(_as_now(name, value) for name, sign, value in words if sign), reason
+
+
+def _as_now(name: str, text: str) -> tuple[str, str]:
+    """Return a word as `shown` writes it; lines were once written in base units."""
+    axis = BY_FIELD.get(name)
+    is_in_base_units = axis is not None and axis.name != name and axis.kind is AxisKind.PROFILE
+    if axis is None or not is_in_base_units:
+        return name, text
+    return axis.name, axis.address(float(text))
+
+
+def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
+    """Say why a cell cannot run, or None when it can."""
+    problem = _problem_of_model(cell, catalogue)
+    if problem is not None:
+        return problem
+    known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
+        ("dataset", cell["dataset"], catalogue.datasets),
+        ("strategy", cell["strategy"], catalogue.strategies),
+    )
+    for field, name, entries in known:
+        if name not in entries:
+            return _unknown(field, name, entries)
+    problem = _problem_of_images(cell, catalogue)
+    if problem is not None:
+        return problem
+    facts = catalogue.strategies[cell["strategy"]]
+    problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
+    if problem is not None:
+        return problem
+    replica_count = cell["world_size"] * cell["replicas_per_rank"]
+    if cell["global_batch_size"] < replica_count:
+        expected = f"at least {replica_count}, one example for each replica"
+        return InvalidSpec("global_batch_size", cell["global_batch_size"], expected)
+    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
+    if cell["global_batch_size"] > examples_count and not repeat:
+        return InvalidSpec(
+            "global_batch_size",
+            cell["global_batch_size"],
+            f"at most {examples_count}, the examples of '{cell['dataset']}', without repeat = true",
+        )
+    return None
+
+
+def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:
+    return InvalidSpec(field, name, f"one of {', '.join(entries)}{did_you_mean(name, entries)}")
+
+
+def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    try:
+        is_file = file_of(cell["model"]) is not None
+    except InvalidSpec as error:
+        return error
+    return (
+        None
+        if is_file or cell["model"] in catalogue.models
+        else _unknown("model", cell["model"], catalogue.models)
+    )
+
+
+def _problem_of_images(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    """Say that a model's layers would have nothing left of the images; a user's own says itself."""
+    model = catalogue.models.get(cell["model"])
+    height, width, _ = catalogue.datasets[cell["dataset"]].example_shape
+    if model is None or min(height, width) >= model.smallest_side:
+        return None
+    side = model.smallest_side
+    expected = f"images of at least {side}x{side} for model '{model.name}', not of {height}x{width}"
+    return InvalidSpec("dataset", cell["dataset"], expected)
+
+
+def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
+    low, high = facts.min_world_size, facts.max_world_size
+    if cell["world_size"] < low or (high is not None and cell["world_size"] > high):
+        if high is None:
+            width = f"at least {low}"
+        else:
+            width = f"{low}" if low == high else f"{low} to {high}"
+        return InvalidSpec("world_size", cell["world_size"], f"{width} for strategy '{facts.name}'")
+    if facts.uses_servers and cell["server_count"] < 1:
+        expected = f"at least 1 for strategy '{facts.name}'"
+        return InvalidSpec("server_count", cell["server_count"], expected)
+    if cell["server_count"] > MAX_SERVERS:
+        expected = f"at most {MAX_SERVERS}"
+        return InvalidSpec("server_count", cell["server_count"], expected)
+    return None
+
+
+def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
+    """Say what no emulator can do, or not the one that is asked for."""
+    network = cell.network
+    if network is None:
+        return None
+    if network.jitter_s > network.one_way_delay_s:
+        # A packet cannot arrive before it was sent, so the mean would not be what was asked for.
+        expected = f"at most one_way_delay_ms, {exact_milliseconds(network.one_way_delay_s)}"
+        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+    bandwidth = network.bandwidth_bytes_per_s
+    if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:
+        expected = f"at least {_mbit_per_s(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
+        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+    if cell.emulator == VDE_LINK:
+        return _problem_of_lab_link(network)
+    if cell.emulator != TCP_PROXY:
+        return None
+    if network.packet_loss_ratio:
+        expected = f"0 for the emulator '{TCP_PROXY}', which cannot lose packets"
+        return InvalidSpec("packet_loss_percent", network.packet_loss_ratio * 100, expected)
+    if facts.chooses_ports:
+        expected = f"one that shapes every port, for strategy '{facts.name}'"
+        return InvalidSpec("emulator", cell.emulator, expected)
+    if cell["server_count"]:
+        # Servers and ranks of one machine would reach each other without its proxy.
+        expected = f"0 for the emulator '{TCP_PROXY}'"
+        return InvalidSpec("server_count", cell["server_count"], expected)
+    return None
+
+
+def _problem_of_lab_link(network: NetworkProfile) -> InvalidSpec | None:
+    if network.jitter_s:
+        expected = f"0 for the emulator '{VDE_LINK}'"
+        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+    bandwidth, most = network.bandwidth_bytes_per_s, MAX_LAB_BANDWIDTH_BYTES_PER_S
+    if bandwidth is not None and bandwidth > most:
+        expected = f"at most {_mbit_per_s(most):g} for the emulator '{VDE_LINK}'"
+        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+    return None
+
+
+def _mbit_per_s(bytes_per_s: float) -> float:
+    return bytes_per_s * 8 / 1e6

@@ -1,0 +1,70 @@
+"""Which reports and heartbeats count. Everything else is kept aside, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState
+from farm.messages.agents import BeatEcho, Heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedAttempt:
+    """`is_current`: the job's present attempt is this one. `agents`: rank to agent id."""
+
+    state: AttemptState
+    is_current: bool
+    agents: Mapping[int, str]
+
+
+def refusal_of_report(
+    attempt: LeasedAttempt | None, *, agent_id: str, token: int, rank: int
+) -> str | None:
+    """Say why a report does not count, or None when it does.
+
+    A report counts only if its fencing token is the job's current one and its sender is the agent
+    leased for that rank: whoever lost its lease may finish its work, but changes nothing.
+    """
+    if attempt is None:
+        return f"there is no attempt {token}"
+    if not attempt.is_current or attempt.state not in ACTIVE_ATTEMPT_STATES:
+        return f"attempt {token} is over: it is {attempt.state.value}"
+    if rank not in attempt.agents:
+        return f"attempt {token} has no rank {rank}"
+    if attempt.agents[rank] != agent_id:
+        return f"rank {rank} of attempt {token} is leased to {attempt.agents[rank]}"
+    return None
+
+
+def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
+    """Return how old a heartbeat is by the server's clock alone; None when it proves nothing.
+
+    The agent echoes the server's time of the last confirmation and adds how long ago, by its own
+    monotonic clock, that arrived. So an agent whose clock is wrong by an hour is as fresh as any,
+    and a backlog of beats of a dead agent is recognised, however long it lay in the broker.
+    """
+    return None if echo is None else now_s - (echo.server_time_s + echo.elapsed_s)
+
+
+def renews_lease(beat: Heartbeat, *, token: int, same_boot: bool, has_reported: bool) -> bool:
+    """Whether a fresh heartbeat keeps the lease of attempt `token` alive.
+
+    Until the agent has seen the token, `start_rank` is still on its way; but where the rank
+    `has_reported` already, the agent has lost its disk since, and the rank with it. Once it has
+    seen the token, only the boot that took the rank can vouch for it (`same_boot`): after a
+    restart the rank is gone, and its lease runs out unless the spool still delivers its end. A
+    higher token means that the server itself has forgotten something, and then nothing is
+    vouched for.
+    """
+    if beat.highest_token < token:
+        return not has_reported
+    return beat.highest_token == token and same_boot
+
+
+def is_clean(beat: Heartbeat, *, unclean_token: int) -> bool:
+    """Whether the agent may be leased again after `unclean_token` ended without its word.
+
+    It must have seen that token, or a late `start_rank` could still start the old attempt.
+    """
+    return beat.serving_token is None and beat.highest_token >= unclean_token

@@ -1,0 +1,278 @@
+"""The four barriers that a gang passes before it trains, and how an attempt ends.
+
+*prepared*: every rank holds its ports and its trainer waits; *peers*: every rank has measured the
+untouched network; *shaped*: the profile is applied and verified, and where there is none this is
+told with the one before; *go*: TensorFlow connects, and every rank has finished its first step.
+Each barrier has a limit, so that no gang can wait for a member for ever: TensorFlow itself would,
+for minutes.
+
+Pure: `decide` takes a snapshot of one attempt and says what to do; the scheduler does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farm.configuration.spec import BatchSplit
+from farm.gang.barriers import BARRIERS, Barrier, Limits, barrier_limit_s
+from farm.gang.lifecycle import AttemptState, RankPhase
+from farm.gang.network_check import RankNetwork, find_deviations, find_leftovers
+from farm.gang.views import AttemptView, RankView
+from farm.measuring.noise import NoiseFlag, control_voids
+from farm.messages.trainer_lines import Failure, FailureKind
+
+_ORDER = list(RankPhase)
+PREPARING_VERDICT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing to do yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend:
+    """Send the present state's command once more to ranks that have not answered it."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """Everybody has passed the barrier: go to `state` and send its command to all ranks."""
+
+    state: AttemptState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """The attempt is over, for the reason given; a success has none.
+
+    `disturbed` are the flags that made it void.
+    """
+
+    state: AttemptState
+    failure: Failure | None = None
+    disturbed: tuple[NoiseFlag, ...] = ()
+
+
+Decision = Wait | Resend | Advance | AttemptEnd
+
+
+def decide(attempt: AttemptView, limits: Limits) -> Decision:
+    """Say what to do next with an active attempt."""
+    if attempt.cancel_requested:
+        return AttemptEnd(state=AttemptState.CANCELLED)
+    if ended := _verdict(attempt, limits):
+        return ended
+    barrier = BARRIERS.get(attempt.state)
+    if barrier is None:
+        return _time_limit(attempt, limits) or Wait()
+    behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
+    if not behind:
+        return (
+            _unlike_versions(attempt)
+            or _drift(attempt, limits)
+            or _wrong_network(attempt)
+            or Advance(state=_onward(attempt, barrier))
+        )
+    limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
+    if attempt.state_age_s >= limit_s:
+        names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
+        return _lost(
+            FailureKind.RENDEZVOUS,
+            f"barrier '{barrier.name}' was not reached within {limit_s:g} s by {names}",
+        )
+    unanswered = tuple(r.rank for r in behind if r.command_age_s >= limits.resend_s)
+    return Resend(ranks=unanswered) if unanswered else Wait()
+
+
+def _onward(attempt: AttemptView, barrier: Barrier) -> AttemptState:
+    """Return what comes next: on an untouched network ranks tell of two barriers at once."""
+    has_shaped = all(_has_passed(rank, RankPhase.SHAPED) for rank in attempt.ranks)
+    if barrier.onward is AttemptState.SHAPING and has_shaped and _is_untouched(attempt):
+        return AttemptState.STARTING
+    return barrier.onward
+
+
+def _is_untouched(attempt: AttemptView) -> bool:
+    return attempt.spec.network is None or attempt.spec.network.is_untouched
+
+
+def voided(flags: tuple[NoiseFlag, ...]) -> AttemptEnd:
+    """Return how an attempt ends that was disturbed: the worst comes first and is the reason."""
+    others = f" (and {len(flags) - 1} more)" if len(flags) > 1 else ""
+    failure = Failure(kind=FailureKind.DISTURBED, message=flags[0].message + others)
+    return AttemptEnd(state=AttemptState.VOID, failure=failure, disturbed=flags)
+
+
+def _drift(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
+    """Void an attempt whose machines are not what they were, before anything is measured.
+
+    The control runs are there once everybody has measured the untouched network.
+    """
+    if attempt.state is not AttemptState.MEASURING:
+        return None
+    if attempt.spec.batch_split is BatchSplit.BY_SPEED:
+        unknown = [r for r in attempt.ranks[: attempt.spec.world_size] if r.control is None]
+        if unknown:
+            names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in unknown)
+            return _lost(
+                FailureKind.REFUSED,
+                f"batch_split 'by_speed': no control run, which tells the speed, of {names}",
+            )
+    runs = [(r.rank, r.agent_id, r.control) for r in attempt.ranks]
+    flags = control_voids(runs, limits.noise)
+    return voided(flags) if flags else None
+
+
+def _wrong_network(attempt: AttemptView) -> AttemptEnd | None:
+    """Void an attempt whose network is not what was asked for, before anything is measured."""
+    profile = attempt.spec.network
+    if attempt.state is not AttemptState.SHAPING or profile is None or profile.is_untouched:
+        return None
+    deviations = find_deviations(
+        profile,
+        [
+            RankNetwork(
+                rank=r.rank,
+                agent_id=r.agent_id,
+                untouched=r.untouched,
+                shaped=r.shaped,
+                bandwidths=r.bandwidths,
+                emulator=r.emulator,
+            )
+            for r in attempt.ranks
+        ],
+    )
+    return _void_for(deviations)
+
+
+def _not_back(attempt: AttemptView) -> AttemptEnd | None:
+    """Void what was measured while, as it seems, somebody else shaped the network too."""
+    seen = [
+        RankNetwork(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
+        for r in attempt.ranks
+    ]
+    return _void_for(find_leftovers(seen))
+
+
+def _void_for(deviations: Sequence[str]) -> AttemptEnd | None:
+    if not deviations:
+        return None
+    others = f" (and {len(deviations) - 1} more)" if len(deviations) > 1 else ""
+    failure = Failure(kind=FailureKind.NETWORK, message=deviations[0] + others)
+    return AttemptEnd(state=AttemptState.VOID, failure=failure)
+
+
+def _has_passed(rank: RankView, phase: RankPhase) -> bool:
+    return _ORDER.index(rank.phase) >= _ORDER.index(phase)
+
+
+def _lost(kind: FailureKind, message: str) -> AttemptEnd:
+    return AttemptEnd(state=AttemptState.LOST, failure=Failure(kind=kind, message=message))
+
+
+def _unlike_versions(attempt: AttemptView) -> AttemptEnd | None:
+    """Refuse a gang of several framework versions, before anything is connected.
+
+    It might fail in a way that names no version, or train and be measured as if it had one.
+    """
+    if attempt.state is not AttemptState.PREPARING:
+        return None
+    first_with: dict[str, RankView] = {}
+    for rank in attempt.ranks:
+        if rank.framework is not None:
+            first_with.setdefault(rank.framework, rank)
+    if len(first_with) < 2:
+        return None
+    having = ", ".join(
+        f"rank {rank.rank} on {rank.agent_id} has {framework}"
+        for framework, rank in first_with.items()
+    )
+    return _lost(FailureKind.VERSIONS_DIFFER, f"{having}: install the same version on all agents")
+
+
+def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
+    """End the attempt if enough is known of its ranks' ends.
+
+    A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
+    configuration's failure decides at once, whoever else complains, and any other waits until all
+    have spoken or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
+
+    A trainer that raises before it is even ready has trained nothing: a machine without its
+    framework does so with every configuration, and must not turn a whole sweep into results.
+    """
+    failures = [(r, r.failure) for r in attempt.ranks if r.failure is not None]
+    for rank, failure in failures:
+        never_ready = rank.address is None and failure.kind is FailureKind.TRAINER_RAISED
+        if failure.is_of_configuration and not never_ready:
+            return AttemptEnd(state=AttemptState.FAILED, failure=_named(rank, failure))
+    expired = [r for r in attempt.ranks if r.lease_s <= 0 and r.phase is not RankPhase.ENDED]
+    if failures:
+        silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED and r not in expired]
+        if silent and _may_still_speak(attempt, silent, limits):
+            return None
+        causes = [f for f in failures if f[1].kind is not FailureKind.PEER_LOST]
+        if silent and not causes and not expired:
+            return _silence(silent, *failures[0])
+        if causes or not expired:
+            rank, failure = (causes or failures)[0]
+            # Of the network nobody complains while it trains: it was looked at after the end.
+            is_void = failure.kind is FailureKind.NETWORK and attempt.state is AttemptState.RUNNING
+            state = AttemptState.VOID if is_void else AttemptState.LOST
+            return AttemptEnd(state=state, failure=_named(rank, failure))
+    if expired:
+        names = ", ".join(f"{r.agent_id} (rank {r.rank})" for r in expired)
+        return _lost(FailureKind.AGENT_LOST, f"no fresh heartbeat within the lease from {names}")
+    if attempt.state is AttemptState.RUNNING and all(r.succeeded for r in attempt.ranks):
+        return _not_back(attempt) or AttemptEnd(state=AttemptState.SUCCEEDED)
+    return None
+
+
+def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: Limits) -> bool:
+    """Whether to wait for what the silent ranks have to say of a failure that is known."""
+    waited_s = max(r.ended_age_s or 0.0 for r in attempt.ranks if r.failure is not None)
+    if attempt.state is AttemptState.PREPARING:
+        # Nothing is connected yet, so no failure is an echo, and whoever is prepared has nothing
+        # to add. But what one agent lacks others often lack too, and those that say so now are
+        # spared in the next attempt.
+        is_open = any(r.phase is RankPhase.LEASED for r in silent)
+        return is_open and waited_s < min(PREPARING_VERDICT_S, limits.verdict_s)
+    return waited_s < limits.verdict_s
+
+
+def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> AttemptEnd:
+    """Blame the ranks that say nothing for their peers' broken connections.
+
+    One that is stopped, or whose machine hangs, cannot speak for itself, and its agent notices
+    much later than its peers do.
+    """
+    names = " and ".join(f"rank {r.rank} on {r.agent_id}" for r in silent)
+    return _lost(
+        FailureKind.STALLED,
+        f"{names} stopped answering, seen by rank {witness.rank} on {witness.agent_id}:"
+        f" {complaint.message}",
+    )
+
+
+def _named(rank: RankView, failure: Failure) -> Failure:
+    return Failure(
+        kind=failure.kind, message=f"rank {rank.rank} on {rank.agent_id}: {failure.message}"
+    )
+
+
+def _time_limit(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
+    """End an attempt of which the last words were lost.
+
+    Each agent holds its rank to the limit itself, and its report is the result. If none comes,
+    that says nothing of the configuration.
+    """
+    limit_s = attempt.spec.time_limit_s
+    if attempt.state_age_s < limit_s + limits.end_s:
+        return None
+    silent = [r for r in attempt.ranks if r.phase is not RankPhase.ENDED]
+    names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in silent)
+    message = f"no end within {limits.end_s:g} s after time_limit_s = {limit_s:g} from {names}"
+    return _lost(FailureKind.STALLED, message)

@@ -1,0 +1,1 @@
+"""Who may: the keys of agents, the tokens of people and programs, certificates."""

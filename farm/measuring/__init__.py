@@ -1,0 +1,1 @@
+"""What is made of a measurement: quantities, noise, precision, scaling."""

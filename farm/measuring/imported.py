@@ -1,0 +1,151 @@
+"""Measurements made elsewhere, as an importer hands them to the store.
+
+In base units, like everything inside. An impossible value never gets this far: a table that has
+one is refused, and of a published study it is left out, with a flag that says what was printed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from farm.configuration.spec import TrainingPass
+from farm.measuring.measurement import OK
+from farm.measuring.noise import NoiseKind
+
+# Far beyond any step or epoch, and far from where floats lose digits.
+MIN_TIME_S, MAX_TIME_S = 1e-9, 1e9
+
+# With so few steps an epoch and a step are nearly one quantity, of which medians are taken over
+# different steps: one may come out above the other by chance.
+_SHORT_EPOCH_STEPS = 2
+_SHORT_EPOCH_SLACK = 1.1
+
+
+class FlagKind(enum.StrEnum):
+    """Why a printed value is not used."""
+
+    IMPOSSIBLE = "impossible"  # nothing can be measured so
+    CONTRADICTORY = "contradictory"  # it does not fit what is printed beside it
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFlag:
+    """Why a value is not used; or, by a kind of noise, what disturbed it where it was measured.
+
+    `value`: of a disturbance, by how much.
+    """
+
+    kind: FlagKind | NoiseKind
+    message: str
+    value: float | None = None
+
+    @property
+    def is_of_a_disturbance(self) -> bool:
+        """Whether the measurement is used all the same."""
+        return isinstance(self.kind, NoiseKind)
+
+
+@dataclass(frozen=True, slots=True)
+class ImpossibleValue:
+    """A measured value that cannot be."""
+
+    column: str
+    value: float
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMeasurement:
+    """One row of a source. Names are free text; None: the source does not say.
+
+    `source_key` is the identity of what the source has, so that the same is never stored twice.
+    `row_number` counts the source's lines, its first one 1. `flags`: values left out as impossible,
+    and what disturbed the measurement; `notes`: what is possible and yet doubtful; `printed`: what
+    the source has, where it is more than these columns.
+    """
+
+    source_key: str
+    row_number: int
+    model: str | None = None
+    dataset: str | None = None
+    training_pass: str = TrainingPass.FORWARD_BACKWARD.value
+    framework: str | None = None
+    strategy: str | None = None
+    placement: str | None = None
+    network: str | None = None
+    instance_type: str | None = None
+    fingerprint: str | None = None
+    world_size: int
+    server_count: int = 0
+    server_placement: str | None = None
+    replicas_per_rank: int | None = None
+    steps_between_averages: int | None = None
+    batch_split: str | None = None
+    axes: Mapping[str, object] = field(default_factory=dict)  # without a field of own
+    global_batch_size: int
+    one_way_delay_s: float = 0.0
+    jitter_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    packet_loss_ratio: float = 0.0
+    step_time_s: float | None = None
+    step_time_spread_s: float | None = None
+    steps_per_epoch: int | None = None
+    time_per_epoch_s: float | None = None
+    epochs: int | None = None
+    accuracy: float | None = None
+    status: str = OK
+    repetition: int = 0
+    flags: tuple[ImportFlag, ...] = ()
+    notes: tuple[str, ...] = ()
+    printed: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def throughput_examples_per_s(self) -> float | None:
+        """Examples per second over the whole gang: global batch size / step time."""
+        if self.step_time_s is None or self.status != OK:
+            return None
+        return self.global_batch_size / self.step_time_s
+
+
+def misfits(
+    *,
+    step_time_s: float | None = None,
+    step_time_spread_s: float | None = None,
+    steps_per_epoch: int | None = None,
+    time_per_epoch_s: float | None = None,
+    accuracy: float | None = None,
+) -> list[ImpossibleValue]:
+    """Return the measured values that cannot be, by the column they stand in."""
+    found = []
+    for column, time_s in (("step_time_s", step_time_s), ("time_per_epoch_s", time_per_epoch_s)):
+        if time_s is not None and not MIN_TIME_S <= time_s <= MAX_TIME_S:
+            expected = f"a number of seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}"
+            found.append(ImpossibleValue(column, time_s, expected))
+    if step_time_spread_s is not None and not 0 <= step_time_spread_s <= MAX_TIME_S:
+        expected = f"a number of seconds from 0 to {MAX_TIME_S:g}"
+        found.append(ImpossibleValue("step_time_spread_s", step_time_spread_s, expected))
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        found.append(ImpossibleValue("accuracy", accuracy, "a ratio from 0 to 1"))
+    if not found and step_time_s is not None and time_per_epoch_s is not None:
+        found += _too_long(step_time_s, steps_per_epoch, time_per_epoch_s=time_per_epoch_s)
+    return found
+
+
+def _too_long(
+    step_time_s: float, step_count: int | None, *, time_per_epoch_s: float
+) -> list[ImpossibleValue]:
+    """A step is part of its epoch, and half of the steps take the median or longer."""
+    if step_count is None or step_count <= _SHORT_EPOCH_STEPS:
+        slack = 1.0 if step_count is None else _SHORT_EPOCH_SLACK
+        is_too_long = step_time_s > time_per_epoch_s * slack
+        expected = f"at most time_per_epoch_s, {time_per_epoch_s:g}: a step is part of its epoch"
+    else:
+        most_s = 2 * time_per_epoch_s / step_count
+        is_too_long = step_time_s > most_s
+        expected = (
+            f"at most 2 x time_per_epoch_s / steps_per_epoch, {most_s:.4g}: half of the steps take "
+            "the median or longer"
+        )
+    return [ImpossibleValue("step_time_s", step_time_s, expected)] if is_too_long else []

@@ -1,0 +1,23 @@
+"""What machines rented by the hour cost: all of a gang, for as long as it takes. Pure."""
+
+from __future__ import annotations
+
+from farm.configuration.spec import ServerPlacement
+
+_S_AN_HOUR = 3600
+
+
+def machine_count(world_size: int, server_count: int, server_placement: str | None) -> int:
+    """Return the machines of ranks that train, and of servers that are not beside these.
+
+    A table that does not say where its servers are has them on machines of their own.
+    """
+    is_collocated = server_placement == ServerPlacement.COLLOCATED.value
+    return world_size + (0 if is_collocated else server_count)
+
+
+def cost_usd(machines: int, time_s: float | None, usd_per_hour: float | None) -> float | None:
+    """Return what so many machines cost for so long; None where time or price is not known."""
+    if time_s is None or usd_per_hour is None:
+        return None
+    return machines * time_s * usd_per_hour / _S_AN_HOUR

@@ -1,0 +1,154 @@
+"""The columns of the measurement table, which `farm export` writes and `farm import table` reads.
+
+Each is declared here once. The order of a file, its types, the checks of columns that are only
+passed along, and the table in docs/importing.md follow from it (`python -m tests.document_tables`).
+How an imported cell is read into base units is in `farm.importers.columns`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.measuring.quantities import QUANTITIES, Quantity
+from farm.values.fields import Amount, Name, OneOf, Whole
+
+
+class CellKind(enum.Enum):
+    """What stands in a column."""
+
+    TEXT = "text"
+    WHOLE = "whole number"
+    NUMBER = "number"
+    FLAGS = "list"  # of objects; CSV has it as JSON
+
+
+FLAG_FIELDS = ("kind", "message", "value")
+
+
+class ColumnSource(enum.Enum):
+    """Where an export has a column from."""
+
+    MEASUREMENT = "measurement"  # the stored column of the name `field`
+    QUANTITY = "quantity"  # what was measured, under that name
+    SPEC = "spec"  # what the job was asked to do, under that name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """`unit` is the file's, `field` the stored name, and stored values are multiplied by `factor`.
+
+    `is_imported` False: an import checks it, up to `most`, and leaves it out. `if_empty`: what an
+    import takes an empty cell for.
+    """
+
+    name: str
+    kind: CellKind
+    meaning: str
+    unit: str = ""
+    field: str = ""
+    factor: float = 1.0
+    source: ColumnSource = ColumnSource.MEASUREMENT
+    is_imported: bool = True
+    most: float | None = None
+    if_empty: str = "not known"
+
+    @property
+    def stored(self) -> str:
+        """The name under which the store has it."""
+        return self.field or self.name
+
+
+def _text(name: str, meaning: str, *, if_empty: str = "not known") -> TableColumn:
+    return TableColumn(name=name, kind=CellKind.TEXT, meaning=meaning, if_empty=if_empty)
+
+
+def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColumn:
+    return TableColumn(name=name, kind=CellKind.WHOLE, meaning=meaning, if_empty=if_empty)
+
+
+def _told(
+    name: str, meaning: str, *, source: ColumnSource = ColumnSource.MEASUREMENT
+) -> TableColumn:
+    """Declare a whole number that an export has and an import only checks."""
+    return TableColumn(
+        name=name,
+        kind=CellKind.WHOLE,
+        meaning=meaning,
+        source=source,
+        is_imported=False,
+        if_empty="",
+    )
+
+
+# What a measurement may have beside what a sweep file may ask for.
+_IN_TABLES = {
+    "placement": "; in imports any text",
+    "network": "; empty: the usual one",
+}
+
+
+def _of_axis(axis: Axis) -> TableColumn:
+    kinds = {Amount: CellKind.NUMBER, Whole: CellKind.WHOLE}
+    return TableColumn(
+        name=axis.name,
+        kind=kinds.get(type(axis.type), CellKind.TEXT),
+        meaning=axis.explained + _IN_TABLES.get(axis.name, ""),
+        unit=axis.unit,
+        field=axis.stored,
+        factor=axis.type.per_base if isinstance(axis.type, Amount) else 1.0,
+        if_empty=axis.if_empty or _if_empty(axis),
+    )
+
+
+def _of_quantity(quantity: Quantity) -> TableColumn:
+    return TableColumn(
+        name=quantity.name,
+        kind=CellKind.WHOLE if quantity.is_whole else CellKind.NUMBER,
+        meaning=quantity.meaning,
+        unit=quantity.unit,
+        source=ColumnSource.QUANTITY,
+        is_imported=quantity.if_empty is not None,
+        most=quantity.most,
+        if_empty=quantity.if_empty or "",
+    )
+
+
+def _if_empty(axis: Axis) -> str:
+    if axis.is_required and not isinstance(axis.type, Name):
+        return "refused"
+    value = axis.value_in({})
+    if value is None and axis.kind is not AxisKind.PROFILE:
+        return "not known"
+    text = axis.address(value)
+    return f"`{text}`" if isinstance(axis.type, OneOf) else text
+
+
+MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
+    *map(_of_axis, AXES),
+    _text("framework", "TensorFlow or PyTorch, with its version"),
+    _text("instance_type", "label of the agents, if they have one"),
+    *map(_of_quantity, QUANTITIES),
+    _text("status", "`ok`, or why there is no time, such as `out_of_memory`", if_empty="`ok`"),
+    _whole("repetition", "of this configuration, from 0", if_empty="counted in order"),
+    _text(
+        "fingerprint",
+        "names the kind of hardware and software; kinds are never pooled",
+        if_empty="one kind",
+    ),
+    _told("job_id", "the job that measured it"),
+    _told("seed", "of the job", source=ColumnSource.SPEC),
+    _told(
+        "steps",
+        "steps that the job was asked to time; empty where epochs were counted",
+        source=ColumnSource.SPEC,
+    ),
+    TableColumn(
+        name="flags",
+        kind=CellKind.FLAGS,
+        meaning="what disturbed it, each with `kind`, `message` and `value`, by how much, where "
+        "that is known; `[]`: nothing was seen",
+        if_empty="none",
+    ),
+)

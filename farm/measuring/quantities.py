@@ -1,0 +1,338 @@
+"""What is measured of a job: everything the farm knows of each quantity, declared in QUANTITIES.
+
+A quantity is one figure of an attempt, made from what its ranks reported, and has a median over the
+repetitions of a cell. Its declaration gives what the store, the API, tables, charts, exports and
+documents need to know; to add a quantity, add its declaration. A value is in base units (seconds,
+bytes, ratios), which its name ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from farm.configuration.spec import TrainingPass
+from farm.measuring.measurement import OK, AttemptFigures, Unknown
+from farm.statistics.means import weighted_median
+from farm.text.display import byte_count, byte_rate, count, decimal, duration, percent
+
+Value: TypeAlias = int | float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Quantity:
+    """One quantity.
+
+    - `name`: the column of measurements and exports, with its unit; a quantity without a column of
+      its own is kept among the `quantities` of a measurement's details
+    - `title`: over a column and beside an axis; empty: only exports and the API have it
+    - `of`: its value in an attempt that succeeded, None or `Unknown` where it cannot be told
+    - `write`: a value for people; `is_whole`: a value is a whole number
+    - `metric`: its name in addresses of pages, where that is not `name`
+    - `time_power`: it is proportional to the step time (1), to its inverse (-1), or to neither (0),
+      which tells how uncertain it is
+    - `is_of_servers`: tables have it only for cells with parameter servers
+    - `if_empty`: what an import takes an empty cell for; None: an import only checks the column, up
+      to `most`
+    """
+
+    name: str
+    meaning: str
+    of: Callable[[AttemptFigures], Value | Unknown]
+    title: str = ""
+    unit: str = ""
+    write: Callable[[float | None], str] = decimal
+    is_whole: bool = False
+    metric: str = ""
+    time_power: int = 0
+    is_of_servers: bool = False
+    most: float | None = None
+    if_empty: str | None = None
+
+    def value_measured(self, row: Any) -> Value:
+        """Return the value in a stored measurement."""
+        if hasattr(row, self.name):
+            value: Value = getattr(row, self.name)
+        else:
+            value = ((row.details or {}).get("quantities") or {}).get(self.name)
+        return value
+
+
+def _of_profile(name: str) -> Callable[[AttemptFigures], Value]:
+    read = attrgetter(name)
+    return lambda figures: figures.mean_of_profiles(read)
+
+
+def _of_steps(name: str) -> Callable[[AttemptFigures], Value]:
+    return lambda figures: None if figures.steps is None else getattr(figures.steps, name)
+
+
+def _idle_ratio(figures: AttemptFigures) -> Value | Unknown:
+    if figures.spec.training_pass is TrainingPass.FORWARD:
+        return Unknown("a forward pass exchanges nothing and is not profiled")
+    why = figures.exchange.idle_unknown_because
+    return figures.exchange.idle_ratio if why is None else Unknown(why)
+
+
+QUANTITIES: tuple[Quantity, ...] = (
+    Quantity(
+        name="step_time_s",
+        title="Step time",
+        meaning="median of the timed steps",
+        unit="s",
+        write=duration,
+        of=_of_steps("median_s"),
+        metric="step_time",
+        time_power=1,
+        if_empty="`time_per_epoch_s` over `steps_per_epoch`",
+    ),
+    Quantity(
+        name="step_time_p25_s",
+        meaning="lower quartile of the timed steps",
+        unit="s",
+        write=duration,
+        of=_of_steps("p25_s"),
+    ),
+    Quantity(
+        name="step_time_p75_s",
+        meaning="upper quartile of the timed steps",
+        unit="s",
+        write=duration,
+        of=_of_steps("p75_s"),
+    ),
+    Quantity(
+        name="step_time_spread_s",
+        meaning="interquartile range of the timed steps",
+        unit="s",
+        write=duration,
+        of=_of_steps("spread_s"),
+        if_empty="not known",
+    ),
+    Quantity(
+        name="timed_step_count",
+        meaning="steps that the step time rests on",
+        write=count,
+        is_whole=True,
+        of=lambda figures: figures.timed_step_count,
+    ),
+    Quantity(
+        name="throughput_examples_per_s",
+        title="Examples/s",
+        meaning="of the whole gang",
+        unit="examples/s",
+        of=lambda figures: figures.throughput_examples_per_s,
+        metric="throughput",
+        time_power=-1,
+    ),
+    Quantity(
+        name="steps_per_epoch",
+        meaning="steps of one epoch",
+        write=count,
+        is_whole=True,
+        of=lambda figures: figures.steps_per_epoch,
+        if_empty="not known",
+    ),
+    Quantity(
+        name="time_per_epoch_s",
+        title="Time per epoch",
+        meaning="time of one epoch",
+        unit="s",
+        write=duration,
+        of=lambda figures: figures.time_per_epoch_s,
+        metric="time_per_epoch",
+        time_power=1,
+        if_empty="not known",
+    ),
+    Quantity(
+        name="epochs",
+        meaning="epochs that were trained; empty where steps were counted",
+        write=count,
+        is_whole=True,
+        of=lambda figures: figures.spec.epochs,
+        if_empty="not known",
+    ),
+    Quantity(
+        name="cpu_ratio",
+        title="CPU",
+        meaning="busy share of the agents' cores, mean over ranks and seconds",
+        write=percent,
+        of=lambda figures: figures.used("cpu_ratio"),
+    ),
+    Quantity(
+        name="resident_bytes",
+        title="Memory",
+        meaning="memory of the trainers, of the rank with most",
+        unit="bytes",
+        write=byte_count,
+        is_whole=True,
+        of=lambda figures: figures.resident_bytes,
+    ),
+    Quantity(
+        name="net_rx_bytes_per_s",
+        title="rx",
+        meaning="received, mean over ranks and seconds",
+        unit="bytes/s",
+        write=byte_rate,
+        of=lambda figures: figures.used("net_rx_bytes_per_s"),
+    ),
+    Quantity(
+        name="net_tx_bytes_per_s",
+        title="tx",
+        meaning="sent, mean over ranks and seconds",
+        unit="bytes/s",
+        write=byte_rate,
+        of=lambda figures: figures.used("net_tx_bytes_per_s"),
+    ),
+    Quantity(
+        name="accuracy",
+        title="Accuracy",
+        meaning="on the test data at the end, from 0 to 1",
+        write=lambda value: percent(value, 1),
+        of=lambda figures: figures.chief.val_accuracy_ratio,
+        if_empty="not known",
+    ),
+    Quantity(
+        name="sent_bytes_per_step",
+        title="Sent per step",
+        meaning="one rank's, mean over the ranks",
+        unit="bytes",
+        write=byte_count,
+        of=lambda figures: figures.sent_bytes_per_step,
+    ),
+    Quantity(
+        name="received_bytes_per_step",
+        title="Received per step",
+        meaning="one rank's, mean over the ranks",
+        unit="bytes",
+        write=byte_count,
+        of=lambda figures: figures.received_bytes_per_step,
+        is_of_servers=True,  # without any, ranks receive what ranks send
+    ),
+    Quantity(
+        name="idle_ratio",
+        title="Idle",
+        meaning="share of a step in which a rank computes nothing, mean",
+        write=percent,
+        of=_idle_ratio,
+        most=1,
+    ),
+    Quantity(
+        name="push_s",
+        title="Push",
+        meaning="of a step, for sending; mean over the ranks",
+        unit="s",
+        write=duration,
+        of=lambda figures: figures.exchange.push_s,
+    ),
+    Quantity(
+        name="pull_s",
+        title="Pull",
+        meaning="of a step, for waiting and receiving; mean over the ranks",
+        unit="s",
+        write=duration,
+        of=lambda figures: figures.exchange.pull_s,
+    ),
+    Quantity(
+        name="update_count",
+        title="Updates",
+        meaning="updates of the weights in the timed steps",
+        write=count,
+        is_whole=True,
+        of=lambda figures: figures.exchange.update_count,
+    ),
+    Quantity(
+        name="staleness_mean",
+        title="Staleness",
+        meaning="updates by others between a rank's reading and its update, mean",
+        of=lambda figures: figures.exchange.staleness_mean,
+    ),
+    Quantity(
+        name="staleness_max",
+        title="Largest staleness",
+        meaning="the most of these",
+        write=count,
+        is_whole=True,
+        of=lambda figures: figures.exchange.staleness_max,
+    ),
+    Quantity(
+        name="compute_s",
+        meaning="of a profiled step, outside of communication; mean over the ranks",
+        unit="s",
+        write=duration,
+        of=_of_profile("compute_s"),
+    ),
+    Quantity(
+        name="communication_s",
+        meaning="of a profiled step, inside of it; mean over the ranks",
+        unit="s",
+        write=duration,
+        of=_of_profile("communication_s"),
+    ),
+    Quantity(
+        name="profiled_step_time_s",
+        meaning="median of the profiled steps, mean over the ranks",
+        unit="s",
+        write=duration,
+        of=_of_profile("step_time_s"),
+    ),
+)
+BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+_read = attrgetter(*(quantity.name for quantity in QUANTITIES))
+# Those of tables, pages and charts.
+SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
+
+
+def known_beside_step_time(row: Any) -> dict[Quantity, float]:
+    """Return the quantities of tables and pages that a stored measurement has a value of.
+
+    `row` None: there is no measurement.
+    """
+    if row is None or row.status != OK:
+        return {}
+    return {
+        quantity: value
+        for quantity in SHOWN
+        if quantity.name != "step_time_s"
+        and (row.server_count or not quantity.is_of_servers)
+        and (value := quantity.value_measured(row)) is not None
+    }
+
+
+def medians(rows: Sequence[Any], weights: Sequence[float]) -> dict[str, float | None]:
+    """Return the median of every quantity over measurements of one cell, by name.
+
+    Each row has the quantities as attributes. `weights`: how much each of them counts, as disturbed
+    ones count less.
+    """
+    columns = zip(*map(_read, rows), strict=True) if rows else [()] * len(QUANTITIES)
+    found: dict[str, float | None] = {}
+    for quantity, values in zip(QUANTITIES, columns, strict=True):
+        both = zip(values, weights, strict=True)
+        known = [(value, weight) for value, weight in both if value is not None]
+        found[quantity.name] = weighted_median(known) if known else None
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The value of every quantity, by name, and for some that are None the reason."""
+
+    values: Mapping[str, Value]
+    unknown_because: Mapping[str, str]
+
+
+def measure(figures: AttemptFigures) -> Measured:
+    """Reduce a successful attempt to its measurement."""
+    values: dict[str, Value] = {}
+    reasons = {}
+    for quantity in QUANTITIES:
+        value = quantity.of(figures)
+        if isinstance(value, Unknown):
+            reasons[quantity.name] = value.reason
+            value = None
+        elif quantity.is_whole and value is not None:
+            value = round(value)
+        values[quantity.name] = value
+    return Measured(values=values, unknown_because=reasons)

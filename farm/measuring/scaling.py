@@ -1,0 +1,101 @@
+"""How well gangs use their machines: strong scaling, against one machine on the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from farm.measuring.measurement import OK, scaling_efficiency_ratio
+from farm.measuring.noise import disturbance_of_row, undisturbed_first
+from farm.statistics.means import weighted_median
+
+
+class ScaledMeasurement(Protocol):
+    """The columns of a measurement that matter here; the store's rows have them."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def dataset(self) -> str | None: ...
+    @property
+    def training_pass(self) -> str: ...
+    @property
+    def framework(self) -> str | None: ...
+    @property
+    def strategy(self) -> str | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+    @property
+    def global_batch_size(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def throughput_examples_per_s(self) -> float | None: ...
+    @property
+    def flags(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one machine must share with a gang to be its baseline. It has no network."""
+
+    model: str | None
+    dataset: str | None
+    training_pass: str
+    framework: str | None
+    fingerprint: str | None
+    global_batch_size: int
+
+
+# How one machine was set up, where rows have these columns.
+_SET_UP = ("placement", "replicas_per_rank")
+Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
+
+
+def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
+    """Return the throughput of one machine by workload: the median of its repetitions.
+
+    Where several strategies ran on one machine, or one in several ways, the best of them is what a
+    gang has to beat. Disturbed repetitions count only where there are no others.
+    """
+    groups: dict[tuple[Workload, tuple[object, ...]], list[ScaledMeasurement]] = {}
+    for row in measurements:
+        if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
+            way = (row.strategy, *(getattr(row, name, None) for name in _SET_UP))
+            groups.setdefault((workload(row), way), []).append(row)
+    best: dict[Workload, float] = {}
+    for (work, _), rows in groups.items():
+        # Weighed as in the medians of cells, so that one machine is as efficient as itself.
+        throughputs = [
+            (row.throughput_examples_per_s or 0.0, disturbance_of_row(row).weight)
+            for row in undisturbed_first(rows, disturbance_of_row)
+        ]
+        best[work] = max(best.get(work, 0.0), weighted_median(throughputs))
+    return best
+
+
+def efficiency(row: ScaledMeasurement, known: Baselines) -> float | None:
+    """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
+    single = known.get(workload(row))
+    if single is None or row.throughput_examples_per_s is None:
+        return None
+    return scaling_efficiency_ratio(
+        throughput_examples_per_s=row.throughput_examples_per_s,
+        world_size=row.world_size,
+        single_examples_per_s=single,
+    )
+
+
+def workload(row: ScaledMeasurement) -> Workload:
+    """Return what the measurement was of, without the gang and its network."""
+    return Workload(
+        row.model,
+        row.dataset,
+        row.training_pass,
+        row.framework,
+        row.fingerprint,
+        row.global_batch_size,
+    )

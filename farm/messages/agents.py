@@ -1,0 +1,173 @@
+"""What an agent says of itself: its facts, its state, and the heartbeat that carries both."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from farm.errors import InvalidSpec
+from farm.values.codec import content_hash
+from farm.values.ranges import (
+    ByteSize,
+    Count,
+    Identifier,
+    Length,
+    Message,
+    Name,
+    Port,
+    Range,
+    Span,
+    UnixTime,
+)
+
+# A capability: this agent lets only a gang's peers reach the gang's ports.
+CLOSES_PORTS = "closes_ports"
+# Another one: its trainers run as a user of their own.
+TRAINER_USER = "trainer_user"
+_GIB = 2**30
+_MOST_CORES = 4096  # of one machine
+_MOST_ACCELERATORS = 64
+_MOST_LABELS = 100
+_MOST_CAPABILITIES = 1000
+_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+CoreCount = Annotated[float, Range(1e-3, _MOST_CORES, "cores")]
+
+
+def check_agent_id(text: str) -> str:
+    """Return what may name an agent, its queue, its pages and its files.
+
+    Raises:
+        InvalidSpec: it may not.
+    """
+    if not _AGENT_ID.fullmatch(text):
+        raise InvalidSpec(
+            "agent_id",
+            text,
+            "up to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+        )
+    return text
+
+
+def check_short(text: str, *, name: str, most: int = 64) -> None:
+    """Check a text that the store keeps in a column of so many characters.
+
+    One that it did not take would cost all that is stored with it a try in vain.
+
+    Raises:
+        InvalidSpec: it is longer, or not all of it can be shown, such as half a surrogate pair.
+    """
+    if len(text) > most or not text.isprintable():
+        raise InvalidSpec(name, text, f"at most {most} characters, all of them printable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a measurement was made on, and with which software."""
+
+    cpu_model: Name
+    # Of the agent's CPU set, not of the machine; fewer where a CPU quota does not allow for them.
+    core_count: CoreCount
+    memory_bytes: ByteSize  # of the machine, or the limit of the agent's control groups
+    accelerators: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()
+    kernel: Name
+    tensorflow_version: Name | None
+    python_version: Name
+    benchfarm_version: Name
+
+    def __post_init__(self) -> None:
+        if self.core_count == int(self.core_count):  # written as a whole number, as ever
+            object.__setattr__(self, "core_count", int(self.core_count))
+
+    @property
+    def fingerprint(self) -> str:
+        """The kind of machine: measurements of one kind may be compared, of two not.
+
+        Machines of one kind differ by some pages of memory, and neither our version nor Python's
+        patch level changes what a TensorFlow step costs; the kernel and TensorFlow may.
+        """
+        kind = dataclasses.replace(
+            self,
+            memory_bytes=round(self.memory_bytes / _GIB) * _GIB,
+            python_version="",
+            benchfarm_version="",
+        )
+        return content_hash(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What an agent says of itself with every heartbeat."""
+
+    machine_id: Name
+    address: Name  # what peers and probes connect to
+    interface: Name
+    first_port: Port
+    last_port: Port
+    cpus: Annotated[tuple[Count, ...], Length(_MOST_CORES)]
+    labels: Annotated[dict[str, Name], Length(_MOST_LABELS)] = field(default_factory=dict)
+    capabilities: Annotated[tuple[Name, ...], Length(_MOST_CAPABILITIES)] = ()
+    hardware: Hardware
+    trouble: Message | None = None  # why it takes no rank, as long as that has to be mended
+
+    def __post_init__(self) -> None:
+        check_short(self.machine_id, name="machine_id", most=128)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What the agent's spool holds and the collector has not confirmed.
+
+    `oldest_s`: for how long the oldest of it has waited, to a heartbeat; None where nothing waits.
+    """
+
+    report_count: Identifier
+    byte_count: ByteSize
+    oldest_s: Span | None
+
+
+class AgentState(enum.Enum):
+    IDLE = "idle"
+    BUSY = "busy"  # serves a rank, or has not got rid of all that one has left
+    SPOOL_FULL = "spool_full"  # takes no new rank until the collector has confirmed more
+    LEAVING = "leaving"  # told to stop; takes no new rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatEcho:
+    """Proof of freshness without comparing clocks.
+
+    The server's own clock reading from the last confirmation, and how long ago, by the agent's
+    monotonic clock, it arrived. Their sum is when the beat was made, in the server's time, late
+    by at most the confirmation's way.
+    """
+
+    server_time_s: UnixTime
+    elapsed_s: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """`counter` grows with every beat of one `boot_id`; `agent_time_s` is only for display."""
+
+    agent_id: str
+    boot_id: Name
+    counter: Identifier
+    state: AgentState
+    # The attempt whose rank runs here, until its last process is gone.
+    serving_token: Identifier | None
+    highest_token: Identifier  # the highest fencing token ever seen, as kept on the agent's disk
+    agent_time_s: UnixTime
+    echo: BeatEcho | None
+    facts: AgentFacts
+    # Proportional memory of the warm trainer, if there is one.
+    template_bytes: ByteSize | None = None
+    backlog: Backlog | None = None
+    disk_free_bytes: ByteSize | None = None  # where its spool is
+
+    def __post_init__(self) -> None:
+        check_agent_id(self.agent_id)
+        check_short(self.boot_id, name="boot_id")

@@ -1,0 +1,1 @@
+"""Which waiting job gets which agents, and why the others wait."""

@@ -1,0 +1,193 @@
+"""The agents of a farm during one decision: what they can do, and which cores they use.
+
+Agents are indexed by class, that is by equal capabilities, labels and framework version, and
+looked up by wish, that is by what a job asks of an agent; what suits a wish is worked out once for
+all jobs that have it. A gang whose agents must have one version has a wish for each version.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from farm.configuration.spec import TORCH, TORCH_VERSION
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.shared_cores import overlapping
+
+# What is asked of an agent: capabilities, labels, and its version of the framework. None is a
+# version as well, namely of those that have none; an empty set leaves the version open.
+Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
+# What a job asks of its agents, and of how many.
+Kind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
+Ability: TypeAlias = str | tuple[str, str]  # a capability, or a label
+_Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None, bool]
+
+# The capability of agents whose cores the ranks of one gang may share, as hosts of a lab do.
+# Attempts never share cores, whatever their agents say.
+SHARES_CORES = "shares_cores"
+
+
+def wish_of(job: WaitingJob) -> Wish:
+    """Return what a job asks of each of its agents, whatever the others of its gang are."""
+    return job.requires, job.labels, frozenset()
+
+
+def kind_of(job: WaitingJob) -> Kind:
+    """Return what decides whether a farm could serve a job at all."""
+    return job.requires, job.labels, job.rank_count
+
+
+def suits(agent: LiveAgent, wish: Wish) -> bool:
+    """Whether the agent has what the wish asks for."""
+    capabilities, labels, versions = wish
+    return (
+        capabilities <= agent.capabilities
+        and (agent.has_tensorflow or TORCH in capabilities)
+        and labels <= agent.labels
+        and (not versions or agent.framework_version in versions)
+    )
+
+
+class AgentIndex:
+    """The agents during one decision, and what of them it does not change.
+
+    Agents that are neither idle nor at work (drained, or with a full spool) play no part.
+    """
+
+    def __init__(self, agents: Collection[LiveAgent]) -> None:
+        self._overlaps = overlapping([a for a in agents if a.is_idle or a.is_occupying])
+        # Agents that block fewest others first; then plain ones, to spare those with a GPU.
+        self.agents = sorted(agents, key=lambda a: (*self.likeness(a), a.agent_id))
+        self.by_id = {agent.agent_id: agent for agent in self.agents}
+        self.order = {agent.agent_id: i for i, agent in enumerate(self.agents)}
+        # By capability, and by label: who has it, in order.
+        self._having: dict[Ability, list[LiveAgent]] = {}
+        for agent in self.agents:
+            for one in _abilities(agent.capabilities, agent.labels):
+                self._having.setdefault(one, []).append(agent)
+        self._serving: dict[_Class, list[LiveAgent]] = {}
+        for agent in self.agents:
+            if agent.is_idle or agent.is_occupying:
+                kind = (
+                    agent.capabilities,
+                    agent.labels,
+                    agent.framework_version,
+                    agent.has_tensorflow,
+                )
+                self._serving.setdefault(kind, []).append(agent)
+        # The newest first, as far as their texts tell.
+        self._versions = sorted(
+            {kind[2] for kind in self._serving}, key=lambda v: v or "", reverse=True
+        )
+        able = {capability for kind in self._serving for capability in kind[0]}
+        self._torch_versions = sorted(filter(_is_torch_version, able), reverse=True)
+        self._wishes: dict[Wish, tuple[Wish, ...]] = {}
+        self._capacity: dict[Wish, int] = {}
+        self._can_share = any(SHARES_CORES in agent.capabilities for agent in agents)
+        self._own_cores: dict[Wish, int] = {}
+
+    @property
+    def serving_count(self) -> int:
+        """Return how many agents are idle or at work."""
+        return sum(len(agents) for agents in self._serving.values())
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no two of the agents that serve share a core."""
+        return not self._overlaps
+
+    def overlaps(self, agent: LiveAgent) -> Collection[LiveAgent]:
+        """Return the agents that share a core with this one."""
+        return self._overlaps.get(agent.agent_id, {}).values()
+
+    def wishes(self, job: WaitingJob) -> tuple[Wish, ...]:
+        """Return what its gang may be made of, each alone: the version of most agents first.
+
+        Ranks of different versions would be refused before *go*, so that they are not put together.
+        """
+        wish = wish_of(job)
+        if job.rank_count == 1:
+            return (wish,)
+        if wish not in self._wishes:
+            of_one = self._of_one_version(wish)
+            most_first = tuple(sorted(of_one, key=self.capacity, reverse=True))
+            self._wishes[wish] = most_first if len(of_one) > 1 else (wish,)
+        return self._wishes[wish]
+
+    def _of_one_version(self, wish: Wish) -> list[Wish]:
+        """Return the wish for each version of its framework; PyTorch's are capabilities."""
+        capabilities, labels, _ = wish
+        if TORCH in capabilities:
+            return [(capabilities | {v}, labels, frozenset()) for v in self._torch_versions]
+        return [(capabilities, labels, frozenset({v})) for v in self._versions]
+
+    def capacity(self, wish: Wish) -> int:
+        """Return how many ranks of one gang the farm could serve if all its agents were idle."""
+        if wish not in self._capacity:
+            self._capacity[wish] = sum(1 for _ in self.disjoint(self.serving_for(wish)))
+        return self._capacity[wish]
+
+    def ranks_on_a_core(self, job: WaitingJob, wish: Wish) -> int:
+        """Return how many ranks of the job's gang may share a core: as few as it takes.
+
+        That is what it would be if all agents were idle. So a gang for which there are cores
+        enough waits for them, and its step time does not depend on who else is at work.
+        """
+        if not self._can_share:
+            return 1
+        if wish not in self._own_cores:
+            self._own_cores[wish] = sum(1 for _ in self.disjoint(self.serving_for(wish), 1))
+        return -(-job.rank_count // max(1, self._own_cores[wish]))
+
+    def disjoint(
+        self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
+    ) -> Iterator[LiveAgent]:
+        """Pass over every agent that shares a core with one before it, unless both may.
+
+        `ranks_on_a_core`: how many of those that may share one, if not any number.
+        """
+        blocked: set[str] = set()
+        sharing: Counter[str] = Counter()
+        for agent in agents:
+            if agent.agent_id not in blocked:
+                yield agent
+                may_share = SHARES_CORES in agent.capabilities
+                for other in self.overlaps(agent):
+                    sharing[other.agent_id] += 1
+                    if not (may_share and SHARES_CORES in other.capabilities) or (
+                        sharing[other.agent_id] == ranks_on_a_core
+                    ):
+                        blocked.add(other.agent_id)
+
+    def likeness(self, agent: LiveAgent) -> tuple[int, int]:
+        """Agents that block equally many others and can do equally much are alike."""
+        return len(self.overlaps(agent)), len(agent.capabilities)
+
+    def having(self, one: Ability) -> Sequence[LiveAgent]:
+        """Return those that have a capability or a label, in order, drained ones too."""
+        return self._having.get(one, ())
+
+    def able(self, wish: Wish) -> list[LiveAgent]:
+        """Return those that suit the wish, in order, drained ones too.
+
+        Only those are asked that have the rarest of what is wished for: of thousands of label sets
+        most agents have none.
+        """
+        capabilities, labels, _ = wish
+        wished = map(self.having, _abilities(capabilities, labels))
+        few = min(wished, key=len, default=self.agents)
+        return [agent for agent in few if suits(agent, wish)]
+
+    def serving_for(self, wish: Wish) -> list[LiveAgent]:
+        """Return those that are idle or at work and suit the wish, in order."""
+        return [agent for agent in self.able(wish) if agent.is_idle or agent.is_occupying]
+
+
+def _abilities(capabilities: Iterable[str], labels: Iterable[tuple[str, str]]) -> Iterator[Ability]:
+    yield from capabilities
+    yield from labels
+
+
+def _is_torch_version(capability: str) -> bool:
+    return capability.startswith(TORCH_VERSION)

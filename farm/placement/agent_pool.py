@@ -1,0 +1,246 @@
+"""Which agents are free during one scheduling decision, and which are kept for whom."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from farm.gang.views import LiveAgent, WaitingJob
+from farm.placement.agent_index import AgentIndex, Wish, suits
+from farm.placement.outlook import Outlook, Reservation
+from farm.placement.spreading import least_measured_first
+
+
+class AgentPool:
+    """The agents during one decision: which are free still, and which are held for whom.
+
+    An agent is free while it is idle, shares no core with one that works, and is neither taken
+    nor held in this decision. Agents that are neither idle nor at work (drained, or with a full
+    spool) play no part. One that is reserved until some time is free to those that are expected
+    to have done with it by then.
+    """
+
+    def __init__(self, agents: Collection[LiveAgent], outlook: Outlook | None = None) -> None:
+        self.index = AgentIndex(agents)
+        self.outlook = outlook or Outlook()
+        self.taken: set[str] = set()
+        self.holders: dict[str, WaitingJob] = {}
+        self.reserved_until_s: dict[str, float] = {}
+        self._latest_s = 0.0  # of these
+        self.change_count = 0
+        self._free = {a.agent_id for a in self.index.agents if self.is_unblocked(a)}
+        # By wish, in order: who was free when last looked at.
+        self._candidates: dict[Wish, dict[str, LiveAgent]] = {}
+        # Disjoint free agents found for a wish when they last did not suffice. Agents only become
+        # fewer during a decision, so wider jobs need not look again.
+        self._reach: dict[Wish, int] = {}
+        # The same for brief jobs among reserved agents: what did not suffice for how long a job.
+        self._brief_reach: dict[Wish, tuple[int, float]] = {}
+        self._unforeseen: dict[Wish, int] = {}
+        self._is_awaited: set[Wish] = set()
+
+    @property
+    def free_count(self) -> int:
+        """Return how many agents somebody may still be given, if only for a while."""
+        return len(self._free) + len(self.reserved_until_s)
+
+    def is_unblocked(self, agent: LiveAgent) -> bool:
+        """Whether it is idle, and no agent that works shares a core with it."""
+        return agent.is_idle and not any(
+            a.is_occupying or a.agent_id in self.taken for a in (agent, *self.index.overlaps(agent))
+        )
+
+    def find_gang(self, job: WaitingJob) -> list[LiveAgent] | None:
+        """Return free agents for all its ranks, or None."""
+        gang = self._find_free(job)
+        if gang is None and job.expected_s is not None and job.expected_s <= self._latest_s:
+            return self._find_brief(job, job.expected_s)
+        return gang
+
+    def _find_brief(self, job: WaitingJob, expected_s: float) -> list[LiveAgent] | None:
+        """Return agents that are free, or reserved until the job is expected to be done."""
+        if self.others_than_avoided(job):
+            return None
+        lent = [
+            self.index.by_id[agent_id]
+            for agent_id, until_s in self.reserved_until_s.items()
+            if expected_s <= until_s
+        ]
+        for wish in self.index.wishes(job):
+            count, brief_s = self._brief_reach.get(wish, (0, 0.0))
+            if 0 < count <= job.rank_count and brief_s <= expected_s:
+                continue
+            free = [a for i, a in self._candidates_for(wish).items() if i in self._free]
+            found = [*free, *(agent for agent in lent if suits(agent, wish))]
+            found.sort(key=lambda agent: self.index.order[agent.agent_id])
+            limit = self.index.ranks_on_a_core(job, wish)
+            gang = list(itertools.islice(self.index.disjoint(found, limit), job.rank_count))
+            if len(gang) == job.rank_count:
+                return gang
+            if limit == 1:
+                self._brief_reach[wish] = job.rank_count, expected_s
+        return None
+
+    def _find_free(self, job: WaitingJob) -> list[LiveAgent] | None:
+        if job.avoid and (groups := self.others_than_avoided(job)):
+            for wish, others in groups:
+                free = [agent for agent in others if agent.agent_id in self._free]
+                limit = self.index.ranks_on_a_core(job, wish)
+                gang = list(itertools.islice(self.index.disjoint(free, limit), job.rank_count))
+                if len(gang) == job.rank_count:
+                    return self._spread(job, free, gang=gang, limit=limit)
+            return None
+        for wish in self.index.wishes(job):
+            limit = self.index.ranks_on_a_core(job, wish)
+            # Where more share a core, more of them may be found than for the jobs before.
+            if limit > 1 or job.rank_count <= self._reach.get(wish, self.free_count):
+                found = self._find(job, wish, limit=limit)
+                if found is not None:
+                    return found
+        return None
+
+    def _find(self, job: WaitingJob, wish: Wish, *, limit: int) -> list[LiveAgent] | None:
+        candidates = self._candidates_for(wish)
+        gone: list[str] = []
+        free = self._still_free(candidates, gone)
+        gang = list(itertools.islice(self.index.disjoint(free, limit), job.rank_count))
+        for agent_id in gone:
+            del candidates[agent_id]
+        if len(gang) == job.rank_count:
+            return self._spread(job, candidates.values(), gang=gang, limit=limit)
+        self._reach[wish] = len(gang)
+        return None
+
+    def _spread(
+        self, job: WaitingJob, candidates: Iterable[LiveAgent], *, gang: list[LiveAgent], limit: int
+    ) -> list[LiveAgent]:
+        """Return a gang of those that have measured the job's cell least, or else this one.
+
+        It is chosen only once there is some gang, so that nobody waits because of it.
+        """
+        if not job.measured_by:
+            return gang
+        free = (agent for agent in candidates if agent.agent_id in self._free)
+        spread = self.index.disjoint(
+            least_measured_first(job, free, likeness=self.index.likeness), limit
+        )
+        chosen = list(itertools.islice(spread, job.rank_count))
+        return chosen if len(chosen) == job.rank_count else gang
+
+    def others_than_avoided(self, job: WaitingJob) -> list[tuple[Wish, list[LiveAgent]]]:
+        """Return whom the job must make do with, by wish; empty where it need not, or could not.
+
+        An agent that refuses at once is idle again first, and would use up every attempt.
+        """
+        if not job.avoid:
+            return []
+        found = []
+        for wish in self.index.wishes(job):
+            others = [a for a in self.index.serving_for(wish) if a.agent_id not in job.avoid]
+            spread = self.index.disjoint(others, self.index.ranks_on_a_core(job, wish))
+            count = sum(1 for _ in itertools.islice(spread, job.rank_count))
+            if count == job.rank_count:
+                found.append((wish, others))
+        return found
+
+    def take(self, gang: Iterable[LiveAgent], *, expected_s: float | None = None) -> None:
+        """Give these agents away; those that share a core with them are free no more."""
+        for agent in gang:
+            self.taken.add(agent.agent_id)
+            self.outlook.begin(agent.agent_id, expected_s)
+            for gone in (agent.agent_id, *(a.agent_id for a in self.index.overlaps(agent))):
+                self._free.discard(gone)
+                self.reserved_until_s.pop(gone, None)
+        self.change_count += 1
+
+    def reservation(self, job: WaitingJob) -> Reservation | None:
+        """Return the agents of which a gang is expected first; None: that cannot be told."""
+        if self.others_than_avoided(job):
+            return None
+        found = []
+        for wish in self.index.wishes(job):
+            if self.index.capacity(wish) < job.rank_count:
+                continue
+            if job.rank_count >= self._unforeseen.get(wish, job.rank_count + 1):
+                continue
+            limit = self.index.ranks_on_a_core(job, wish)
+            soonest = self.outlook.soonest_first(self.index.serving_for(wish), self.index.overlaps)
+            gang = list(itertools.islice(self.index.disjoint(soonest, limit), job.rank_count))
+            if len(gang) < job.rank_count:
+                self._unforeseen[wish] = job.rank_count
+                continue
+            at_s = max(self.outlook.free_in_s(agent, self.index.overlaps(agent)) for agent in gang)
+            # Those that are at work until then rather than idle ones, which others can use.
+            latest = self.outlook.latest_first(soonest, self.index.overlaps, until_s=at_s)
+            spared = list(itertools.islice(self.index.disjoint(latest, limit), job.rank_count))
+            found.append(
+                Reservation(at_s, tuple(spared if len(spared) == job.rank_count else gang))
+            )
+        return min(found, key=lambda r: r.at_s, default=None)
+
+    def reserve(self, job: WaitingJob, reservation: Reservation) -> None:
+        """Keep these agents for the job from all after it that would not be done by then."""
+        for agent in reservation.agents:
+            for kept in (agent, *self.index.overlaps(agent)):
+                if kept.agent_id in self._free:
+                    self._free.remove(kept.agent_id)
+                    self.holders[kept.agent_id] = job
+                    self.reserved_until_s[kept.agent_id] = reservation.at_s
+                    self._latest_s = max(self._latest_s, reservation.at_s)
+            self.outlook.expect(agent.agent_id, reservation.at_s, job.expected_s)
+        self._is_awaited.update(self.index.wishes(job))
+        self.change_count += 1
+
+    def hold(self, job: WaitingJob) -> None:
+        """Keep what the job could use from all jobs after it."""
+        for wish in self.index.wishes(job):
+            if self._reach.get(wish) != 0 and self.index.capacity(wish) >= job.rank_count:
+                self._hold(job, wish)
+
+    def is_awaited(self, job: WaitingJob) -> bool:
+        """Whether agents like those that the job needs are reserved for another already.
+
+        One at a time: each keeps all others from its agents until the last of them comes.
+        """
+        return not self._is_awaited.isdisjoint(self.index.wishes(job))
+
+    def has_any(self, job: WaitingJob) -> bool:
+        """Whether some agent is free that could be kept for the job."""
+        return any(
+            agent_id in self._free
+            for wish in self.index.wishes(job)
+            if self._reach.get(wish) != 0
+            for agent_id in self._candidates_for(wish)
+        )
+
+    def _hold(self, job: WaitingJob, wish: Wish) -> None:
+        for agent_id in [i for i in self.reserved_until_s if suits(self.index.by_id[i], wish)]:
+            del self.reserved_until_s[agent_id]
+        for agent in self._candidates_for(wish).values():
+            if agent.agent_id not in self._free:
+                continue
+            for held in (agent, *self.index.overlaps(agent)):
+                if held.agent_id in self._free:
+                    self._free.remove(held.agent_id)
+                    self.holders[held.agent_id] = job
+        self._reach[wish] = 0
+        self.change_count += 1
+
+    def _still_free(
+        self, candidates: Mapping[str, LiveAgent], gone: list[str]
+    ) -> Iterator[LiveAgent]:
+        """Pass over agents that are free no more, and add them to `gone`."""
+        for agent_id, agent in candidates.items():
+            if agent_id in self._free:
+                yield agent
+            else:
+                gone.append(agent_id)
+
+    def _candidates_for(self, wish: Wish) -> dict[str, LiveAgent]:
+        if wish not in self._candidates:
+            self._candidates[wish] = {
+                agent.agent_id: agent
+                for agent in self.index.serving_for(wish)
+                if agent.agent_id in self._free
+            }
+        return self._candidates[wish]

@@ -1,0 +1,78 @@
+"""How much memory a rank needs at least, and whether any agent has it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farm.configuration.catalogue import DatasetFacts
+from farm.configuration.model_size import FLOAT_BYTES, ModelSize
+from farm.configuration.spec import PYTORCH_NAMES, JobSpec, TrainingPass
+from farm.errors import InvalidSpec
+from farm.gang.views import LiveAgent
+from farm.placement.agent_index import suits
+from farm.text.display import byte_count
+
+# Resident in a trainer before it has built anything: 0.40 to 0.43 GB with TensorFlow 2.21 on CPU.
+FRAMEWORK_BYTES = 400_000_000
+
+
+def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> int:
+    """Return what the largest rank of a job needs at the very least.
+
+    The framework, the data set, weights and momentum and, unless only the forward pass is run,
+    each replica's gradients and the activations of the rank's share of the batch. A trainer takes
+    more, for what it computes and frees again; docs/models.md says how much.
+    """
+    is_forward = job.training_pass is TrainingPass.FORWARD
+    copies = _copies_of_weights(job, is_forward=is_forward)
+    of_model = copies * size.gradient_bytes + size.statistics_count * FLOAT_BYTES
+    # In a forward pass an output is freed as soon as the next layer has read it.
+    kept = 0 if is_forward else share_of(job) * size.activation_bytes_per_example
+    return FRAMEWORK_BYTES + _bytes_of(dataset) + of_model + kept
+
+
+def memory_problem(
+    job: JobSpec, size: ModelSize, dataset: DatasetFacts, agents: Iterable[LiveAgent]
+) -> InvalidSpec | None:
+    """Say that the job is too large for every one of these agents that may serve it, or None.
+
+    None as well where nobody may serve it, which is another matter, or one does not say what it
+    has.
+    """
+    wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
+    memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
+    known = [memory for memory in memories if memory is not None]
+    needed = least_memory_bytes(job, size, dataset)
+    if not known or len(known) < len(memories) or needed <= max(known):
+        return None
+    expected = (
+        f"a model and a batch that fit into {byte_count(max(known))}, the most that"
+        f" an agent has; with {share_of(job)} examples a rank needs at least"
+        f" {byte_count(needed)}"
+    )
+    return InvalidSpec("model", job.model, expected)
+
+
+def share_of(job: JobSpec) -> int:
+    """Return the examples of a step that the rank with most of them has, if all are as fast."""
+    return -(-job.global_batch_size // job.world_size)
+
+
+def _copies_of_weights(job: JobSpec, *, is_forward: bool) -> int:
+    """Return how many times the weights' size a rank holds: weights, momentum, gradients.
+
+    Replicas may share weights and momentum, but each computes gradients of its own.
+    """
+    # With servers the momentum is theirs; PyTorch makes one in its first update.
+    is_without_momentum = job.server_count > 0 or (
+        is_forward and job.strategy.startswith(PYTORCH_NAMES)
+    )
+    gradient_count = 0 if is_forward else job.replicas_per_rank
+    return (1 if is_without_momentum else 2) + gradient_count
+
+
+def _bytes_of(dataset: DatasetFacts) -> int:
+    """Return the bytes of its images, which stay in memory as bytes."""
+    height, width, channels = dataset.example_shape
+    examples_count = dataset.train_examples_count + dataset.test_examples_count
+    return examples_count * height * width * channels

@@ -1,0 +1,301 @@
+"""Choose which waiting jobs get a gang now, and say why the others wait.
+
+Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `Turns`. How long
+jobs take is not known here: whoever has an idea of it hands it in with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from farm.configuration.spec import TORCH, TORCH_VERSION
+from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.agent_index import AgentIndex, Kind, Wish, kind_of, suits, wish_of
+from farm.placement.agent_pool import AgentPool
+from farm.placement.outlook import Outlook
+from farm.placement.refusals import FutileRequests
+from farm.placement.turns import Turns
+from farm.text.nouns import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    job_id: int
+    agent_ids: tuple[str, ...]  # position is the rank; length is the world size
+
+
+def place(
+    jobs: Collection[WaitingJob],
+    agents: Collection[LiveAgent],
+    *,
+    reserve_after_s: float,
+    gangs: Collection[GangAtWork] = (),
+    since_start_s: Mapping[int, float] | None = None,
+    waited_more_s: float = 0.0,
+) -> list[Placement]:
+    """Give whole gangs to waiting jobs, in the order of their `Turns`.
+
+    `waited_more_s`: for how much longer all of them have waited than they say.
+
+    Agents that work at the same time never share a core of a machine, and those of a gang have
+    the same version of the framework. Among agents that suit a job equally well, those that have
+    measured its cell least are taken, so that repetitions are spread over machines.
+
+    A job that does not fit yet is passed over, so jobs behind it still run (backfill). Where the
+    ends of the `gangs` at work can be told, the agents that it will get first are reserved for it:
+    only jobs that are expected to have done with them by then may have them. Expectations may be
+    wrong, so they are not relied on for ever (`_is_overdue`): then the idle agents it could use
+    are held for it, or others would starve it. A job that the farm could not serve even if all
+    its agents were idle holds nothing: it can wait for more agents without stopping everyone else.
+
+    Where cores overlap, agents that block fewest others go first. That is greedy: an unusual
+    overlap may leave a gang unplaced that a search would have found.
+    """
+    pool = AgentPool(agents, Outlook(gangs))
+    placements: list[Placement] = []
+    # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
+    if not pool.free_count:
+        return placements
+    refusals = FutileRequests(pool)
+    turns = Turns(
+        jobs,
+        gangs,
+        agent_count=pool.index.serving_count,
+        since_start_s=since_start_s,
+        waited_more_s=waited_more_s,
+    )
+    for job in turns:
+        is_due = job.waited_s + waited_more_s >= reserve_after_s
+        if refusals.is_again(job, is_due=is_due):
+            continue
+        refused_at = pool.change_count
+        gang = pool.find_gang(job)
+        if gang is None:
+            _keep_agents(job, pool, turns, reserve_after_s=reserve_after_s)
+            refusals.note(job, is_due=is_due, at=refused_at)
+        else:
+            pool.take(gang, expected_s=job.expected_s)
+            turns.started(job)
+            placements.append(Placement(job.job_id, tuple(agent.agent_id for agent in gang)))
+        if not pool.free_count:
+            break
+    return placements
+
+
+def _keep_agents(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> None:
+    """Keep agents for a job that does not fit yet, from those after it."""
+    is_due = turns.waited_s(job) >= reserve_after_s
+    is_overdue = is_due and _is_overdue(job, pool, turns, reserve_after_s=reserve_after_s)
+    if not is_overdue and (pool.is_awaited(job) or not pool.has_any(job)):
+        return
+    reservation = None if is_overdue else pool.reservation(job)
+    if reservation is not None:
+        pool.reserve(job, reservation)
+    elif is_due:
+        pool.hold(job)
+
+
+def _is_overdue(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> bool:
+    """Whether expectations have kept the job's sweep from starting anything for too long.
+
+    Were they right, the first in line would have its gang as soon as the longest that was at work
+    has ended, and those before it in line are of sweeps that have waited longer. Twice as long as
+    that is enough.
+    """
+    longest_s = pool.outlook.longest_s
+    if longest_s is None:
+        return True
+    if turns.is_at_work(job):
+        return False
+    patience_s = reserve_after_s + 2 * turns.older_count(job) * longest_s
+    return turns.unserved_s(job) >= patience_s
+
+
+def explain(
+    jobs: Collection[WaitingJob],
+    agents: Collection[LiveAgent],
+    *,
+    reserve_after_s: float,
+    gangs: Collection[GangAtWork] = (),
+    since_start_s: Mapping[int, float] | None = None,
+) -> dict[int, str]:
+    """Say for each job that `place` would leave waiting why it waits.
+
+    What the farm could not serve at all has no turn, so that it does not put off the others.
+    """
+    pool = AgentPool(agents, Outlook(gangs))
+    reasons = hopeless(jobs, agents)
+    turns = Turns(
+        [job for job in jobs if job.job_id not in reasons],
+        gangs,
+        agent_count=pool.index.serving_count,
+        since_start_s=since_start_s,
+    )
+    known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
+    for job in turns:
+        gang = pool.find_gang(job)
+        if gang is not None:
+            pool.take(gang, expected_s=job.expected_s)
+            turns.started(job)
+            continue
+        # Jobs that ask for the same while nothing changes wait for the same.
+        question = (wish_of(job), job.avoid, job.rank_count, pool.change_count)
+        if question not in known:
+            known[question] = _reason(job, pool)
+        reasons[job.job_id] = known[question]
+        _keep_agents(job, pool, turns, reserve_after_s=reserve_after_s)
+    return reasons
+
+
+class Unservable:
+    """Why these agents could not serve jobs of some kinds if all of them were idle.
+
+    Make one for each decision: it keeps what it has found.
+    """
+
+    def __init__(self, agents: Collection[LiveAgent]) -> None:
+        self._pool = AgentPool(agents)
+        self._reasons: dict[Kind, str | None] = {}
+
+    def reason(self, kind: Kind) -> str | None:
+        """Return why jobs of the kind could not be served; None: they could."""
+        if kind not in self._reasons:
+            requires, labels, rank_count = kind
+            job = WaitingJob(job_id=0, rank_count=rank_count, requires=requires, labels=labels)
+            self._reasons[kind] = _hopelessness(job, self._pool)
+        return self._reasons[kind]
+
+
+def hopeless_kinds(kinds: Iterable[Kind], agents: Collection[LiveAgent]) -> dict[Kind, str]:
+    """Say of each kind of job that these agents could not serve if all were idle why not."""
+    unservable = Unservable(agents)
+    return {kind: reason for kind in kinds if (reason := unservable.reason(kind)) is not None}
+
+
+def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dict[int, str]:
+    """Say of each job that these agents could not serve if all of them were idle why not."""
+    kinds = {job.job_id: kind_of(job) for job in jobs}
+    reasons = hopeless_kinds(set(kinds.values()), agents)
+    return {job_id: reasons[kind] for job_id, kind in kinds.items() if kind in reasons}
+
+
+def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
+    able = pool.index.able(wish_of(job))
+    if not able:
+        return _nobody_suits(job, pool.index)
+    if any(pool.index.capacity(wish) >= job.rank_count for wish in pool.index.wishes(job)):
+        return None
+    return _too_narrow(job, pool, able)
+
+
+def _reason(job: WaitingJob, pool: AgentPool) -> str:
+    """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
+    able = pool.index.able(wish_of(job))
+    needed = job.rank_count
+    wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
+    ready = [agent for agent in able if _is_at_hand(agent, pool)]
+    at_hand = [
+        [agent for agent in ready if suits(agent, wish)] if wish[2] else ready for wish in wishes
+    ]
+    idle = max(at_hand, key=len)
+    usable = [a for a in idle if pool.is_unblocked(a)]
+    limit = pool.index.ranks_on_a_core(job, wishes[at_hand.index(idle)])
+    usable_count = sum(1 for _ in pool.index.disjoint(usable, limit))
+    held = [a.agent_id for a in usable if a.agent_id in pool.holders]
+    if pool.others_than_avoided(job) and usable_count >= needed:
+        return f"waits for others than {', '.join(sorted(job.avoid))}, where it failed before"
+    if held and usable_count >= needed:
+        return _kept_for(held[0], pool)
+    if len(idle) >= needed:
+        return (
+            "the cores of its idle agents are taken by other agents of the same machine "
+            f"({usable_count} of {needed} can be used)"
+        )
+    of_version = _of_version(wishes[at_hand.index(idle)])
+    return f"waits for {counted(needed - len(idle), 'more idle agent')}{of_version}" + (
+        f" ({len(idle)} of {needed})"
+    )
+
+
+def _kept_for(agent_id: str, pool: AgentPool) -> str:
+    holder = pool.holders[agent_id]
+    at_s = pool.reserved_until_s.get(agent_id)
+    until = "" if at_s is None else f" and is expected to start in {at_s:.0f} s"
+    return (
+        f"held agents are kept for job {holder.job_id}, "
+        f"which has waited {holder.waited_s:.0f} s{until}"
+    )
+
+
+def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
+    return agent.is_idle and not agent.is_occupying and agent.agent_id not in pool.taken
+
+
+def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
+    needed = f"needs {counted(job.rank_count, 'agent')}{_with(job)}"
+    capacity = pool.index.capacity(wish_of(job))
+    if capacity < job.rank_count:
+        return f"{needed}; the farm has {_shortage(able, capacity)}{_lacking(job, pool)}"
+    counts = [(pool.index.capacity(wish), wish) for wish in pool.index.wishes(job)]
+    parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
+    framework = "PyTorch" if TORCH in job.requires else "TensorFlow"
+    return f"{needed} of one {framework} version; the farm has {' and '.join(parts)}"
+
+
+def _of_version(wish: Wish) -> str:
+    """Say which version a wish is for; nothing where it is left open."""
+    capabilities, _, versions = wish
+    for capability in capabilities:
+        if capability.startswith(TORCH_VERSION):
+            return f" with {capability.removeprefix(TORCH_VERSION)}"
+    return "".join(f" with {v}" if v else " without TensorFlow" for v in versions)
+
+
+def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
+    agents = index.agents
+    if not agents:
+        return "no agent is alive"
+    for capability in sorted(job.requires):
+        if not index.having(capability):
+            return f"no agent has capability '{capability}'"
+    if TORCH not in job.requires and not any(agent.has_tensorflow for agent in agents):
+        return "no agent has TensorFlow"
+    for name, value in sorted(job.labels):
+        if not index.having((name, value)):
+            return f"labels {name}={value}: no agent"
+    if TORCH not in job.requires and not all(agent.has_tensorflow for agent in agents):
+        return f"no single agent comes with {' and '.join(['TensorFlow', *_wished(job)])}"
+    return f"no single agent comes{_with(job)}"
+
+
+def _lacking(job: WaitingJob, pool: AgentPool) -> str:
+    """Say how many agents would serve the job if they had its framework."""
+    if TORCH in job.requires:
+        return ""
+    count = sum(
+        1
+        for agent in pool.index.agents
+        if not agent.has_tensorflow
+        and job.requires <= agent.capabilities
+        and job.labels <= agent.labels
+    )
+    return f", and {count} more without TensorFlow" if count else ""
+
+
+def _shortage(able: Collection[LiveAgent], capacity: int) -> str:
+    serving_count = sum(1 for agent in able if agent.is_idle or agent.is_occupying)
+    if serving_count > capacity:
+        return f"{capacity} that share no core ({serving_count} in all)"
+    if len(able) > serving_count:
+        return f"{capacity}, and {len(able) - serving_count} more that take no jobs now"
+    return f"{capacity}"
+
+
+def _wished(job: WaitingJob) -> list[str]:
+    return sorted(job.requires) + [f"{name}={value}" for name, value in sorted(job.labels)]
+
+
+def _with(job: WaitingJob) -> str:
+    wished = _wished(job)
+    return f" with {' and '.join(wished)}" if wished else ""

@@ -1,0 +1,1 @@
+"""What every process of the farm needs of the system it runs on."""

@@ -1,0 +1,82 @@
+"""Work in a process of its own, for a server that answers meanwhile.
+
+A fit is seconds of many short steps of numpy. In a thread of the server it would take the
+interpreter from every request each time that one waits for the store, a dozen times a page: pages
+took twice as long while it lasted, and these were the slowest ones. Starting the process costs a
+second or two, which nobody waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import IO, TypeVar, cast
+
+from farm.errors import FarmError
+from farm.trainers.processes.process import end_with_parent
+
+_NICENESS = 10  # requests, and trainers on the same machine, go first
+_LIMIT_S = 900.0  # far longer than anything takes; then it hangs
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
+
+
+def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT_S) -> _R:
+    """Return what `work`, a function of a module, makes of its argument elsewhere.
+
+    It ends with the thread that called this.
+
+    Raises:
+        FarmError: the process ended without an answer, or had none within `limit_s`.
+        Exception: what `work` has raised.
+    """
+    # Pickled: both ends are this program, and nobody else can reach the pipes between them.
+    asked = pickle.dumps((work, argument))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            answer, _ = child.communicate(asked, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise FarmError(f"a process that worked aside had no answer in {limit_s:g} s") from None
+    if child.returncode != 0:
+        raise FarmError(f"a process that worked aside ended with status {child.returncode}")
+    outcome, error = pickle.loads(answer)  # noqa: S301 (our own child wrote it)
+    if error is not None:
+        raise cast(Exception, error)
+    return cast(_R, outcome)
+
+
+def aside(work: Callable[[_A], _R]) -> Callable[[_A], _R]:
+    """Return the same work, done in a process of its own."""
+    return partial(run_aside, work)
+
+
+def _answer(asked: IO[bytes]) -> bytes:
+    work, argument = pickle.load(asked)  # noqa: S301 (our own parent wrote it)
+    try:
+        return pickle.dumps((work(argument), None))
+    except Exception as error:
+        return pickle.dumps((None, error))
+
+
+def _main() -> None:
+    # A terminal sends its interrupt to this one, too; it ends with who started it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    os.nice(_NICENESS)
+    # What a library prints must not come between the bytes of the answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        answers.write(_answer(sys.stdin.buffer))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,204 @@
+"""Processes that carry a mark: a variable that they and all that they start have in common.
+
+Unlike a pid file a mark cannot name a stranger, and whatever session or parent a process moves to,
+it keeps what it was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import TracebackType
+
+from farm.processes.environment import environment_of
+
+_PROC = Path("/proc")
+_LOOK_AGAIN_S = 0.0002
+# After that long, who still shows no environment is a stranger, such as one stuck in its end.
+_DECIDED_WITHIN_S = 2.0
+# A process that ends while /proc is read may have started one that was not listed yet.
+_MOST_LISTINGS = 10
+# Each takes a file descriptor; others have their turn when these have ended.
+_MOST_HELD = 100
+# Of one that has been reaped, and left a group of that number, kernels have different opinions.
+_HAS_ENDED = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
+
+
+@dataclasses.dataclass
+class _Held:
+    handle: int
+    since_s: float
+    is_marked: bool
+    signals: set[signal.Signals] = dataclasses.field(default_factory=set)
+
+    @property
+    def is_undecided(self) -> bool:
+        return not self.is_marked and time.monotonic() - self.since_s < _DECIDED_WITHIN_S
+
+
+class MarkedProcesses:
+    """Processes started with NAME=VALUE, other than our own, found and held until they end.
+
+    Held by a handle (pidfd_open(2), Linux 5.3), one is not taken for another that has its number
+    since. And it has ended only when no thread of it is left and what it held is free: its mark is
+    gone before. Whoever shows no environment just now is undecided, and held as well, so that its
+    end is noticed; for two seconds, since strangers may be stuck in it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: str,
+        *,
+        owner: int | None = None,
+        spare: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """`owner`: uid of another user who may have such processes, as `environment_of` has it.
+
+        `spare` is asked at every look for pids that are none of them, whatever their mark.
+        """
+        self._mark = f"{name}={value}".encode()
+        self._owner = owner
+        self._spare = spare
+        self._held: dict[int, _Held] = {}
+        self._patient_until_s = time.monotonic() + _DECIDED_WITHIN_S
+
+    def __enter__(self) -> MarkedProcesses:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for pid in list(self._held):
+            self._let_go(pid)
+
+    @property
+    def pids(self) -> list[int]:
+        """Those known to be marked that had not ended at the last look or wait."""
+        return sorted(pid for pid, held in self._held.items() if held.is_marked)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether some process may be one of them or not; another look will tell.
+
+        On a machine where others start processes all the time somebody always is, so that this is
+        not asked any more two seconds after the last marked one was seen.
+        """
+        is_patient = time.monotonic() < self._patient_until_s
+        return is_patient and any(held.is_undecided for held in self._held.values())
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether one is left, or cannot be told from one."""
+        return self.is_undecided or bool(self.pids)
+
+    def look(self, number: signal.Signals | None = None) -> bool:
+        """Look once at every process; return whether one `may_be_left`.
+
+        Each marked one that has not got the signal yet, if one is given, is sent it at once: it may
+        be about to start another. Those whose environment we may not read are not found.
+        """
+        were_there = bool(self.pids)
+        self._let_go_of_ended(within_s=0.0)
+        for pid, held in list(self._held.items()):
+            if not held.is_marked:
+                self._decide(pid, was_marked=False)
+            self._send(pid, number)
+        seen = {os.getpid(), *self._spare(), *self._held}
+        for _ in range(_MOST_LISTINGS):
+            new = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()} - seen
+            # The youngest first, which are about to start others.
+            for pid in sorted(new, reverse=True):
+                self._look_at(pid)
+                self._send(pid, number)
+            if not new:
+                break
+            seen |= new
+        if self.pids or were_there:
+            self._patient_until_s = time.monotonic() + _DECIDED_WITHIN_S
+        return self.may_be_left
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when all have ended, when it is time to look again, or after that long."""
+        now = time.monotonic()
+        # Most undecided ones are decided within a millisecond, and some within a second.
+        ages_s = [now - held.since_s for held in self._held.values() if held.is_undecided]
+        deadline = now + min([timeout_s, *(max(age_s, _LOOK_AGAIN_S) for age_s in ages_s)])
+        while self.may_be_left and (left_s := deadline - time.monotonic()) > 0:
+            self._let_go_of_ended(within_s=left_s)
+
+    def _look_at(self, pid: int) -> None:
+        environment = environment_of(pid, owner=self._owner)
+        was_marked = environment is not None and self._is_in(environment)
+        if (was_marked or environment is None) and not self._has_its_hands_full:
+            self._hold(pid, was_marked=was_marked)
+
+    @property
+    def _has_its_hands_full(self) -> bool:
+        left = [held for held in self._held.values() if held.is_marked or held.is_undecided]
+        return len(left) >= _MOST_HELD
+
+    def _hold(self, pid: int, *, was_marked: bool) -> None:
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError as error:
+            if error.errno in _HAS_ENDED:
+                return
+            raise
+        self._held[pid] = _Held(handle, since_s=time.monotonic(), is_marked=False)
+        # It may have ended meanwhile, and the handle be of another with its number.
+        self._decide(pid, was_marked=was_marked)
+
+    def _decide(self, pid: int, *, was_marked: bool) -> None:
+        environment = environment_of(pid, owner=self._owner)
+        if environment is None:
+            self._held[pid].is_marked = was_marked
+        elif self._is_in(environment):
+            self._held[pid].is_marked = True
+        else:
+            self._let_go(pid)
+
+    def _send(self, pid: int, number: signal.Signals | None) -> None:
+        held = self._held.get(pid)
+        if held is None or not held.is_marked or number is None or number in held.signals:
+            return
+        # Of one that is another user's by now, `pids` tells that it lives on.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(held.handle, number)
+            held.signals.add(number)
+
+    def _is_in(self, environment: bytes) -> bool:
+        return self._mark in environment.split(b"\0")
+
+    def _let_go_of_ended(self, *, within_s: float) -> None:
+        """Wait until one has ended, and let go of each that has."""
+        ends = select.poll()
+        pids = {held.handle: pid for pid, held in self._held.items()}
+        for handle in pids:
+            ends.register(handle, select.POLLIN)
+        for handle, _ in ends.poll(within_s * 1e3) if pids else ():
+            self._let_go(pids[handle])
+
+    def _let_go(self, pid: int) -> None:
+        os.close(self._held.pop(pid).handle)
+
+
+def processes_marked(name: str, value: str) -> list[int]:
+    """Return the pids of living processes started with NAME=VALUE, a hundred of them at most."""
+    with MarkedProcesses(name, value) as marked:
+        deadline = time.monotonic() + _DECIDED_WITHIN_S
+        marked.look()
+        while marked.is_undecided and time.monotonic() < deadline:
+            marked.wait(_DECIDED_WITHIN_S)
+            marked.look()
+        return marked.pids

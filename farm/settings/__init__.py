@@ -1,0 +1,1 @@
+"""The server's settings: how one is declared, read and checked."""

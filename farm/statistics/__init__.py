@@ -1,0 +1,1 @@
+"""Medians, intervals and outliers."""

@@ -1,0 +1,1 @@
+"""API tokens, and answers kept for requests that are sent again."""

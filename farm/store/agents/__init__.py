@@ -1,0 +1,1 @@
+"""Agents: their rows, their heartbeats, their keys and their past."""

@@ -1,0 +1,170 @@
+"""Agents as people and the scheduler see them; only `heartbeats` and `leases` write the rest."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Text, cast, func, or_, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.spec import TENSORFLOW
+from farm.errors import NotFound
+from farm.gang.views import LiveAgent
+from farm.messages.agents import AgentState
+from farm.store.tables import Agent
+
+# From one look of the scheduler to the next, hardly any of a thousand agents have changed.
+_MOST_KEPT = 4096
+_COLUMNS = (
+    Agent.id,
+    Agent.machine_id,
+    Agent.fingerprint,
+    Agent.state,
+    Agent.is_drained,
+    Agent.attempt_id,
+    Agent.unclean_token,
+    cast(Agent.facts, Text).label("facts_text"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Abilities:
+    """What of its facts decides which jobs an agent can do, see `LiveAgent`."""
+
+    cpus: frozenset[int]
+    capabilities: frozenset[str]
+    labels: frozenset[tuple[str, str]]
+    memory_bytes: int | None
+    framework_version: str | None
+    has_tensorflow: bool
+
+
+def list_agents(
+    session: Session, *, after_id: str | None = None, limit: int = 1000
+) -> Sequence[Agent]:
+    """Return agents by id, those long gone too; `after_id` goes on from a page's last."""
+    query = select(Agent).order_by(Agent.id).limit(limit)
+    if after_id is not None:
+        query = query.where(Agent.id > after_id)
+    return session.scalars(query).all()
+
+
+def live_agents(
+    session: Session,
+    *,
+    now: dt.datetime,
+    live_within_s: float,
+    known: Sequence[Agent] = (),
+    are_all_known: bool = False,
+) -> list[LiveAgent]:
+    """Return the agents whose last fresh heartbeat is that recent, by id.
+
+    `known`: agents that this transaction has read already, and are not read again; all that there
+    are, where `are_all_known`.
+
+    An agent that fell silent under a lease is among them until the lease is taken from it: its
+    cores are not free yet. One that is silent and merely unclean is not: its machine may never
+    come back, and the agent that took its place shall work.
+    """
+    fresh_since = now - dt.timedelta(seconds=live_within_s)
+    live = [
+        _live(agent, _abilities(agent.facts))
+        for agent in known
+        if agent.attempt_id is not None
+        or (agent.heartbeat_at is not None and agent.heartbeat_at >= fresh_since)
+    ]
+    if not are_all_known:
+        query = select(*_COLUMNS).where(_is_live(fresh_since))
+        rows = session.execute(query.where(Agent.id.not_in([a.id for a in known])))
+        live += map(_live_of_row, rows)
+    return sorted(live, key=lambda agent: agent.agent_id)
+
+
+def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> bool:
+    """Whether any of `live_agents` takes ranks. Mostly all are at work, and no more is needed."""
+    idle = (
+        select(Agent.id)
+        .where(
+            Agent.heartbeat_at >= now - dt.timedelta(seconds=live_within_s),
+            Agent.state == AgentState.IDLE,
+            Agent.is_drained.is_(False),
+            Agent.attempt_id.is_(None),
+            Agent.unclean_token.is_(None),
+        )
+        .limit(1)
+    )
+    return session.scalar(idle) is not None
+
+
+def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
+    """Count what `live_agents` returns, without what each agent says of itself."""
+    is_live = _is_live(now - dt.timedelta(seconds=live_within_s))
+    return session.scalar(select(func.count()).select_from(Agent).where(is_live)) or 0
+
+
+def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
+    """Let an agent finish what it does and take nothing new, or let it take ranks again.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    agent = session.get(Agent, agent_id, with_for_update=True)
+    if agent is None:
+        raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
+    agent.is_drained = is_drained
+    session.flush()
+
+
+def _is_live(fresh_since: dt.datetime) -> ColumnElement[bool]:
+    return or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None))
+
+
+def _live(agent: Agent | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
+    is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
+    takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
+    return LiveAgent(
+        agent_id=agent.id,
+        machine_id=agent.machine_id,
+        cpus=able.cpus,
+        capabilities=able.capabilities,
+        labels=able.labels,
+        fingerprint=agent.fingerprint,
+        memory_bytes=able.memory_bytes,
+        framework_version=able.framework_version,
+        has_tensorflow=able.has_tensorflow,
+        is_idle=takes_ranks and not is_occupying,
+        is_occupying=is_occupying,
+    )
+
+
+def _abilities(facts: Mapping[str, Any]) -> _Abilities:
+    hardware = facts["hardware"]
+    return _Abilities(
+        cpus=frozenset(facts["cpus"]),
+        capabilities=frozenset(facts["capabilities"]),
+        labels=frozenset(facts["labels"].items()),
+        memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),
+        framework_version=hardware["tensorflow_version"],
+        has_tensorflow=has_tensorflow(facts),
+    )
+
+
+def has_tensorflow(facts: Mapping[str, Any]) -> bool:
+    """Whether the trainers of an agent with these facts have TensorFlow."""
+    return TENSORFLOW in facts["capabilities"]
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _live_of_row(row: Row[*tuple[Any, ...]]) -> LiveAgent:
+    """Return the agent of a row of `_COLUMNS`; of an equal one the same."""
+    return _live(row, _abilities_of_text(row.facts_text))
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _abilities_of_text(facts: str) -> _Abilities:
+    return _abilities(json.loads(facts))

@@ -1,0 +1,1 @@
+"""Attempts and their leases, from the first look at them to their end."""

@@ -1,0 +1,228 @@
+"""Attempts while they are active: their rows, locked, and snapshots of them to decide on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.configuration.spec import BatchSplit, JobSpec
+from farm.errors import InvalidSpec, NotFound
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
+from farm.gang.views import AttemptView, RankView
+from farm.measuring.control_run import ControlRun
+from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Shaped
+from farm.store.agents.control_runs import control_runs
+from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.values.codec import from_json
+
+# Under this name a session keeps what `active_attempts` has locked: each decision would read it
+# once more.
+_LOCKED = "locked attempts"
+
+# On an untouched network ranks tell of both at once.
+_HAVE_MEASURED = (RankPhase.MEASURED, RankPhase.SHAPED)
+
+# When a rank's round trips are looked at.
+_JUDGED = {
+    (AttemptState.SHAPING, RankPhase.SHAPED),
+    (AttemptState.RUNNING, RankPhase.ENDED),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A rank's row, and of its agent what is wanted: to whom it is leased, and its labels."""
+
+    rank: Rank
+    leased_to: int | None
+    lease_expires_at: dt.datetime | None
+    labels: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAttempt:
+    """The rows of one attempt. `members`: by rank."""
+
+    attempt: Attempt
+    job: Job
+    members: Sequence[Member]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Active:
+    """Active attempts, oldest first. `unreadable`: token to what is wrong with its rows."""
+
+    attempts: tuple[AttemptView, ...]
+    unreadable: Mapping[int, str]
+
+
+def active_attempts(
+    session: Session, tokens: Sequence[int], *, now: dt.datetime, locks: bool = True
+) -> Active:
+    """Return those of these attempts that are active; with `locks` lock them.
+
+    Two schedulers at once each lock and get what the other one has not. The jobs are locked with
+    them: whoever cancels a sweep locks its jobs in another order, and waiting for them here, with
+    some locked already, would be a deadlock. Without locks it is a look at whether there is
+    anything to do: the control runs, which tell but what, are left out.
+    """
+    if not tokens:
+        return Active(attempts=(), unreadable={})
+    active = (
+        select(Attempt, Job)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES), Attempt.id.in_(tokens))
+        .order_by(Attempt.id)
+    )
+    if locks:
+        active = active.with_for_update(of=[Attempt, Job], skip_locked=True)
+    stored = _with_members(session, [(row[0], row[1]) for row in session.execute(active)])
+    runs: Mapping[tuple[int, int], ControlRun] = {}
+    if locks:
+        session.info[_LOCKED] = stored
+        awaiting = [t for t, s in stored.items() if _awaits_judgement(s) or _awaits_shares(s)]
+        runs = control_runs(session, awaiting)
+    return views_of(stored.values(), now=now, runs=runs)
+
+
+def views_of(
+    stored: Iterable[StoredAttempt],
+    *,
+    now: dt.datetime,
+    runs: Mapping[tuple[int, int], ControlRun] | None = None,
+) -> Active:
+    """Return these attempts as they are decided on; `runs`: by token and rank."""
+    views: list[AttemptView] = []
+    unreadable: dict[int, str] = {}
+    for one in stored:
+        try:
+            views.append(_view(one, runs or {}, now=now))
+        except InvalidSpec as error:
+            unreadable[one.attempt.id] = str(error)
+    return Active(attempts=tuple(views), unreadable=unreadable)
+
+
+def locked_attempts(session: Session, tokens: Collection[int]) -> dict[int, StoredAttempt]:
+    """Return the rows of attempts; those that `active_attempts` has not locked are locked now.
+
+    They are not kept: a savepoint that is rolled back lets go of locks, and of tokens.
+
+    Raises:
+        NotFound: there is no such attempt.
+    """
+    found: dict[int, StoredAttempt] = dict(session.info.get(_LOCKED, {}))
+    if further := [token for token in tokens if token not in found]:
+        rows = session.execute(
+            select(Attempt, Job)
+            .join(Job, Job.id == Attempt.job_id)
+            .where(Attempt.id.in_(further))
+            .order_by(Attempt.id)
+            .with_for_update(of=[Attempt, Job])
+            .execution_options(populate_existing=True)
+        )
+        found |= _with_members(session, [(row[0], row[1]) for row in rows])
+    for token in tokens:
+        if token not in found:
+            raise NotFound(f"attempt {token}: there is none")
+    return {token: found[token] for token in tokens}
+
+
+def _with_members(
+    session: Session, rows: Sequence[tuple[Attempt, Job]]
+) -> dict[int, StoredAttempt]:
+    """Return the attempts with their ranks, which are read for all of them at once."""
+    members: dict[int, list[Member]] = {attempt.id: [] for attempt, _ in rows}
+    if not members:
+        return {}
+    # Few of the agents' columns: what an agent is made of is much to read, and told here to nobody.
+    ranks = session.execute(
+        select(Rank, Agent.attempt_id, Agent.lease_expires_at, Agent.facts["labels"])
+        .join(Agent, Agent.id == Rank.agent_id)
+        .where(Rank.attempt_id.in_(members))
+        .order_by(Rank.attempt_id, Rank.rank)
+    )
+    for rank, leased_to, expires_at, labels in ranks:
+        member = Member(
+            rank=rank, leased_to=leased_to, lease_expires_at=expires_at, labels=labels or {}
+        )
+        members[rank.attempt_id].append(member)
+    return {
+        attempt.id: StoredAttempt(attempt=attempt, job=job, members=members[attempt.id])
+        for attempt, job in rows
+    }
+
+
+def _awaits_judgement(stored: StoredAttempt) -> bool:
+    """Whether all control runs of the attempt are in and it has not gone on yet."""
+    return stored.attempt.state is AttemptState.MEASURING and all(
+        member.rank.phase in _HAVE_MEASURED for member in stored.members
+    )
+
+
+def _awaits_shares(stored: StoredAttempt) -> bool:
+    """Whether the ranks are, or will next be, told how a batch is shared by their speed."""
+    is_near = stored.attempt.state in (AttemptState.SHAPING, AttemptState.STARTING)
+    return is_near and stored.job.spec.get("batch_split") == BatchSplit.BY_SPEED.value
+
+
+def _view(
+    stored: StoredAttempt, runs: Mapping[tuple[int, int], ControlRun], *, now: dt.datetime
+) -> AttemptView:
+    attempt, job = stored.attempt, stored.job
+    return AttemptView(
+        token=attempt.id,
+        job_id=job.id,
+        spec=from_json(JobSpec, job.spec),
+        state=attempt.state,
+        state_age_s=(now - attempt.state_since).total_seconds(),
+        ranks=tuple(
+            _rank_view(member, runs.get((attempt.id, member.rank.rank)), attempt.state, now=now)
+            for member in stored.members
+        ),
+        cancel_requested=job.cancel_requested,
+    )
+
+
+def _rank_view(
+    member: Member, control: ControlRun | None, state: AttemptState, *, now: dt.datetime
+) -> RankView:
+    rank = member.rank
+    # An agent may have been leased anew only after this attempt ended, so a lease of another
+    # attempt can only mean that this one's is over.
+    holds = member.leased_to == rank.attempt_id
+    expires_at = member.lease_expires_at if holds else None
+    prepared = from_json(Prepared, rank.prepared) if rank.prepared else None
+    ended = from_json(RankEnded, rank.ended) if rank.ended else None
+    is_judged = (state, rank.phase) in _JUDGED
+    shaped = from_json(Shaped, rank.shaped) if is_judged and rank.shaped else None
+    return RankView(
+        rank=rank.rank,
+        agent_id=rank.agent_id,
+        phase=rank.phase,
+        address=prepared.address if prepared else None,
+        framework=_software(prepared) if prepared else None,
+        lease_s=(expires_at - now).total_seconds() if expires_at else -1.0,
+        command_age_s=(
+            (now - rank.commanded_at).total_seconds() if rank.commanded_at else float("inf")
+        ),
+        succeeded=ended is not None and ended.result is not None,
+        failure=ended.failure if ended else None,
+        ended_age_s=(now - rank.ended_at).total_seconds() if rank.ended_at else None,
+        control=control,
+        untouched=from_json(PeersMeasured, rank.peers).rtts if is_judged and rank.peers else (),
+        back=ended.rtts if ended else (),
+        shaped=shaped.rtts if shaped else (),
+        bandwidths=shaped.bandwidths if shaped else (),
+        emulator=shaped.emulator if shaped else None,
+    )
+
+
+def _software(prepared: Prepared) -> str:
+    """Return what all ranks of a gang must have the same of."""
+    sha256 = prepared.model_sha256
+    return prepared.framework if sha256 is None else f"{prepared.framework}, model {sha256[:12]}"

@@ -1,0 +1,69 @@
+"""When a round is due, and which active attempts it has to look at.
+
+Most of them train, and nothing is to be done.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from sqlalchemy import and_, bindparam, exists, or_, select
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
+from farm.store.tables import Agent, Attempt, Job, Rank
+
+# Whether a rank of an attempt has ended or has lost its lease: looked up by the keys of the few
+# attempts that are active, since those that are over become ever more.
+_STIRS = (
+    exists()
+    .where(
+        Rank.attempt_id == Attempt.id,
+        Agent.id == Rank.agent_id,
+        or_(
+            Rank.phase == RankPhase.ENDED,
+            Agent.attempt_id.is_(None),
+            Agent.attempt_id != Rank.attempt_id,
+            Agent.lease_expires_at.is_(None),
+            Agent.lease_expires_at <= bindparam("now"),
+        ),
+    )
+    .correlate(Attempt)
+)
+
+
+def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> list[int]:
+    """Return the tokens of the active attempts that are not simply at work, oldest first.
+
+    At work is one that runs, all of whose ranks keep their leases and have not ended, that nobody
+    cancels, and that is not `end_s` beyond its time limit: the rendezvous would say "wait". Nothing
+    is locked, and little is read: a farm of a thousand agents has hundreds of them, and to lock
+    them for as long as it takes to read everything kept the collector waiting for most of its time.
+    """
+    rows = session.execute(
+        select(
+            Attempt.id,
+            Attempt.state,
+            Attempt.state_since,
+            Job.cancel_requested,
+            Job.spec["time_limit_s"].label("limit_s"),
+            and_(Attempt.state == AttemptState.RUNNING, _STIRS).label("is_stirring"),
+        )
+        .join(Job, Job.id == Attempt.job_id)
+        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
+        .order_by(Attempt.id),
+        {"now": now},
+    ).all()
+    return [
+        row.id
+        for row in rows
+        if row.state is not AttemptState.RUNNING
+        or row.cancel_requested
+        or row.is_stirring
+        or not _is_within(row.limit_s, age_s=(now - row.state_since).total_seconds() - end_s)
+    ]
+
+
+def _is_within(limit_s: object, *, age_s: float) -> bool:
+    """Whether the limit is not passed yet. What is no number is for the whole look to refuse."""
+    return isinstance(limit_s, int | float) and age_s < limit_s

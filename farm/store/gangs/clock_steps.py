@@ -1,0 +1,93 @@
+"""Corrects what was stored by a clock that has been set since.
+
+Nothing that is under way may lie in the future, or it would wait until the clock is there. Doing it
+again changes nothing more, so several schedulers may do it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.gang.retries import RetryPolicy, is_pausing
+from farm.store.queue.waiting import WAITS
+from farm.store.tables import Agent, Attempt, Job, Rank
+
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+
+
+def follow_clock(
+    session: Session,
+    *,
+    now: dt.datetime,
+    step_s: float,
+    lease: dt.timedelta,
+    policy: RetryPolicy,
+) -> None:
+    """Correct jobs, leases and attempts after a step of so many seconds; 0: not known.
+
+    Every lease that would count as run out, or that ends too late, counts anew from `now`: an agent
+    that is alive renews it, and one that is not loses it after one lease.
+    """
+    _follow_agents(session, now=now, is_forward=step_s > 0, lease=lease)
+    future = select(Job.id, Job.due_at, Job.attempt_count).where(*WAITS, Job.due_at > now)
+    due_ids = [
+        job_id
+        for job_id, due_at, attempt_count in session.execute(future)
+        if not is_pausing(due_at, now=now, attempt_count=attempt_count, policy=policy)
+    ]
+    for begin in range(0, len(due_ids), _IDS_A_QUERY):
+        _set(session, Job.due_at, now, Job.id.in_(due_ids[begin : begin + _IDS_A_QUERY]))
+    is_active = Attempt.state.in_(ACTIVE_ATTEMPT_STATES)
+    if step_s > 0:
+        step = dt.timedelta(seconds=step_s)
+        for token, since in session.execute(
+            select(Attempt.id, Attempt.state_since).where(is_active)
+        ):
+            _set(session, Attempt.state_since, since + step, Attempt.id == token)
+    _set_back(session, Attempt.state_since, now, is_active)
+    _set_back(session, Attempt.started_at, now, is_active)
+    is_of_active = Rank.attempt_id.in_(select(Attempt.id).where(is_active))
+    _set_back(session, Rank.commanded_at, now, is_of_active)
+    _set_back(session, Rank.ended_at, now, is_of_active)
+
+
+def _follow_agents(
+    session: Session, *, now: dt.datetime, is_forward: bool, lease: dt.timedelta
+) -> None:
+    # In the order in which heartbeats lock them.
+    session.execute(select(Agent.id).order_by(Agent.id).with_for_update()).all()
+    _set_back(session, Agent.heartbeat_at, now)
+    _set_back(session, Agent.stop_sent_at, now)
+    is_leased = Agent.attempt_id.is_not(None)
+    _set(
+        session,
+        Agent.lease_expires_at,
+        now + lease,
+        is_leased,
+        Agent.lease_expires_at > now + lease,
+    )
+    if is_forward:
+        _set(session, Agent.lease_expires_at, now + lease, is_leased, Agent.lease_expires_at <= now)
+
+
+def _set_back(
+    session: Session,
+    column: InstrumentedAttribute[dt.datetime] | InstrumentedAttribute[dt.datetime | None],
+    now: dt.datetime,
+    *conditions: ColumnElement[bool],
+) -> None:
+    _set(session, column, now, column > now, *conditions)
+
+
+def _set(
+    session: Session,
+    column: InstrumentedAttribute[dt.datetime] | InstrumentedAttribute[dt.datetime | None],
+    value: dt.datetime,
+    *conditions: ColumnElement[bool],
+) -> None:
+    statement = update(column.class_).where(*conditions).values({column: value})
+    session.execute(statement.execution_options(synchronize_session=False))

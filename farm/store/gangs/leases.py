@@ -1,0 +1,241 @@
+"""Leases: which attempt holds which agents, and until when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from farm.errors import LeaseConflict
+from farm.gang.lifecycle import AttemptState, JobState, RankPhase, move
+from farm.messages.agents import AgentState
+from farm.placement.agent_index import SHARES_CORES
+from farm.placement.scheduling import Placement
+from farm.store.gangs.attempts import Member, StoredAttempt
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """What came of some placements: new attempts, oldest first, and by job why it got no gang."""
+
+    attempts: Sequence[StoredAttempt]
+    conflicts: Mapping[int, str]
+
+    @property
+    def tokens(self) -> dict[int, int]:
+        """By job, its fencing token."""
+        return {one.job.id: one.attempt.id for one in self.attempts}
+
+
+def lease_gangs(
+    session: Session, placements: Sequence[Placement], *, now: dt.datetime, lease: dt.timedelta
+) -> Leased:
+    """Lease every agent of each gang to a new attempt, or none of that gang.
+
+    All of them together, since a statement costs as much for a dozen gangs as for one. A placement
+    that others have overtaken keeps none of the others from theirs: the job no longer waits, or an
+    agent is locked, leased, unclean or drained, or another one has taken its cores.
+
+    The caller owns the transaction. The token is the attempt's id. It is drawn only after the rows
+    are locked, so for any one agent or job a later lease always has a larger token, even when
+    PostgreSQL transactions interleave. An agent that has not yet confirmed the end of its last
+    attempt cannot be leased, however idle it looks.
+    """
+    jobs = _waiting_jobs(session, [placement.job_id for placement in placements])
+    agent_ids = {agent_id for p in placements for agent_id in p.agent_ids}
+    nearby = _Nearby(session, agent_ids, live_since=now - lease)
+    gangs: dict[int, list[Agent]] = {}
+    conflicts: dict[int, str] = {}
+    for placement in placements:
+        if placement.job_id not in jobs:
+            conflicts[placement.job_id] = "expected to be waiting and unlocked, is not any more"
+            continue
+        try:
+            gangs[placement.job_id] = nearby.take(placement.agent_ids)
+        except LeaseConflict as conflict:
+            conflicts[placement.job_id] = str(conflict)
+    attempts = _new_attempts(session, [jobs[job_id] for job_id in gangs], now=now)
+    stored = [
+        _hand_over(session, jobs[attempt.job_id], attempt, gangs[attempt.job_id], until=now + lease)
+        for attempt in sorted(attempts, key=lambda attempt: attempt.id)
+    ]
+    return Leased(attempts=stored, conflicts=conflicts)
+
+
+def _hand_over(
+    session: Session, job: Job, attempt: Attempt, gang: Sequence[Agent], *, until: dt.datetime
+) -> StoredAttempt:
+    job.state = move(job.state, JobState.LEASED)
+    job.attempt_id = attempt.id
+    job.attempt_count += 1
+    now = attempt.leased_at
+    members = []
+    for number, agent in enumerate(gang):
+        agent.attempt_id, agent.lease_expires_at = attempt.id, until
+        agent.lease_boot_id = agent.boot_id
+        rank = Rank(
+            attempt_id=attempt.id,
+            rank=number,
+            agent_id=agent.id,
+            phase=RankPhase.LEASED,
+            commanded_at=now,
+            hardware=agent.facts["hardware"],
+        )
+        session.add(rank)
+        labels = agent.facts["labels"]
+        members.append(
+            Member(rank=rank, leased_to=attempt.id, lease_expires_at=until, labels=labels)
+        )
+    reason = f"attempt {attempt.number} on {', '.join(agent.id for agent in gang)}"
+    session.add(
+        JobEvent(job_id=job.id, attempt_id=attempt.id, at=now, event="job: leased", reason=reason)
+    )
+    return StoredAttempt(attempt=attempt, job=job, members=members)
+
+
+def is_any_to_stop(
+    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> bool:
+    """Whether `agents_to_stop` would return any; nothing is locked."""
+    due = _to_stop(now=now, alive_within=alive_within, every=every)
+    return session.scalar(select(Agent.id).where(*due).limit(1)) is not None
+
+
+def agents_to_stop(
+    session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> Sequence[tuple[str, int]]:
+    """Return (agent id, token) of unclean agents that should be told to stop, and note the time.
+
+    Only agents that are alive: commands to a dead one would pile up in its queue, and when it
+    comes back its first heartbeats bring it here again.
+    """
+    due = _to_stop(now=now, alive_within=alive_within, every=every)
+    unclean = select(Agent).where(*due).order_by(Agent.id).with_for_update(skip_locked=True)
+    stops = []
+    for agent in session.scalars(unclean):
+        agent.stop_sent_at = now
+        if agent.unclean_token is not None:
+            stops.append((agent.id, agent.unclean_token))
+    return stops
+
+
+def _to_stop(
+    *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
+) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Agent.unclean_token.is_not(None),
+        Agent.heartbeat_at > now - alive_within,
+        (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
+    )
+
+
+def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, Job]:
+    """Lock those of these jobs that wait, and that nobody else has locked."""
+    waiting = (
+        select(Job)
+        .where(Job.id.in_(job_ids), Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
+        .order_by(Job.id)
+        .with_for_update(skip_locked=True)
+    )
+    return {job.id: job for job in session.scalars(waiting)}
+
+
+class _Nearby:
+    """Agents, and all that share a machine with one of them, locked.
+
+    The neighbours are locked too, because who is leased beside whom is decided by cores: two
+    schedulers could otherwise each lease one of two agents that share some. Those that fell silent
+    before they said that they were clean take no cores: the machine may be another agent's now.
+    """
+
+    def __init__(
+        self, session: Session, agent_ids: Collection[str], *, live_since: dt.datetime
+    ) -> None:
+        machines = select(Agent.machine_id).where(Agent.id.in_(agent_ids))
+        nearby = Agent.machine_id.in_(machines)
+        known = session.execute(select(Agent.id, Agent.machine_id).where(nearby)).all()
+        locked = select(Agent).where(nearby).order_by(Agent.id).with_for_update(skip_locked=True)
+        self._agents = {agent.id: agent for agent in session.scalars(locked)}
+        self._locked_elsewhere = Counter(
+            machine_id for agent_id, machine_id in known if agent_id not in self._agents
+        )
+        self._given: set[str] = set()
+        self._taken = {
+            core
+            for agent in self._agents.values()
+            if agent.attempt_id is not None
+            or (agent.unclean_token is not None and _is_live(agent, live_since))
+            for core in _cores(agent)
+        }
+
+    def take(self, agent_ids: Sequence[str]) -> list[Agent]:
+        """Give these agents, in that order, to nobody after this; all of them or none.
+
+        Raises:
+            LeaseConflict: one of them cannot be had.
+        """
+        gang = [self._agents[agent_id] for agent_id in agent_ids if agent_id in self._agents]
+        machine_ids = {agent.machine_id for agent in gang}
+        locked = sum(self._locked_elsewhere[machine_id] for machine_id in machine_ids)
+        if locked:
+            raise LeaseConflict(f"agents {agent_ids}: {locked} beside them are locked")
+        free = [agent for agent in gang if _is_free(agent) and agent.id not in self._given]
+        if len(free) < len(agent_ids):
+            raise LeaseConflict(f"agents {agent_ids}: only {len(free)} of them are free")
+        shared: set[tuple[str, int]] = set()
+        own: set[tuple[str, int]] = set()
+        for agent in gang:
+            cores = _cores(agent)
+            # Those that may share do so within a gang; another attempt's cores stay its own.
+            may_share = SHARES_CORES in agent.facts["capabilities"]
+            if cores & (self._taken | own) or (cores & shared and not may_share):
+                raise LeaseConflict(f"agent {agent.id}: its cores are taken by another one")
+            (shared if may_share else own).update(cores)
+        self._taken |= shared | own
+        self._given.update(agent_ids)
+        return gang
+
+
+def _cores(agent: Agent) -> set[tuple[str, int]]:
+    return {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
+
+
+def _is_live(agent: Agent, since: dt.datetime) -> bool:
+    return agent.heartbeat_at is not None and agent.heartbeat_at >= since
+
+
+def _is_free(agent: Agent) -> bool:
+    return (
+        agent.attempt_id is None
+        and agent.unclean_token is None
+        and not agent.is_drained
+        and agent.state is AgentState.IDLE
+    )
+
+
+def _new_attempts(session: Session, jobs: Sequence[Job], *, now: dt.datetime) -> list[Attempt]:
+    """Add the next attempt of each of these jobs; return them, in that order, with their ids."""
+    tried = (
+        select(Attempt.job_id, func.count())
+        .where(Attempt.job_id.in_([job.id for job in jobs]))
+        .group_by(Attempt.job_id)
+    )
+    counts = dict(session.execute(tried).all()) if jobs else {}
+    attempts = [
+        Attempt(
+            job_id=job.id,
+            number=1 + counts.get(job.id, 0),
+            state=AttemptState.PREPARING,
+            state_since=now,
+            leased_at=now,
+        )
+        for job in jobs
+    ]
+    session.add_all(attempts)
+    session.flush()
+    return attempts

@@ -1,0 +1,208 @@
+"""What was decided on attempts, written for all attempts of a round at once.
+
+A statement costs about the same for ten attempts as for one, and a farm of a thousand agents ends
+some ten of them every second. Rows that change are given all the columns that any of them may
+change, since the database takes together only what is alike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import case, null, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import AttemptState, JobState, move
+from farm.gang.retries import RetryPolicy, after_attempt
+from farm.messages.trainer_lines import Failure
+from farm.store.gangs.attempts import StoredAttempt, locked_attempts
+from farm.store.measurements.measurements import insert_measurements
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an attempt ends.
+
+    `disturbed`: rank to what on its machine made the attempt void, so that the next one goes to
+    other machines. `measurement`: by the columns of `MeasurementRow`, where its job gets one.
+    """
+
+    token: int
+    state: AttemptState
+    failure: Failure | None = None
+    disturbed: Mapping[int, str] = field(default_factory=dict)
+    measurement: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What became of the job of an attempt that was ended."""
+
+    job_id: int
+    job_state: JobState
+
+
+def advance_attempts(
+    session: Session, states: Mapping[int, AttemptState], *, now: dt.datetime
+) -> None:
+    """Move attempts, by token, to their next states, and jobs to `running` with the last barrier.
+
+    Raises:
+        InvalidTransition: an attempt is not in the state before.
+    """
+    attempts, jobs = [], []
+    rows = locked_attempts(session, states)
+    for token, state in states.items():
+        attempt, job = rows[token].attempt, rows[token].job
+        is_running = state is AttemptState.RUNNING
+        attempts.append(
+            {
+                "id": token,
+                "state": move(attempt.state, state),
+                "state_since": now,
+                "started_at": now if is_running else attempt.started_at,
+            }
+        )
+        if is_running:
+            jobs.append({"id": job.id, "state": move(job.state, JobState.RUNNING)})
+        event = "job: running" if is_running else f"attempt: {state.value}"
+        session.add(JobEvent(job_id=job.id, attempt_id=token, at=now, event=event))
+    _update(session, rows.values(), attempts=attempts, jobs=jobs)
+
+
+def mark_commanded(
+    session: Session, ranks: Collection[tuple[int, int]], *, now: dt.datetime
+) -> None:
+    """Note that these ranks, by token and rank, are sent their present state's command now."""
+    if not ranks:
+        return
+    session.execute(
+        update(Rank)
+        .where(tuple_(Rank.attempt_id, Rank.rank).in_(ranks))
+        .values(commanded_at=now)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def end_attempts(
+    session: Session, endings: Sequence[Ending], *, now: dt.datetime, policy: RetryPolicy
+) -> list[Ended]:
+    """End attempts, decide what becomes of their jobs, and let go of the gangs, all in one.
+
+    Each agent stays unclean until its own heartbeat says that it serves nothing of its attempt;
+    unless the attempt has succeeded, since each rank's last word says so already. Returns what
+    became of each, in their order. All is written when it returns, or it fails here.
+
+    Raises:
+        InvalidTransition: an attempt has ended already.
+    """
+    rows = locked_attempts(session, [ending.token for ending in endings])
+    attempts, jobs = [], []
+    for ending in endings:
+        stored = rows[ending.token]
+        attempt, job = _ended(stored, ending, now=now, policy=policy)
+        attempts.append(attempt)
+        jobs.append(job)
+        for rank, reason in ending.disturbed.items():
+            stored.members[rank].rank.disturbed_by = reason
+        session.add_all(
+            JobEvent(
+                job_id=job["id"],
+                attempt_id=ending.token,
+                at=attempt["ended_at"],
+                event=event,
+                reason=attempt["reason"],
+            )
+            for event in (f"attempt: {ending.state.value}", f"job: {job['state'].value}")
+        )
+    succeeded = [e.token for e in endings if e.state is AttemptState.SUCCEEDED]
+    _let_go(session, rows.values(), succeeded)
+    _update(session, rows.values(), attempts=attempts, jobs=jobs)
+    insert_measurements(session, [e.measurement for e in endings if e.measurement is not None])
+    return [Ended(job_id=job["id"], job_state=job["state"]) for job in jobs]
+
+
+def _ended(
+    stored: StoredAttempt, ending: Ending, *, now: dt.datetime, policy: RetryPolicy
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the rows of an attempt and of its job become."""
+    attempt, job = stored.attempt, stored.job
+    # Whoever stood still after it had read its clock knows of ranks that ended after its `now`.
+    at = max([now, *(m.rank.ended_at for m in stored.members if m.rank.ended_at is not None)])
+    reason = {
+        "failure_kind": ending.failure.kind.value if ending.failure else None,
+        "reason": ending.failure.message if ending.failure else None,
+    }
+    aftermath = after_attempt(
+        ending.state,
+        attempt_count=job.attempt_count,
+        policy=policy,
+        cancel_requested=job.cancel_requested,
+    )
+    is_over = aftermath.wait_s is None
+    ended = {
+        "id": attempt.id,
+        "state": move(attempt.state, ending.state),
+        "state_since": at,
+        "ended_at": at,
+        **reason,
+    }
+    left = {
+        "id": job.id,
+        "state": move(job.state, aftermath.state),
+        "attempt_id": None,
+        "finished_at": at if is_over else job.finished_at,
+        "due_at": job.due_at if is_over else now + dt.timedelta(seconds=aftermath.wait_s or 0.0),
+        **reason,
+    }
+    return ended, left
+
+
+def lock_gangs(session: Session, tokens: Collection[int]) -> Sequence[str]:
+    """Lock the agents that are leased to these attempts, in the order of their ids; return those.
+
+    Whoever ends several attempts one by one locks all of their agents before: heartbeats lock them
+    in this order.
+    """
+    members = select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))
+    held = select(Agent.id).where(Agent.id.in_(members), Agent.attempt_id.in_(tokens))
+    return session.scalars(held.order_by(Agent.id).with_for_update()).all()
+
+
+def _let_go(session: Session, rows: Collection[StoredAttempt], succeeded: Sequence[int]) -> None:
+    """Take their leases from the gangs' agents, which are locked in the order of their ids."""
+    agent_ids = lock_gangs(session, [stored.attempt.id for stored in rows])
+    if not agent_ids:
+        return
+    is_clean = Agent.attempt_id.in_(succeeded)
+    session.execute(
+        update(Agent)
+        .where(Agent.id.in_(agent_ids))
+        .values(
+            attempt_id=None,
+            lease_expires_at=None,
+            lease_boot_id=None,
+            unclean_token=case((is_clean, null()), else_=Agent.attempt_id),
+            stop_sent_at=None,
+        )
+    )
+
+
+def _update(
+    session: Session,
+    rows: Collection[StoredAttempt],
+    *,
+    attempts: Sequence[Mapping[str, Any]],
+    jobs: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write new values, all columns alike in one statement a table, and forget the old ones."""
+    for table, changed in ((Attempt, attempts), (Job, jobs)):
+        if changed:
+            session.execute(update(table), changed)
+    for stored in rows:
+        session.expire(stored.attempt)
+        session.expire(stored.job)

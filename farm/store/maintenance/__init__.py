@@ -1,0 +1,1 @@
+"""Backups, copies, retention and partitions."""

@@ -1,0 +1,168 @@
+"""Backups: the whole store in one SQLite file, of one moment, while the farm goes on; and back.
+
+A backup is a copy (farm.store.maintenance.copy), so either database can be restored into either,
+and every table's checksum was compared when it was written. What a restored store has to do
+differently from one that was moved: the agents have lived on since, and have seen attempts that it
+knows nothing of.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from farm.errors import FarmError
+from farm.store.engine import make_engine, reading
+from farm.store.gangs.tokens import latest_token, raise_latest_token
+from farm.store.identity import take_over
+from farm.store.maintenance.convert import convert, refuse_too_old
+from farm.store.maintenance.copy import CopiedTable, Progress, copy_store
+from farm.store.schema import FORMER_REVISIONS, revision_of, upgrade
+from farm.store.tables import Agent
+
+# More attempts than a farm makes in the life of a backup: a thousand agents with a job a minute
+# make 1.4 million a day, but heartbeats tell a store of tokens beyond this, too.
+_TOKENS_SINCE = 2**20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def back_up(
+    source: sa.Engine, file: Path, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    """Write the store as it is at this moment into a new file, which nobody else may read.
+
+    The file appears whole or not at all. The farm may be at work.
+
+    Raises:
+        FarmError: there is such a file already, or it cannot be written.
+        Unreachable: the store does not answer, or has another schema.
+    """
+    if file.exists():
+        raise _taken(file)
+    try:
+        # Beside the target, so that the last step is a rename.
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
+            partial = Path(folder) / "store.db"
+            tables = _copy_into(partial, source, now=now, progress=progress)
+            _take_in_log(partial)
+            partial.chmod(0o600)
+            _sync(partial)
+            _name(partial, file)
+        _sync(file.parent)
+    except OSError as error:
+        raise FarmError(f"{file} cannot be written: {error.strerror or error}") from error
+    except sqlite3.Error as error:
+        raise FarmError(f"{file} cannot be written: {error}") from error
+    return tables
+
+
+def restore(
+    file: Path, target: sa.Engine, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    """Fill an empty store from a backup, of this schema or an older one; the file is only read.
+
+    Attempts get tokens beyond those that the lost store may have given since the backup, and no
+    agent counts as alive before it has beaten. Otherwise an attempt could be given a token that
+    its agents know from another one, and what they had still to say of that would count for this.
+
+    Raises:
+        FarmError: the file cannot be read or is too old, or the target holds rows.
+        Unreachable: the file is no store, or of a newer benchfarm; or the target does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchfarm-restore.") as folder:
+        own = Path(folder) / file.name
+        _copy(file, own)
+        source = make_engine(f"sqlite:///{own}")
+        try:
+            with reading(source) as session:
+                found = revision_of(session.connection())
+            if found in FORMER_REVISIONS:
+                refuse_too_old(found, str(file))
+                convert(source)
+            upgrade(source)
+            return copy_store(
+                source, target, now=now, is_forced=True, progress=progress, finish=_settle
+            )
+        finally:
+            source.dispose()
+
+
+def _name(partial: Path, file: Path) -> None:
+    """Give what is whole its name, unless that has been taken meanwhile.
+
+    Raises:
+        FarmError: it has been, as by a second backup at the same time.
+        OSError: it cannot be written.
+    """
+    try:
+        os.link(partial, file)
+    except FileExistsError:
+        raise _taken(file) from None
+    except OSError:  # as of a file system without hard links, each of which says it in its own way
+        partial.rename(file)
+
+
+def _taken(file: Path) -> FarmError:
+    return FarmError(f"{file} is there already: expected a name for a new file")
+
+
+def _copy(file: Path, own: Path) -> None:
+    """Raises FarmError: it cannot be read, or its copy does not fit."""
+    try:
+        shutil.copyfile(file, own)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise FarmError(f"{file} cannot be read: {error.strerror or error}") from error
+        raise FarmError(
+            f"{own.parent.parent}: expected room for a copy of {file}, {file.stat().st_size} "
+            f"bytes, got: {error.strerror}: name a folder with more of it in TMPDIR"
+        ) from error
+
+
+def _settle(session: Session) -> None:
+    raise_latest_token(session, latest_token(session) + _TOKENS_SINCE)
+    session.execute(update(Agent).values(heartbeat_at=None))
+    take_over(session)
+
+
+def _copy_into(
+    file: Path, source: sa.Engine, *, now: dt.datetime, progress: Progress
+) -> list[CopiedTable]:
+    target = make_engine(f"sqlite:///{file}")
+    try:
+        return copy_store(source, target, now=now, is_forced=True, progress=progress)
+    finally:
+        target.dispose()
+
+
+def _take_in_log(file: Path) -> None:
+    """Have all of a store in its one file, and nothing in a write-ahead log beside it.
+
+    The last connection that is closed does that as well, and says nothing if the disk is full.
+
+    Raises:
+        sqlite3.Error: it does not fit.
+    """
+    with closing(sqlite3.connect(file)) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    if mode != "delete":
+        raise sqlite3.OperationalError(f"its journal mode stays {mode}")
+
+
+def _sync(path: Path) -> None:
+    """Make it survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

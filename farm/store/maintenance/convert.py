@@ -1,0 +1,173 @@
+"""Convert a store from before the first release, in place and in one transaction.
+
+Such a store was made by migrations that are gone. After the last of them it has the same tables as
+after today's first migration, so only rows change: those that today's program would read otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, func, select, update
+
+from farm.configuration.spec import TENSORFLOW, JobSpec
+from farm.errors import FarmError, Unreachable
+from farm.store.engine import redacted
+from farm.store.schema import (
+    FORMER_REVISIONS,
+    alembic_config,
+    migrating,
+    refuse_newer,
+    revision_of,
+    revisions,
+    stamp,
+)
+from farm.values.codec import from_stored
+
+_FIRST_REVISION = "first_schema"
+_ROWS_AT_ONCE = 1000
+_MOST_DIFFERENCES = 5
+# The first programs wrote a flag's value into its message only, such as "agent a1, rank 0: 81 % of
+# its cores was used by other programs (limit 30 %)".
+_VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
+_UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
+
+
+def convert(engine: sa.Engine) -> bool:
+    """Convert the store; return False where it is of today's history of revisions already.
+
+    Nothing may write to it meanwhile.
+
+    Raises:
+        FarmError: it is older than the last version before the first release, or its tables are
+            not that version's.
+        Unreachable: the database does not answer, is empty, or is of a newer version.
+    """
+    shown = f"database {redacted(engine.url)}"
+    with migrating(engine) as connection:
+        found = revision_of(connection)
+        if found is None:
+            raise Unreachable(f"{shown} has no schema to convert: run `farm db upgrade`")
+        if found in revisions():
+            return False
+        refuse_newer(found, shown)
+        refuse_too_old(found, shown)
+        tables = _first_tables()
+        if differences := _differences(connection, tables):
+            more = len(differences) - _MOST_DIFFERENCES
+            named = [*differences[:_MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
+            raise FarmError(
+                f"{shown} says that it has schema {found}, but differs from it: "
+                f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
+            )
+        _hash_cells(connection, tables.tables["jobs"])
+        _fill_flags(connection, tables.tables["measurements"])
+        _name_tensorflow(connection, tables.tables["agents"])
+        stamp(connection, _FIRST_REVISION)
+    return True
+
+
+def refuse_too_old(found: str, shown: str) -> None:
+    """Raise FarmError where a store has one of the earlier revisions before the first release."""
+    last = FORMER_REVISIONS[-1]
+    if found in FORMER_REVISIONS and found != last:
+        raise FarmError(
+            f"{shown} has schema {found}, expected {last}: run `farm db upgrade` of the last "
+            "version before the first release on it, then convert it "
+            "(docs/operations.md, Stores from before the first release)"
+        )
+
+
+def _first_tables() -> sa.MetaData:
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory.from_config(alembic_config()).get_revision(_FIRST_REVISION)
+    tables: sa.MetaData = script.module.TABLES
+    return tables
+
+
+def _differences(connection: sa.Connection, expected: sa.MetaData) -> list[str]:
+    """Name what the database's tables lack or have besides; tables of others may be there."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def is_ours(name: str | None, kind: str, parents: object) -> bool:
+        return kind != "table" or name in expected.tables
+
+    options = {"include_name": is_ours, "compare_type": True}
+    context = MigrationContext.configure(connection, opts=options)
+    return [_named(step) for step in compare_metadata(context, expected)]
+
+
+def _named(step: Any) -> str:
+    """Name a difference, given as the step that Alembic would take against it."""
+    if isinstance(step, list):  # changes of one column
+        _, _, table, column, *_ = step[0]
+        return f"column {column} of table {table} has another type or takes NULL otherwise"
+    action, *subject = step
+    verb, _, kind = action.partition("_")
+    found = "is missing" if verb == "add" else "is not expected"
+    if kind == "table":
+        return f"table {subject[0].name} {found}"
+    table = subject[1] if kind == "column" else subject[0].table.name
+    return f"{kind} {subject[-1].name} of table {table} {found}"
+
+
+def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:
+    """Hash configurations anew. Once, fields that came later and had their default were left out.
+
+    A job whose specification cannot be read any more keeps its hash.
+    """
+    firsts = select(func.min(jobs.c.id)).group_by(jobs.c.cell_hash)
+    rows = _read(connection, select(jobs.c.cell_hash, jobs.c.spec).where(jobs.c.id.in_(firsts)))
+    changes = [
+        {"former": former, "new": spec.cell_hash}
+        for former, stored in rows
+        if (spec := from_stored(JobSpec, stored)) is not None
+    ]
+    change = update(jobs).where(jobs.c.cell_hash == bindparam("former"))
+    _write(connection, change.values(cell_hash=bindparam("new")), changes)
+
+
+def _fill_flags(connection: sa.Connection, measurements: sa.Table) -> None:
+    """Write the value of each flag that has it in its message alone."""
+    changes = []
+    for row_id, flags in _read(connection, select(measurements.c.id, measurements.c.flags)):
+        filled = [_with_value(flag) for flag in flags]
+        if filled != flags:
+            changes.append({"row": row_id, "filled": filled})
+    change = update(measurements).where(measurements.c.id == bindparam("row"))
+    _write(connection, change.values(flags=bindparam("filled", type_=sa.JSON())), changes)
+
+
+def _with_value(flag: Mapping[str, Any]) -> Mapping[str, Any]:
+    _, _, told = str(flag.get("message", "")).partition(": ")
+    found = _VALUE.search(told)
+    if flag.get("value") is not None or found is None:
+        return flag
+    return {**flag, "value": float(found[1]) * _UNITS[found[2]]}
+
+
+def _name_tensorflow(connection: sa.Connection, agents: sa.Table) -> None:
+    """Add TensorFlow to what agents can do, where only its version among their facts says so."""
+    changes = []
+    for row_id, facts in connection.execute(select(agents.c.id, agents.c.facts)).all():
+        capabilities = facts["capabilities"]
+        if facts["hardware"]["tensorflow_version"] is None or TENSORFLOW in capabilities:
+            continue
+        able = {**facts, "capabilities": [*capabilities, TENSORFLOW]}
+        changes.append({"row": row_id, "able": able})
+    change = update(agents).where(agents.c.id == bindparam("row"))
+    _write(connection, change.values(facts=bindparam("able", type_=sa.JSON())), changes)
+
+
+def _read(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Any]:
+    yield from connection.execute(query, execution_options={"yield_per": _ROWS_AT_ONCE})
+
+
+def _write(connection: sa.Connection, change: sa.Update, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(change, rows)

@@ -1,0 +1,187 @@
+"""Pruning: doing what retention asks for.
+
+The work is cut into transactions of some thousand rows, so that collectors go on storing
+meanwhile, and what was done stays done when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Row, delete, exc, select
+from sqlalchemy.orm import Session
+
+from farm.errors import Unreachable
+from farm.messages.reports import Sample
+from farm.store.engine import SQLITE, writing
+from farm.store.maintenance.partitions import drop_partition, is_lock_conflict
+from farm.store.maintenance.retention import PrunePlan, StoredSeries, is_forgotten, is_old_log
+from farm.store.maintenance.thinning import Stretch, thin
+from farm.store.reports.late_reports import forget_late_counts
+from farm.store.result_tables import LogPartRow, SampleRow
+from farm.store.tables import LateReport, SpoolPosition
+
+# Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.
+_ROWS_AT_ONCE = 5000
+_REPORTS_AT_ONCE = 500
+_LOG_PARTS_AT_ONCE = 500  # each of some ten thousand characters at most
+_DROP_TRIES = 5
+_METRICS = tuple(field.name for field in dataclasses.fields(Sample))
+
+# Between two transactions on SQLite. Who waits for its write lock asks again every tenth of a
+# second at worst, and would lose each time to a writer that takes it again at once.
+_BREATH_S = 0.1
+
+# Told how many rows are done of how many.
+Progress = Callable[[int, int], None]
+
+
+def prune(engine: sa.Engine, plan: PrunePlan, *, progress: Progress) -> None:
+    """Do what was planned; doing it twice changes nothing more.
+
+    Raises:
+        Unreachable: the database does not answer, or others hold a day's partition.
+    """
+    total = plan.dropped_sample_count + sum(series.row_count for series in plan.thinned)
+    done = 0
+    for day in plan.partitions:
+        _drop_partition(engine, day)
+        done += sum(series.row_count for series in plan.dropped if series.day == day)
+        progress(done, total)
+    if plan.late_before is not None:
+        _drop_reports(engine, plan.late_before)
+    if plan.before is not None:
+        with writing(engine) as session:
+            session.execute(delete(SpoolPosition).where(is_forgotten(plan.before)))
+        _drop_logs(engine, plan.before)
+    rest = [series for series in plan.dropped if series.day not in plan.partitions]
+    for batch in _batches(rest, width=1):
+        with _short_writing(engine) as session:
+            for piece in batch:
+                session.execute(delete(SampleRow).where(*piece.which()))
+        done += sum(piece.row_count for piece in batch)
+        progress(done, total)
+    width = plan.retention.thin_to_ticks
+    for batch in _batches(plan.thinned, width=width):
+        with _short_writing(engine) as session:
+            for piece in batch:
+                _thin(session, piece, width=width)
+        done += sum(piece.row_count for piece in batch)
+        progress(done, total)
+
+
+@contextmanager
+def _short_writing(engine: sa.Engine) -> Iterator[Session]:
+    with writing(engine) as session:
+        yield session
+    if engine.dialect.name == SQLITE:
+        time.sleep(_BREATH_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some ticks of a series; `row_count` is at least the number of rows in them."""
+
+    series: StoredSeries
+    first_tick: int
+    last_tick: int
+
+    @property
+    def row_count(self) -> int:
+        return min(self.series.row_count, self.last_tick - self.first_tick + 1)
+
+    def which(self) -> tuple[ColumnElement[bool], ...]:
+        return (
+            SampleRow.day == self.series.day,
+            SampleRow.attempt_id == self.series.attempt_id,
+            SampleRow.rank == self.series.rank,
+            SampleRow.tick.between(self.first_tick, self.last_tick),
+        )
+
+
+def _batches(all_series: Sequence[StoredSeries], *, width: int) -> Iterator[list[_Piece]]:
+    """Cut into pieces at multiples of `width`, and pack these for transactions of equal size."""
+    length = -(-_ROWS_AT_ONCE // width) * width
+    batch: list[_Piece] = []
+    for series in all_series:
+        begin = series.first_tick - series.first_tick % width
+        for first_tick in range(begin, series.last_tick + 1, length):
+            batch.append(_Piece(series, first_tick, first_tick + length - 1))
+            if sum(piece.row_count for piece in batch) >= _ROWS_AT_ONCE:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+def _drop_partition(engine: sa.Engine, day: dt.date) -> None:
+    for _ in range(_DROP_TRIES):
+        try:
+            with writing(engine) as session:
+                drop_partition(session, day)
+        except exc.OperationalError as error:
+            if not is_lock_conflict(error):
+                raise
+        else:
+            return
+    raise Unreachable(f"samples of {day} are held by another transaction: run this again later")
+
+
+def _drop_reports(engine: sa.Engine, before: dt.datetime) -> None:
+    """Late reports hold whole batches of samples, so they go a few at a time too."""
+    some = select(LateReport.id).where(LateReport.received_at < before).limit(_REPORTS_AT_ONCE)
+    ids = [0]
+    while ids:
+        with _short_writing(engine) as session:
+            ids = list(session.scalars(some))
+            session.execute(delete(LateReport).where(LateReport.id.in_(ids)))
+    with writing(engine) as session:
+        forget_late_counts(session, before=before)
+
+
+def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:
+    key = (LogPartRow.attempt_id, LogPartRow.rank, LogPartRow.first_character)
+    some = select(*key).where(is_old_log(before)).limit(_LOG_PARTS_AT_ONCE)
+    drop_some = delete(LogPartRow).where(sa.tuple_(*key).in_(some))
+    count = 1
+    while count:
+        with _short_writing(engine) as session:
+            count = session.connection().execute(drop_some).rowcount
+
+
+def _thin(session: Session, piece: _Piece, *, width: int) -> None:
+    # Locked: who prunes at the same time waits, and then finds none of these rows any more.
+    rows = session.execute(
+        select(SampleRow.__table__).where(*piece.which()).order_by(SampleRow.tick).with_for_update()
+    ).all()
+    stored = [_stretch(row) for row in rows]
+    joined = thin(stored, width=width)
+    if len(joined) == len(stored):
+        return
+    session.execute(delete(SampleRow).where(*piece.which()))
+    series = piece.series
+    key = {"day": series.day, "attempt_id": series.attempt_id, "rank": series.rank}
+    session.connection().execute(
+        sa.insert(SampleRow.__table__),  # type: ignore[arg-type] # a Table, says the mapper
+        [
+            {
+                **key,
+                **{name: getattr(stretch.sample, name) for name in _METRICS},
+                "extra": stretch.sample.extra or None,
+                "span_ticks": stretch.span_ticks,
+            }
+            for stretch in joined
+        ],
+    )
+
+
+def _stretch(row: Row[Any]) -> Stretch:
+    values = {name: getattr(row, name) for name in _METRICS}
+    return Stretch(Sample(**{**values, "extra": row.extra or {}}), row.span_ticks)

@@ -1,0 +1,1 @@
+"""Measurements and everything that is read from them."""

@@ -1,0 +1,78 @@
+"""The measurements of a sweep as rows of a file, in parts that fit into memory. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.axes import BY_NAME
+from farm.measuring import quantities
+from farm.measuring.measurement_table import (
+    FLAG_FIELDS,
+    MEASUREMENT_TABLE,
+    CellKind,
+    ColumnSource,
+    TableColumn,
+)
+from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
+from farm.store.tables import Job
+from farm.values.fields import canonical
+
+_ROWS_A_PART = 1000
+_STORED = [column for column in MEASUREMENT_TABLE if column.source is not ColumnSource.SPEC]
+
+
+def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
+    """Yield a sweep's measurements as rows of `EXPORT_COLUMNS`, by job.
+
+    Delays are in milliseconds, bandwidths in megabits per second and losses in percent, as in
+    every file that people read; what was not measured is None.
+    """
+    # Whole rows have twice as many columns, and take five times as long to load.
+    columns = [_column(column) for column in _STORED]
+    last_id = 0
+    while True:
+        rows = session.execute(
+            select(Job.id, Job.spec, *columns)
+            .join(MeasurementRow, MeasurementRow.job_id == Job.id)
+            .where(Job.sweep_id == sweep_id, Job.id > last_id)
+            .order_by(Job.id)
+            .limit(_ROWS_A_PART)
+        ).all()
+        if not rows:
+            return
+        yield [_exported(row[1], row[2:]) for row in rows]
+        last_id = rows[-1][0]
+
+
+def _column(column: TableColumn) -> Any:
+    if column.source is ColumnSource.QUANTITY:
+        return quantity_column(quantities.BY_NAME[column.name])
+    axis = BY_NAME.get(column.name)
+    if axis is None or not axis.is_further:
+        return getattr(MeasurementRow, column.stored)
+    return func.coalesce(axis_column(axis), axis.value_in({}))
+
+
+def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
+    stored = dict(zip((column.name for column in _STORED), values, strict=True))
+    return {
+        column.name: _written(
+            column,
+            spec.get(column.name) if column.source is ColumnSource.SPEC else stored[column.name],
+        )
+        for column in MEASUREMENT_TABLE
+    }
+
+
+def _written(column: TableColumn, value: Any) -> object:
+    if column.kind is CellKind.FLAGS:
+        return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
+    if value is not None and column.kind is CellKind.WHOLE:
+        return int(value)
+    if value is None or column.factor == 1:
+        return value
+    return canonical(value * column.factor)

@@ -1,0 +1,160 @@
+"""Measurements: one row for each finished job or imported cell, read by everything that compares.
+
+Rows of different origins or fingerprints are told apart here and never pooled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, Select, func, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.axes import AXES
+from farm.errors import NotFound
+from farm.measuring.measurement_table import MEASUREMENT_TABLE
+from farm.store.result_tables import MeasurementRow, axis_column
+from farm.store.tables import Job
+
+_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementFilter:
+    """Which measurements are meant; None leaves a column open."""
+
+    origin: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    training_pass: str | None = None
+    strategy: str | None = None
+    instance_type: str | None = None
+    fingerprint: str | None = None
+    world_size: int | None = None
+    global_batch_size: int | None = None
+    one_way_delay_s: float | None = None
+    status: str | None = None
+    sweep_id: int | None = None  # leaves out imported ones
+
+
+def insert_measurement(session: Session, **values: Any) -> int:
+    """Store one measurement, by the columns of `MeasurementRow`, and return its id."""
+    row = MeasurementRow(**values)
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def insert_measurements(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store measurements as `insert_measurement` does one, with all else that is not written yet.
+
+    With one statement, since what a row does not name is given as nothing.
+    """
+    session.add_all(MeasurementRow(**values) for values in rows)
+    session.flush()
+
+
+def list_measurements(
+    session: Session, which: MeasurementFilter, *, after_id: int | None = None, limit: int = 100
+) -> Sequence[MeasurementRow]:
+    """Return measurements by ascending id; `after_id` goes on from a page's last."""
+    query = _select(which).limit(limit)
+    if after_id is not None:
+        query = query.where(MeasurementRow.id > after_id)
+    return session.scalars(query).all()
+
+
+def measurements_stamp(session: Session, which: MeasurementFilter) -> Hashable:
+    """Return a value that changes whenever measurements of that kind are added or removed.
+
+    SQLite gives the id of a removed last row away again, so the ids alone would not do.
+    """
+    columns = (MeasurementRow.id, MeasurementRow.created_at)
+    counted = _where(select(func.count(), *map(func.max, columns)), which)
+    return tuple(session.execute(counted).one())
+
+
+def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[Any]]:
+    """Return what models and answers are made of, by ascending id: some columns, `notes`, `agents`.
+
+    Thousands are read for one answer, and whole rows take ten times as long. Of the details only
+    the notes are wanted, and the agents of the ranks, that of rank 0 first, None of what was
+    imported; most of the rest is the hardware of every rank.
+    """
+    row = MeasurementRow
+    columns: tuple[Any, ...] = (
+        *(row.id, row.status, row.attempt_id, row.framework, row.instance_type, row.fingerprint),
+        *(axis_column(axis).label(axis.stored) for axis in AXES),
+        *(row.step_time_s, row.step_time_spread_s, row.steps_per_epoch, row.time_per_epoch_s),
+        *(row.epochs, row.accuracy, row.flags),
+        row.details["notes"].label("notes"),
+        row.details["agents"].label("agents"),
+    )
+    return session.execute(_where(select(*columns), which).order_by(row.id)).all()
+
+
+def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
+    """Return one measurement. Raises NotFound where there is none."""
+    row = session.get(MeasurementRow, measurement_id)
+    if row is None:
+        raise NotFound(f"measurement {measurement_id}: there is none")
+    return row
+
+
+def measurements_of(session: Session, ids: Collection[int]) -> Sequence[MeasurementRow]:
+    """Return the measurements of these ids that are still there, in their order; a page's."""
+    query = select(MeasurementRow).where(MeasurementRow.id.in_(ids)).order_by(MeasurementRow.id)
+    return session.scalars(query).all()
+
+
+def ids_within(session: Session, sweep_id: int, ids: Collection[int]) -> frozenset[int]:
+    """Return which of these measurements are of jobs of the sweep."""
+    found: set[int] = set()
+    ordered = sorted(ids)
+    for begin in range(0, len(ordered), _IDS_A_QUERY):
+        found.update(
+            session.scalars(
+                select(MeasurementRow.id)
+                .join(Job, Job.id == MeasurementRow.job_id)
+                .where(
+                    Job.sweep_id == sweep_id,
+                    MeasurementRow.id.in_(ordered[begin : begin + _IDS_A_QUERY]),
+                )
+            )
+        )
+    return frozenset(found)
+
+
+def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for begin in range(0, len(job_ids), _IDS_A_QUERY):
+        page = job_ids[begin : begin + _IDS_A_QUERY]
+        rows = session.execute(
+            select(MeasurementRow.job_id, MeasurementRow.flags).where(
+                MeasurementRow.job_id.in_(page)
+            )
+        )
+        found |= {job_id: flags for job_id, flags in rows if job_id is not None}
+    return found
+
+
+EXPORT_COLUMNS = tuple(column.name for column in MEASUREMENT_TABLE)
+
+
+def _select(which: MeasurementFilter) -> Select[MeasurementRow]:
+    return _where(select(MeasurementRow), which).order_by(MeasurementRow.id)
+
+
+def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[*tuple[Any, ...]]:
+    wanted = {f.name: getattr(which, f.name) for f in dataclasses.fields(which)}
+    sweep_id = wanted.pop("sweep_id")
+    if sweep_id is not None:
+        query = query.join(Job, Job.id == MeasurementRow.job_id).where(Job.sweep_id == sweep_id)
+    for column, value in wanted.items():
+        if value is not None:
+            query = query.where(getattr(MeasurementRow, column) == value)
+    return query

@@ -1,0 +1,155 @@
+"""What a job is to be compared with: its repetitions, and what differs from it in one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.axes import AXES, BY_NAME, Axis, AxisKind, Value, spec_values
+from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
+from farm.measuring.measurement import OK
+from farm.store.base import is_known
+from farm.store.gangs.outcomes import ORIGIN
+from farm.store.result_tables import MeasurementRow, axis_column
+from farm.store.tables import Job
+
+_MOST_NEIGHBOURS = 500
+
+_row = MeasurementRow
+
+
+def _column(axis: Axis) -> ColumnElement[Any]:
+    """Return the axis' value of a measurement, as jobs have it; older ones have what was then."""
+    stored = axis_column(axis)
+    if axis.kind is AxisKind.LINK:
+        # What made a network is no name of one.
+        name = func.replace(stored, f"+{TCP_PROXY}", "")
+        return case((stored.not_in((*EMULATORS, UNTOUCHED)), name))
+    absent = axis.value_in({"server_count": 1})
+    column = stored if absent is None else func.coalesce(stored, absent)
+    return case((_row.server_count > 0, column)) if axis.field == "server_placement" else column
+
+
+# What one machine and a gang must have in common; what comes with a strategy; and the rest.
+_BY_SIZE = [BY_NAME[name] for name in ("world_size", "global_batch_size", "pass")]
+_OF_STRATEGY = [
+    axis
+    for axis in AXES
+    if axis.kind is AxisKind.SETUP and axis.name not in ("placement", "batch_split")
+]
+_REST = [
+    axis
+    for axis in AXES
+    if axis not in (*_BY_SIZE, *_OF_STRATEGY) and axis.name not in ("model", "dataset", "strategy")
+]
+_COLUMNS: Mapping[str, ColumnElement[Any]] = {axis.field: _column(axis) for axis in AXES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A measurement of the farm whose configuration differs from a job's in one axis.
+
+    `values`: of every axis, by its field. `network`: what made it.
+    """
+
+    values: Mapping[str, Value]
+    job_id: int
+    network: str | None
+    fingerprint: str | None
+    step_time_s: float
+    throughput_examples_per_s: float | None
+    is_disturbed: bool
+
+
+def repetitions_of(session: Session, job: Job, *, limit: int) -> Sequence[Any]:
+    """Return the jobs of a job's cell, itself among them, in whatever sweep, the latest first.
+
+    Of each its id, sweep_id, repetition and state, and the measured step_time_s,
+    throughput_examples_per_s, fingerprint and flags, None where it was not measured.
+    """
+    return session.execute(
+        select(
+            Job.id,
+            Job.sweep_id,
+            Job.repetition,
+            Job.state,
+            MeasurementRow.step_time_s,
+            MeasurementRow.throughput_examples_per_s,
+            MeasurementRow.fingerprint,
+            MeasurementRow.flags,
+        )
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .where(Job.cell_hash == job.cell_hash)
+        .order_by(Job.id.desc())
+        .limit(limit)
+    ).all()
+
+
+def neighbours_of(
+    session: Session, spec: JobSpec, *, fingerprint: str | None
+) -> Sequence[Neighbour]:
+    """Return what was measured with one axis changed, the latest first, and so many at most.
+
+    `fingerprint`: on this hardware alone; None leaves it open. One machine has no network and a
+    strategy of its own, so from or to one machine only batch size and pass must be the same.
+    Another strategy has other settings, so these are the same axis; rows that are older than a
+    setting have what it was then.
+    """
+    query = select(MeasurementRow).where(
+        MeasurementRow.origin == ORIGIN,
+        MeasurementRow.model == spec.model,
+        MeasurementRow.dataset == spec.dataset,
+        MeasurementRow.status == OK,
+        is_known(MeasurementRow.step_time_s),
+        MeasurementRow.job_id.is_not(None),
+        _differences(spec) == 1,
+    )
+    if fingerprint is not None:
+        query = query.where(MeasurementRow.fingerprint == fingerprint)
+    columns = query.with_only_columns(
+        MeasurementRow.job_id,
+        MeasurementRow.network,
+        MeasurementRow.fingerprint,
+        MeasurementRow.step_time_s,
+        MeasurementRow.throughput_examples_per_s,
+        MeasurementRow.flags,
+        *(column.label(f"axis_{field}") for field, column in _COLUMNS.items()),
+    )
+    rows = session.execute(columns.order_by(MeasurementRow.id.desc()).limit(_MOST_NEIGHBOURS))
+    return [_neighbour(row) for row in rows]
+
+
+def _differences(spec: JobSpec) -> Any:
+    """Count the axes in which a measurement differs from a job."""
+    values = spec_values(spec)
+
+    def differs(axes: Iterable[Axis]) -> Any:
+        return sum(_differs(_COLUMNS[axis.field], values[axis.field]) for axis in axes)
+
+    by_size = differs(_BY_SIZE)
+    # Another strategy has other settings, which are the same axis.
+    is_other = MeasurementRow.strategy.is_distinct_from(spec.strategy)
+    of_strategy = case((is_other, 1), else_=differs(_OF_STRATEGY))
+    by_all = by_size + of_strategy + differs(_REST)
+    is_alone = MeasurementRow.world_size == 1
+    return by_size if spec.world_size == 1 else case((is_alone, by_size), else_=by_all)
+
+
+def _neighbour(row: Any) -> Neighbour:
+    return Neighbour(
+        values={field: getattr(row, f"axis_{field}") for field in _COLUMNS},
+        job_id=row.job_id,
+        network=row.network,
+        fingerprint=row.fingerprint,
+        step_time_s=row.step_time_s,
+        throughput_examples_per_s=row.throughput_examples_per_s,
+        is_disturbed=bool(row.flags),
+    )
+
+
+def _differs(column: Any, value: object) -> Any:
+    return case((column.is_distinct_from(value), 1), else_=0)

@@ -1,0 +1,171 @@
+"""What a study needs of the store: its sweep, found again or taken up, and its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import JobState
+from farm.measuring.study_run import StudyRun
+from farm.statistics.means import mean
+from farm.store.measurements.study_roles import memory_by_role
+from farm.store.result_tables import EpochRow, MeasurementRow
+from farm.store.sweeps.jobs import retry_job
+from farm.store.tables import Agent, Job, Rank, Sweep
+
+_OVER_WITHOUT_RESULT = (JobState.FAILED, JobState.CANCELLED)
+_OF_HARDWARE = (
+    *("cpu_model", "memory_bytes", "kernel"),
+    *("tensorflow_version", "python_version", "benchfarm_version"),
+)
+
+
+def find_same_sweep(session: Session, spec: Mapping[str, object]) -> int | None:
+    """Return the newest sweep that was submitted with exactly this content, or None."""
+    named = select(Sweep).where(Sweep.name == spec.get("name")).order_by(Sweep.id.desc())
+    return next((sweep.id for sweep in session.scalars(named) if sweep.spec == dict(spec)), None)
+
+
+def take_up(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+    """Let jobs wait again that ended without a result, and return how many.
+
+    A configuration that failed *is* a result, and stays. The caller owns the transaction.
+    """
+    job_ids = [
+        job.id for job in unmeasured_jobs(session, sweep_id) if job.state in _OVER_WITHOUT_RESULT
+    ]
+    for job_id in job_ids:
+        retry_job(session, job_id, now=now)
+    return len(job_ids)
+
+
+def unmeasured_jobs(session: Session, sweep_id: int) -> Sequence[Job]:
+    """Return the jobs of a sweep that have no measurement (yet), by id."""
+    return session.scalars(
+        select(Job)
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .where(Job.sweep_id == sweep_id, MeasurementRow.id.is_(None))
+        .order_by(Job.id)
+    ).all()
+
+
+def study_runs(session: Session, sweep_id: int) -> list[StudyRun]:
+    """Return the measured jobs of a sweep by job."""
+    rows = session.execute(
+        select(MeasurementRow, Job)
+        .join(Job, Job.id == MeasurementRow.job_id)
+        .where(Job.sweep_id == sweep_id)
+        .order_by(Job.id)
+    ).all()
+    gangs, last_epochs = _gangs(session, sweep_id), _last_epochs(session, sweep_id)
+    runs = []
+    for row, job in rows:
+        gang = gangs.get(row.attempt_id or 0, [])
+        run = _run(row, job, gang, last_epochs.get(row.attempt_id or 0))
+        training, serving = memory_by_role(session, row, [rank for rank, _ in gang])
+        serving = run.server_resident_bytes if serving is None else serving
+        runs.append(
+            dataclasses.replace(run, worker_resident_bytes=training, server_resident_bytes=serving)
+        )
+    return runs
+
+
+def _gangs(session: Session, sweep_id: int) -> dict[int, list[Row[Rank, Agent]]]:
+    """Return by attempt the ranks behind the measurements of a sweep."""
+    gangs: dict[int, list[Row[Rank, Agent]]] = {}
+    for member in session.execute(
+        select(Rank, Agent)
+        .join(Agent, Agent.id == Rank.agent_id)
+        .where(Rank.attempt_id.in_(_attempts(sweep_id)))
+        .order_by(Rank.attempt_id, Rank.rank)
+    ):
+        gangs.setdefault(member[0].attempt_id, []).append(member)
+    return gangs
+
+
+def _last_epochs(session: Session, sweep_id: int) -> dict[int, EpochRow]:
+    """Return by attempt the last epoch of rank 0, which alone looks at the test split."""
+    epochs = session.scalars(
+        select(EpochRow)
+        .where(EpochRow.attempt_id.in_(_attempts(sweep_id)), EpochRow.rank == 0)
+        .order_by(EpochRow.epoch)
+    )
+    return {epoch.attempt_id: epoch for epoch in epochs}
+
+
+def _attempts(sweep_id: int) -> Select[int | None]:
+    """Return the attempts behind the measurements of a sweep."""
+    return (
+        select(MeasurementRow.attempt_id)
+        .join(Job, Job.id == MeasurementRow.job_id)
+        .where(Job.sweep_id == sweep_id)
+    )
+
+
+def _run(
+    row: MeasurementRow,
+    job: Job,
+    gang: Sequence[Row[Rank, Agent]],
+    last_epoch: EpochRow | None,
+) -> StudyRun:
+    hardware: dict[str, Any] = gang[0][0].hardware if gang else {}
+    of_elsewhere: dict[str, Any] = {
+        "measured_at": row.created_at,
+        "attempt_count": job.attempt_count,
+        "flags": tuple(sorted({flag["kind"] for flag in row.flags})),
+        "wire_bytes_per_step": mean(_wire_bytes_per_step(rank.ended) for rank, _ in gang),
+        "largest_wire_bytes_per_step": max(
+            (sent for rank, _ in gang if (sent := _wire_bytes_per_step(rank.ended)) is not None),
+            default=None,
+        ),
+        # By role: see `memory_by_role`.
+        "worker_resident_bytes": None,
+        "rank_0_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[:1]),
+        "other_ranks_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[1:]),
+        "training_loss": last_epoch.train_loss if last_epoch else None,
+        "test_loss": last_epoch.val_loss if last_epoch else None,
+        **_of_servers(row.details.get("servers", ())),
+        "core_count": len({core for _, agent in gang for core in _cores(agent)}),
+        **{name: hardware.get(name) for name in _OF_HARDWARE},
+    }
+    names: Iterable[str] = (f.name for f in dataclasses.fields(StudyRun))
+    return StudyRun(
+        **{
+            name: of_elsewhere[name] if name in of_elsewhere else getattr(row, name)
+            for name in names
+        }
+    )
+
+
+def _of_servers(servers: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
+    """Return what the ranks that only serve used, on average over them."""
+    memory = mean(server["resident_bytes"] for server in servers)
+    return {
+        "server_cpu_ratio": mean(server["cpu_ratio"] for server in servers),
+        "server_resident_bytes": None if memory is None else round(memory),
+        "server_rx_bytes_per_s": mean(server["net_rx_bytes_per_s"] for server in servers),
+        "server_tx_bytes_per_s": mean(server["net_tx_bytes_per_s"] for server in servers),
+    }
+
+
+def _compute_s(ended: Mapping[str, Any] | None) -> float | None:
+    """Return what of a profiled step a rank spent outside of collectives; as it came."""
+    profile = ((ended or {}).get("result") or {}).get("profile") or {}
+    compute_s: float | None = profile.get("compute_s")
+    return compute_s
+
+
+def _wire_bytes_per_step(ended: Mapping[str, Any] | None) -> float | None:
+    """Return what left a rank's interface for one step; as it came."""
+    result = (ended or {}).get("result") or {}
+    sent, steps = result.get("interface_tx_bytes"), result.get("window_step_count")
+    return sent / steps if sent is not None and steps else None
+
+
+def _cores(agent: Agent) -> list[tuple[str, int]]:
+    return [(agent.machine_id, cpu) for cpu in agent.facts.get("cpus", ())]

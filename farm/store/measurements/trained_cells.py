@@ -1,0 +1,81 @@
+"""The cells of a sweep that were trained by epochs, with how accurate they got. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.measuring.learning_curves import LearningCurve
+from farm.measuring.measurement import OK
+from farm.store.measurements.accuracy_curves import learning_curves
+from farm.store.measurements.cell_rows import specs_of
+from farm.store.measurements.repetitions import BY_CELL
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedCell:
+    """`spec`: of its first job, as stored; `curves`: of its repetitions, by job."""
+
+    spec: Mapping[str, Any]
+    instance_type: str | None
+    job_ids: tuple[int, ...]
+    curves: tuple[LearningCurve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedCells:
+    """`is_complete`: none is left out."""
+
+    cells: tuple[TrainedCell, ...]
+    is_complete: bool
+
+
+def trained_cells(session: Session, sweep_id: int, *, max_jobs: int) -> TrainedCells:
+    """Return the cells with an accuracy after each epoch, like next to like.
+
+    Hardware is not pooled: a cell measured on several kinds is several here. Of more than
+    `max_jobs` jobs the first whole cells.
+    """
+    rows = session.execute(
+        select(
+            Job.id,
+            Job.cell_hash,
+            MeasurementRow.attempt_id,
+            MeasurementRow.fingerprint,
+            MeasurementRow.instance_type,
+        )
+        .join(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .where(
+            Job.sweep_id == sweep_id,
+            MeasurementRow.status == OK,
+            MeasurementRow.epochs.is_not(None),
+            MeasurementRow.attempt_id.is_not(None),
+        )
+        .order_by(*BY_CELL)
+        .limit(max_jobs + 1)
+    ).all()
+    is_complete = len(rows) <= max_jobs
+    if not is_complete:
+        rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
+    curves = learning_curves(session, {row.attempt_id for row in rows})
+    groups: dict[tuple[str, str | None], list[Any]] = {}
+    for row in rows:
+        if row.attempt_id in curves:
+            groups.setdefault((row.cell_hash, row.fingerprint), []).append(row)
+    specs = specs_of(session, [group[0].id for group in groups.values()])
+    cells = tuple(
+        TrainedCell(
+            spec=specs[group[0].id],
+            instance_type=group[0].instance_type,
+            job_ids=tuple(row.id for row in group),
+            curves=tuple(curves[row.attempt_id] for row in group),
+        )
+        for group in groups.values()
+    )
+    return TrainedCells(cells=cells, is_complete=is_complete)

@@ -1,0 +1,158 @@
+"""Why jobs wait: each job of the whole queue has a reason. Reads only."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import JobState
+from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
+from farm.gang.views import LiveAgent
+from farm.placement.scheduling import Unservable, explain
+from farm.placement.turns import Group, shares
+from farm.store.gangs.gangs import gangs_at_work
+from farm.store.queue.waiting import (
+    MOST_LOOKED_AT,
+    WAITS,
+    Kinds,
+    QueuedJob,
+    queue_rows_in_order,
+    queued_job,
+    with_history,
+)
+from farm.store.sweeps.sweeps import SweepSummary
+from farm.store.tables import Sweep
+
+WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `waits_for_agents`
+_MOST_TOLD = 2
+ABOUT_TO_START = "about to start"
+IS_PAUSED = "its sweep is paused"
+IS_PAUSING = "pauses before its next attempt"
+IS_BEHIND = "others that ask for the same agents are before it in the queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle."""
+
+    sweep_id: int
+    reason: str
+    is_hopeless: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it would not be placed now whatever agents there were."""
+        return self.reason in (IS_PAUSED, IS_PAUSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonGroup:
+    """Jobs of one sweep that wait for the same reason; `job_id` is the first in the queue."""
+
+    sweep_id: int
+    job_id: int
+    job_count: int
+    reason: str
+
+
+def queue_reasons(
+    session: Session,
+    *,
+    now: dt.datetime,
+    agents: Collection[LiveAgent],
+    reserve_after_s: float,
+    policy: RetryPolicy = DEFAULT_POLICY,
+) -> dict[int, Waits]:
+    """Say of every job that waits why, the first in the queue first."""
+    paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
+    kinds = Kinds()
+    unservable = Unservable(agents)
+    found: dict[int, Waits] = {}
+    queue: list[QueuedJob] = []
+    counts: Counter[Group] = Counter()
+    for row in queue_rows_in_order(session, *WAITS):
+        if row.sweep_id in paused:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSED)
+            continue
+        if is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy):
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSING)
+            continue
+        kind = kinds.of(row)
+        if (reason := unservable.reason(kind)) is not None:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=reason, is_hopeless=True)
+            continue
+        found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_BEHIND)
+        one = queued_job(row, kinds, now=now, expected_s={})
+        if counts[one.group] < MOST_LOOKED_AT:
+            counts[one.group] += 1
+            queue.append(one)
+    looked_at = shares(queue, most=MOST_LOOKED_AT, group_of=lambda one: one.group)
+    # Who has measured a cell before decides which of equal agents is taken, and not whether any.
+    jobs = with_history(session, looked_at, spread_count=0)
+    gangs = gangs_at_work(session, now=now) if jobs else []
+    told = explain(jobs, agents, reserve_after_s=reserve_after_s, gangs=gangs)
+    for job in jobs:
+        reason = told.get(job.job_id, ABOUT_TO_START)
+        found[job.job_id] = Waits(sweep_id=job.sweep_id, reason=reason)
+    return found
+
+
+def with_idle_reason(
+    reasons: Mapping[int, Waits], idle_reason: Callable[[], str | None]
+) -> Mapping[int, Waits]:
+    """Return the reasons; a job that could start waits for the scheduler where that is idle.
+
+    `idle_reason`: says why the scheduler is idle, None where it works; it is called only if a job
+    could start.
+    """
+    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
+    why = idle_reason() if ready else None
+    if why is None:
+        return reasons
+    return {**reasons, **{job_id: replace(reasons[job_id], reason=why) for job_id in ready}}
+
+
+def waits_for_agents(
+    summaries: Iterable[SweepSummary], reasons: Mapping[int, Waits]
+) -> dict[int, str]:
+    """Say for what those sweeps wait of which the live agents could serve nothing that is left."""
+    open_ids = {one.sweep_id for one in summaries if may_wait_for_agents(one)}
+    of_sweep: dict[int, dict[str, None]] = {}
+    for waits in reasons.values():
+        if waits.sweep_id in open_ids:
+            if waits.is_hopeless:
+                of_sweep.setdefault(waits.sweep_id, {})[waits.reason] = None
+            else:
+                open_ids.remove(waits.sweep_id)
+    return {
+        sweep_id: "; ".join(itertools.islice(told, _MOST_TOLD))
+        + (f"; and {more} more reasons" if (more := len(told) - _MOST_TOLD) > 0 else "")
+        for sweep_id, told in of_sweep.items()
+        if sweep_id in open_ids
+    }
+
+
+def may_wait_for_agents(summary: SweepSummary) -> bool:
+    """Whether a sweep is neither paused nor over, and nothing of it is at work."""
+    active_count = summary.counts[JobState.LEASED] + summary.counts[JobState.RUNNING]
+    return not summary.is_paused and not active_count and bool(summary.counts[JobState.WAITING])
+
+
+def grouped(reasons: Mapping[int, Waits]) -> list[ReasonGroup]:
+    """Put the jobs of a sweep that have one reason together, in the order of the first of them."""
+    first: dict[tuple[int, str], int] = {}
+    counts: Counter[tuple[int, str]] = Counter()
+    for job_id, waits in reasons.items():
+        key = waits.sweep_id, waits.reason
+        first.setdefault(key, job_id)
+        counts[key] += 1
+    return [
+        ReasonGroup(sweep_id=key[0], job_id=job_id, job_count=counts[key], reason=key[1])
+        for key, job_id in first.items()
+    ]

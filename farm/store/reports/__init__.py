@@ -1,0 +1,1 @@
+"""What agents report, each counted once."""

@@ -1,0 +1,317 @@
+"""Idempotent collection: each report counts once, or is kept aside with the reason why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import bindparam, case, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.spec import JobSpec
+from farm.errors import InvalidSpec
+from farm.gang.admission import LeasedAttempt, refusal_of_report
+from farm.messages.rank_limits import MOST_BODY_BYTES, RankLimits, excess, rank_limits
+from farm.messages.reports import (
+    REPORT_NAMES,
+    REPORTS,
+    LogPart,
+    Report,
+    ReportBatch,
+    ReportBody,
+    Sample,
+    Samples,
+    StepTimes,
+)
+from farm.messages.trainer_lines import Epoch
+from farm.store.reports.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
+from farm.store.reports.late_reports import RefusedReport, set_aside
+from farm.store.reports.logs import insert_log_parts
+from farm.store.reports.spool_positions import Spool, lock_positions, write_positions
+from farm.store.series.sample_rows import SampleSeries, insert_series
+from farm.store.series.series import insert_epochs
+from farm.store.series.step_rows import insert_chunks
+from farm.store.tables import Attempt, Job, Rank
+from farm.values.codec import from_json
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What became of a batch. `confirmed`: the agent may forget everything up to it.
+
+    `moves_attempts`: the last rank of a gang passed a barrier, or one has failed, so the scheduler
+    has reason to look.
+    `late`: how many came late, by token and rank; `job_ids`: of these tokens, where it is known.
+    """
+
+    confirmed: int
+    admitted_count: int = 0
+    late_count: int = 0
+    moves_attempts: bool = False
+    late: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    job_ids: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """An attempt that reports speak of. `day`: the UTC date of its lease.
+
+    `limits`: None where its job cannot be read, of which the scheduler makes nothing either.
+    """
+
+    job_id: int
+    day: dt.date
+    leased: LeasedAttempt
+    limits: RankLimits | None
+
+
+@dataclass(slots=True)
+class _Series:
+    """What several batches hold of series and logs, by token and rank or with them.
+
+    A rank may have a thousand small reports in a batch, which are stored with a few statements.
+    """
+
+    samples: dict[tuple[int, int], list[Sample]] = field(default_factory=dict)
+    steps: list[tuple[int, int, StepTimes]] = field(default_factory=list)
+    epochs: list[tuple[int, int, Epoch]] = field(default_factory=list)
+    logs: dict[tuple[int, int], list[LogPart]] = field(default_factory=dict)
+
+
+_SERIES = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[StepTimes]})
+# A rank without one of these is no less a measurement.
+_DISPENSABLE = frozenset({REPORT_NAMES[Samples], REPORT_NAMES[LogPart]})
+
+# The time since an attempt was leased, from its token and what the wall clock says.
+ElapsedTime = Callable[[int, float], float]
+
+# Every message passes through it, so it is built once.
+_TARGETS = (
+    select(
+        Attempt.id,
+        Attempt.job_id,
+        Attempt.state,
+        Attempt.leased_at,
+        Attempt.state_since,
+        Job.attempt_id,
+        # In one row of the gang, since it is as long as all the others together.
+        case((Rank.rank == 0, Job.spec)).label("spec"),
+        Rank.rank,
+        Rank.agent_id,
+    )
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Rank, Rank.attempt_id == Attempt.id)
+    .where(Attempt.id.in_(bindparam("tokens", expanding=True)))
+    .order_by(Attempt.id)
+    .with_for_update(of=Attempt)
+)
+
+
+def store_batch(session: Session, batch: ReportBatch, *, now: dt.datetime) -> Stored:
+    """Store one batch, see `store_batches`."""
+    [stored] = store_batches(session, [batch], now=now)
+    return stored
+
+
+def time_by_wall(token: int, by_wall_s: float) -> float:
+    return by_wall_s
+
+
+def store_batches(
+    session: Session,
+    batches: Sequence[ReportBatch],
+    *,
+    now: dt.datetime,
+    elapsed: ElapsedTime = time_by_wall,
+) -> list[Stored]:
+    """Store what is new in batches and say of each how far its agent's spool is stored then.
+
+    The caller owns the transaction, and confirms to the agents only after its commit. Reports are
+    numbered without gaps: what was stored before is passed over, and nothing is taken across a
+    gap within a batch, so that one number says everything. An agent forgets only what was
+    confirmed, so a batch that begins later than expected follows what this store has lost, by a
+    restored backup or a loss of power. It goes on from there, or it never would again.
+
+    Whoever stores several at once locks all positions first, and then all attempts, each in the
+    order of their keys, so that two collectors never wait for each other.
+
+    What is more than a rank can have, or beyond its quantity's range, is refused and confirmed: it
+    would block its spool. If nothing can be measured without it, the rank has failed.
+    """
+    confirmed = lock_positions(session, batches, now=now)
+    fresh = [_fresh(batch, confirmed) for batch in batches]
+    write_positions(session, confirmed, ((b.agent_id, b.generation) for b in batches), now=now)
+    tokens = {report.token for reports in fresh for report in reports}
+    targets = _targets(session, tokens, now=now, elapsed=elapsed)
+    gangs = gangs_at_barriers(session, itertools.chain.from_iterable(fresh))
+    series = _Series()
+    results = [
+        _store_fresh(session, batch, reports, targets=targets, gangs=gangs, series=series, now=now)
+        for batch, reports in zip(batches, fresh, strict=True)
+    ]
+    insert_series(
+        session,
+        [
+            SampleSeries(day=targets[token].day, token=token, rank=rank, samples=rows)
+            for (token, rank), rows in series.samples.items()
+        ],
+    )
+    insert_chunks(session, series.steps)
+    insert_epochs(session, series.epochs)
+    for (token, rank), parts in series.logs.items():
+        insert_log_parts(session, token=token, rank=rank, parts=parts)
+    return [
+        dataclasses.replace(result, confirmed=confirmed[batch.agent_id, batch.generation])
+        for batch, result in zip(batches, results, strict=True)
+    ]
+
+
+def _fresh(batch: ReportBatch, confirmed: dict[Spool, int]) -> list[Report]:
+    """Return the batch's reports that are not stored yet, and count them as confirmed."""
+    spool = (batch.agent_id, batch.generation)
+    first, number = batch.reports[0].number, confirmed[spool]
+    if first > number + 1:
+        logger.error(
+            "reports that were confirmed once are not in the store any more",
+            extra={
+                "agent_id": batch.agent_id,
+                "first_missing": number + 1,
+                "last_missing": first - 1,
+            },
+        )
+        number = first - 1
+    fresh = []
+    for report in batch.reports:
+        if report.number == number + 1:
+            fresh.append(report)
+            number += 1
+    confirmed[spool] = number
+    return fresh
+
+
+def _store_fresh(
+    session: Session,
+    batch: ReportBatch,
+    fresh: Sequence[Report],
+    *,
+    targets: Mapping[int, _Target],
+    gangs: Mapping[int, Gang],
+    series: _Series,
+    now: dt.datetime,
+) -> Stored:
+    """Store a batch's reports but for its series, which are added to those of all."""
+    late: Counter[tuple[int, int]] = Counter()
+    refused: list[RefusedReport] = []
+    moves = False
+    for report in fresh:
+        body = None
+        target = targets.get(report.token)
+        reason = _refusal(target, batch.agent_id, report)
+        if reason is None and target is not None:
+            try:
+                body = _read(report)
+                reason = None if target.limits is None else excess(body, target.limits)
+            except InvalidSpec as error:
+                reason = str(error)
+            if reason is not None and report.kind in REPORTS and report.kind not in _DISPENSABLE:
+                fail_rank(session, report.token, report.rank, reason=reason, now=now)
+                moves = True
+        if reason is not None:
+            refused.append(_refused(batch, report, reason=reason))
+            late[report.token, report.rank] += 1
+        elif isinstance(body, Samples):
+            series.samples.setdefault((report.token, report.rank), []).extend(body.samples)
+        elif isinstance(body, StepTimes):
+            series.steps.append((report.token, report.rank, body))
+        elif isinstance(body, Epoch):
+            series.epochs.append((report.token, report.rank, body))
+        elif isinstance(body, LogPart):
+            series.logs.setdefault((report.token, report.rank), []).append(body)
+        elif body is not None:
+            moves = pass_barrier(gangs[report.token], report, body, now=now) or moves
+    set_aside(session, refused, now=now)
+    return Stored(
+        confirmed=0,
+        admitted_count=len(fresh) - late.total(),
+        late_count=late.total(),
+        moves_attempts=moves,
+        late=late,
+        job_ids={token: targets[token].job_id for token, _ in late if token in targets},
+    )
+
+
+def _read(report: Report) -> ReportBody:
+    """Return what a report says.
+
+    Raises:
+        InvalidSpec: a body that does not fit its kind, or is too long.
+    """
+    body = report.decoded()
+    if report.kind not in _SERIES:  # these are measured in rows
+        size = len(json.dumps(report.body))
+        if size > MOST_BODY_BYTES:
+            raise InvalidSpec(report.kind, f"{size} bytes", f"at most {MOST_BODY_BYTES} of them")
+    return body
+
+
+def _targets(
+    session: Session, tokens: Iterable[int], *, now: dt.datetime, elapsed: ElapsedTime
+) -> dict[int, _Target]:
+    """Look up and lock the attempts that reports speak of, so that none ends halfway through."""
+    rows = session.execute(_TARGETS, {"tokens": sorted(tokens)})
+    targets: dict[int, _Target] = {}
+    for token, members in itertools.groupby(rows, key=lambda row: row.id):
+        gang = list(members)
+        _, job_id, state, leased_at, state_since, current, *_ = gang[0]
+        # What the store saw begin later than now was seen before the clock was set back.
+        by_wall_s = (max(now, state_since) - leased_at).total_seconds()
+        specs = [row.spec for row in gang if row.spec is not None]
+        targets[token] = _Target(
+            limits=_limits(specs, elapsed_s=elapsed(token, by_wall_s)),
+            job_id=job_id,
+            day=leased_at.date(),
+            leased=LeasedAttempt(
+                state=state,
+                is_current=current == token,
+                agents={row.rank: row.agent_id for row in gang},
+            ),
+        )
+    return targets
+
+
+def _limits(specs: Sequence[object], *, elapsed_s: float) -> RankLimits | None:
+    try:
+        spec = from_json(JobSpec, specs[0] if specs else None)
+    except InvalidSpec:
+        return None
+    return rank_limits(spec, elapsed_s=elapsed_s)
+
+
+def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | None:
+    leased = target.leased if target else None
+    return refusal_of_report(leased, agent_id=agent_id, token=report.token, rank=report.rank)
+
+
+def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedReport:
+    try:
+        body = from_json(dict[str, object], report.body, where="body")
+    except InvalidSpec:
+        body = {}  # no database would take it; the reason says what was wrong with it
+    return RefusedReport(
+        agent_id=batch.agent_id,
+        generation=batch.generation,
+        number=report.number,
+        token=report.token,
+        rank=report.rank,
+        kind=report.kind,
+        body=body,
+        reason=reason,
+    )

@@ -1,0 +1,1 @@
+"""Samples and step times."""

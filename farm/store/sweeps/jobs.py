@@ -1,0 +1,201 @@
+"""Jobs: looked up, cancelled and asked for again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from farm.errors import InvalidTransition, NotFound
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState, move
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDetail:
+    attempt: Attempt
+    ranks: tuple[Rank, ...]  # in order of rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    """A job with its whole story, attempts and events in the order in which they happened."""
+
+    job: Job
+    sweep_name: str
+    attempts: tuple[AttemptDetail, ...]
+    events: tuple[JobEvent, ...]
+    measurement: MeasurementRow | None
+
+
+def list_jobs(
+    session: Session,
+    *,
+    sweep_id: int | None = None,
+    state: JobState | None = None,
+    after_id: int | None = None,
+    limit: int = 100,
+) -> Sequence[Job]:
+    """Return jobs by ascending id; `after_id` goes on from a page's last."""
+    query = select(Job).order_by(Job.id).limit(limit)
+    if sweep_id is not None:
+        query = query.where(Job.sweep_id == sweep_id)
+    if state is not None:
+        query = query.where(Job.state == state)
+    if after_id is not None:
+        query = query.where(Job.id > after_id)
+    return session.scalars(query).all()
+
+
+def job_detail(session: Session, job_id: int) -> JobDetail:
+    """Return a job with its attempts, their ranks, its events and its measurement.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    found = session.execute(
+        select(Job, Sweep.name).join(Sweep, Sweep.id == Job.sweep_id).where(Job.id == job_id)
+    ).one_or_none()
+    if found is None:
+        raise _no_job(job_id)
+    job, sweep_name = found
+    attempts = session.scalars(
+        select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.id)
+    ).all()
+    ranks: dict[int, list[Rank]] = {attempt.id: [] for attempt in attempts}
+    members = select(Rank).where(Rank.attempt_id.in_(ranks)).order_by(Rank.attempt_id, Rank.rank)
+    for rank in session.scalars(members):
+        ranks[rank.attempt_id].append(rank)
+    events = select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id)
+    measured = select(MeasurementRow).where(MeasurementRow.job_id == job_id)
+    return JobDetail(
+        job=job,
+        sweep_name=sweep_name,
+        attempts=tuple(AttemptDetail(attempt=a, ranks=tuple(ranks[a.id])) for a in attempts),
+        events=tuple(session.scalars(events)),
+        measurement=session.scalar(measured),
+    )
+
+
+def request_cancel_job(
+    session: Session, job_id: int, *, now: dt.datetime, by: str | None = None
+) -> bool:
+    """Cancel a job, as `request_cancel_sweep` does; return False where there was nothing to do.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    count = _cancel(session, Job.id == job_id, now=now, by=by)
+    if count == 0 and session.get(Job, job_id) is None:
+        raise _no_job(job_id)
+    return count == 1
+
+
+def request_cancel_sweep(
+    session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
+) -> int:
+    """Cancel what a sweep has not finished; return how many jobs that was.
+
+    A waiting job is cancelled at once. One that is leased or running is only marked: the
+    scheduler ends its attempt. Jobs that are over or marked already stay as they are. `by`: who
+    asked, for the jobs' stories.
+    """
+    return _cancel(session, Job.sweep_id == sweep_id, now=now, by=by)
+
+
+def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None = None) -> None:
+    """Ask again for a job that failed or was cancelled, with all its attempts before it.
+
+    A failed measurement of it is removed, since the job is not finished any more.
+
+    Raises:
+        NotFound: there is no such job.
+        InvalidTransition: it succeeded, or is not over yet.
+    """
+    job = session.get(Job, job_id, with_for_update=True)
+    if job is None:
+        raise _no_job(job_id)
+    try:
+        move(job.state, JobState.WAITING)
+    except InvalidTransition as error:
+        raise InvalidTransition(f"job {job_id} cannot be retried: {error}") from None
+    if job.state in ACTIVE_JOB_STATES:
+        raise InvalidTransition(
+            f"job {job_id} cannot be retried: it is {job.state.value}; cancel it first"
+        )
+    _retry(session, Job.id == job_id, now=now, by=by)
+
+
+def retry_failed(
+    session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
+) -> int:
+    """Ask again for every job of a sweep that failed or was cancelled; return how many."""
+    return _retry(session, Job.sweep_id == sweep_id, now=now, by=by)
+
+
+def _cancel(
+    session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
+) -> int:
+    unfinished = or_(
+        Job.state == JobState.WAITING,
+        and_(Job.state.in_(ACTIVE_JOB_STATES), Job.cancel_requested.is_(False)),
+    )
+    count, is_first = 0, True
+    # Looked for again, since a scheduler that held a lock until now may have ended the job behind
+    # it and added repetitions, which the first look cannot have seen.
+    while (jobs := _locked(session, which, unfinished)) or is_first:
+        is_first = False
+        for job in jobs:
+            if job.state is JobState.WAITING:
+                job.state = move(job.state, JobState.CANCELLED)
+                job.reason, job.finished_at = f"cancelled {_on_request(by)}", now
+                event = f"job: {job.state.value}"
+            else:
+                job.cancel_requested = True
+                event = "job: cancel requested"
+            session.add(_event(job, event, reason=_on_request(by), now=now))
+        session.flush()
+        count += len(jobs)
+    return count
+
+
+def _retry(
+    session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
+) -> int:
+    over = Job.state.in_((JobState.FAILED, JobState.CANCELLED))
+    jobs = _locked(session, which, over)
+    session.execute(
+        delete(MeasurementRow).where(MeasurementRow.job_id.in_(select(Job.id).where(which, over)))
+    )
+    for job in jobs:
+        job.state = move(job.state, JobState.WAITING)
+        job.attempt_count, job.due_at = 0, now
+        job.cancel_requested = False
+        job.failure_kind = job.reason = job.finished_at = None
+        session.add(
+            _event(job, f"job: {job.state.value}", reason=f"retried {_on_request(by)}", now=now)
+        )
+    session.flush()
+    return len(jobs)
+
+
+def _on_request(by: str | None) -> str:
+    return "on request" if by is None else f"on request of {by}"
+
+
+def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
+    """Lock jobs in the order of their ids, so that two callers never wait for each other."""
+    query = select(Job).where(*which).order_by(Job.id).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
+    return JobEvent(job_id=job.id, attempt_id=job.attempt_id, at=now, event=event, reason=reason)
+
+
+def _no_job(job_id: int) -> NotFound:
+    return NotFound(f"job {job_id}: there is none; `farm jobs` lists them")

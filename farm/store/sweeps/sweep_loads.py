@@ -1,0 +1,127 @@
+"""What is left of sweeps and how fast their jobs went: what an estimate of the end rests on.
+
+Summed up by the database: of a large sweep nearly all jobs wait and are alike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, extract, func, select
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
+from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob
+from farm.store.tables import Attempt, Job, Sweep
+
+# An attempt that was lost, voided or cancelled says nothing of how long one takes.
+_DECIDED = (Attempt.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
+_LATEST_COUNT = 1000
+
+ReadPaces = Callable[[Session, Collection[int]], Mapping[int, tuple[JobPace, ...]]]
+
+
+def sweep_loads(
+    session: Session,
+    *,
+    now: dt.datetime,
+    sweep_ids: Collection[int] | None = None,
+    read_paces: ReadPaces | None = None,
+) -> dict[int, SweepLoad]:
+    """Return by id what is left of these sweeps, or of all; the finished ones are not there.
+
+    `read_paces`: in the place of `paces`, for whoever keeps what that has found.
+    """
+    active: dict[int, list[UnfinishedJob]] = defaultdict(list)
+    waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)
+    paused: set[int] = set()
+    for sweep_id, rank_count, is_paused, count in session.execute(_waiting(sweep_ids)):
+        waiting[sweep_id].append(UnfinishedJob(rank_count=rank_count, job_count=count))
+        if is_paused:
+            paused.add(sweep_id)
+    for sweep_id, rank_count, leased_at in session.execute(_active(sweep_ids)):
+        elapsed_s = (now - leased_at).total_seconds()
+        active[sweep_id].append(UnfinishedJob(rank_count=rank_count, elapsed_s=elapsed_s))
+    unfinished = active.keys() | waiting.keys()
+    known = (read_paces or paces)(session, unfinished)
+    return {
+        sweep_id: SweepLoad(
+            paces=known.get(sweep_id, ()),
+            active=tuple(active[sweep_id]),
+            waiting=tuple(waiting[sweep_id]),
+            is_paused=sweep_id in paused,
+        )
+        for sweep_id in sorted(unfinished)
+    }
+
+
+def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPace, ...]]:
+    """Return by sweep, for every width, how long its measured and failed jobs took.
+
+    A job that failed, was asked for again and finished counts as often as it was decided. Of a
+    sweep without any there is nothing.
+    """
+    if not sweep_ids:
+        return {}
+    rows = session.execute(
+        select(Job.sweep_id, Job.rank_count, func.count(), func.avg(_taken_s()))
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(Job.sweep_id.in_(sweep_ids), *_DECIDED, Attempt.ended_at.is_not(None))
+        .group_by(Job.sweep_id, Job.rank_count)
+        .order_by(Job.sweep_id, Job.rank_count)
+    )
+    found: dict[int, list[JobPace]] = defaultdict(list)
+    for sweep_id, *row in rows:
+        found[sweep_id].append(_pace(row))
+    return {sweep_id: tuple(of_sweep) for sweep_id, of_sweep in found.items()}
+
+
+def latest_paces(session: Session) -> tuple[JobPace, ...]:
+    """Return for every width how long the latest jobs took, whatever sweeps they were of."""
+    latest = (
+        select(Job.rank_count, _taken_s().label("taken_s"))
+        .join(Attempt, Attempt.job_id == Job.id)
+        .where(*_DECIDED, Attempt.ended_at.is_not(None))
+        .order_by(Attempt.id.desc())
+        .limit(_LATEST_COUNT)
+        .subquery()
+    )
+    rows = session.execute(
+        select(latest.c.rank_count, func.count(), func.avg(latest.c.taken_s))
+        .group_by(latest.c.rank_count)
+        .order_by(latest.c.rank_count)
+    )
+    return tuple(_pace(row) for row in rows)
+
+
+def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
+    query = (
+        select(Job.sweep_id, Job.rank_count, Sweep.is_paused, func.count())
+        .join(Sweep, Sweep.id == Job.sweep_id)
+        .where(Job.state == JobState.WAITING)
+        .group_by(Job.sweep_id, Job.rank_count, Sweep.is_paused)
+    )
+    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+
+
+def _active(sweep_ids: Collection[int] | None) -> Select[int, int, dt.datetime]:
+    query = (
+        select(Job.sweep_id, Job.rank_count, Attempt.leased_at)
+        .join(Attempt, Attempt.id == Job.attempt_id)
+        .where(Job.state.in_(ACTIVE_JOB_STATES))
+    )
+    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+
+
+def _taken_s() -> ColumnElement[Any]:
+    """Seconds from lease to end. SQLite knows whole ones only, which even out over jobs."""
+    return extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
+
+
+def _pace(row: Sequence[Any]) -> JobPace:
+    rank_count, count, mean_s = row
+    # PostgreSQL reckons exactly, in decimals.
+    return JobPace(rank_count=rank_count, job_count=count, mean_s=float(mean_s))

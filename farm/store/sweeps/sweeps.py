@@ -1,0 +1,279 @@
+"""Sweeps: stored with all their jobs, looked up, and summed up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, exists, func, insert, literal, not_, select
+from sqlalchemy.orm import Session
+
+from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import Precision, parse_precision
+from farm.errors import InvalidSpec, NotFound
+from farm.gang.lifecycle import FINAL_JOB_STATES, JobState, SweepState
+from farm.store.base import Utc
+from farm.store.tables import Job, JobEvent, Sweep
+from farm.values.codec import to_json
+
+_LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
+_UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
+
+
+class SweepStatus(enum.Enum):
+    """A sweep in one word for people: its state, or that it is paused before it is finished."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSummary:
+    """A sweep and how far it is. `counts` has every job state, those without a job too.
+
+    `max_job_count`: with all the repetitions that may still be added until its cells are precise.
+    """
+
+    sweep_id: int
+    name: str
+    created_at: dt.datetime
+    skipped_count: int
+    counts: Mapping[JobState, int]
+    max_job_count: int
+    is_paused: bool = False
+
+    @property
+    def job_count(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def final_count(self) -> int:
+        return sum(self.counts[state] for state in FINAL_JOB_STATES)
+
+    @property
+    def state(self) -> SweepState:
+        """What its jobs say: finished when all are, running when any is beyond waiting."""
+        if self.final_count == self.job_count:
+            return SweepState.FINISHED
+        untouched = self.counts[JobState.WAITING] == self.job_count
+        return SweepState.WAITING if untouched else SweepState.RUNNING
+
+    @property
+    def status(self) -> SweepStatus:
+        """What people are told in one word."""
+        if self.is_paused and self.state is not SweepState.FINISHED:
+            return SweepStatus.PAUSED
+        return SweepStatus(self.state.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the API and commands print it, but for instants."""
+        return {
+            "id": self.sweep_id,
+            "name": self.name,
+            "state": self.state.value,
+            "is_paused": self.is_paused,
+            "created_at": self.created_at,
+            "job_count": self.job_count,
+            "max_job_count": self.max_job_count,
+            "finished_count": self.final_count,
+            "skipped_count": self.skipped_count,
+            "jobs_by_state": {state.value: self.counts[state] for state in JobState},
+        }
+
+
+def insert_sweep(
+    session: Session,
+    *,
+    name: str,
+    spec: Mapping[str, object],
+    jobs: Sequence[JobSpec],
+    skipped: Sequence[str],
+    priority: int,
+    now: dt.datetime,
+) -> int:
+    """Store a sweep, its jobs, which wait from now on, and return its id.
+
+    `spec` is the sweep as it was submitted, `skipped` a line for each impossible cell left out.
+    Job ids grow in the order of `jobs`. The caller owns the transaction.
+    """
+    sweep = Sweep(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
+    session.add(sweep)
+    session.flush()
+    add_jobs(session, sweep.id, jobs, priority=priority, now=now)
+    return sweep.id
+
+
+def add_jobs(
+    session: Session, sweep_id: int, jobs: Sequence[JobSpec], *, priority: int, now: dt.datetime
+) -> None:
+    """Add waiting jobs to a sweep that nobody else adds to meanwhile, in this order."""
+    if not jobs:
+        return
+    last_id = session.scalar(select(func.max(Job.id)).where(Job.sweep_id == sweep_id)) or 0
+    rows = [_job_row(sweep_id, job, priority=priority, now=now) for job in jobs]
+    session.execute(insert(Job), rows)
+    event = JobState.WAITING.value
+    session.execute(
+        insert(JobEvent).from_select(
+            ["job_id", "at", "event"],
+            select(Job.id, literal(now, Utc), literal(f"job: {event}")).where(
+                Job.sweep_id == sweep_id, Job.id > last_id
+            ),
+        )
+    )
+
+
+def find_sweep(session: Session, id_or_name: str) -> Sweep:
+    """Return the sweep with that id or, if there is none, the newest one of that name.
+
+    Raises:
+        NotFound: there is neither.
+    """
+    if id_or_name.isascii() and id_or_name.isdecimal() and len(id_or_name) <= _LONGEST_ID:
+        sweep = session.get(Sweep, int(id_or_name))
+        if sweep is not None:
+            return sweep
+    named = select(Sweep).where(Sweep.name == id_or_name).order_by(Sweep.id.desc()).limit(1)
+    sweep = session.scalar(named)
+    if sweep is None:
+        raise NotFound(f"sweep {id_or_name!r}: there is none; `farm status` lists them")
+    return sweep
+
+
+def list_sweeps(
+    session: Session,
+    *,
+    before_id: int | None = None,
+    limit: int = 100,
+    status: SweepStatus | None = None,
+) -> list[SweepSummary]:
+    """Return sweeps with their counts, the newest first; `before_id` goes on from a page's last."""
+    query = select(Sweep).order_by(Sweep.id.desc()).limit(limit)
+    if status is not None:
+        query = query.where(_has_status(status))
+    if before_id is not None:
+        query = query.where(Sweep.id < before_id)
+    return _summaries(session, session.scalars(query).all())
+
+
+def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
+    """Return one sweep with its counts.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = session.get(Sweep, sweep_id)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    return _summaries(session, [sweep])[0]
+
+
+def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:
+    """Start no further job of a sweep, or start them again; return False where it was so already.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = session.get(Sweep, sweep_id, with_for_update=True)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    has_changed = sweep.is_paused is not is_paused
+    sweep.is_paused = is_paused
+    session.flush()
+    return has_changed
+
+
+def _has_status(status: SweepStatus) -> ColumnElement[bool]:
+    """Tell in the database which sweeps have a status, as `SweepSummary.status` does here."""
+    # From the jobs that are not over, of which there are few: sweeps that are finished may have
+    # many thousand jobs each.
+    is_unfinished = Sweep.id.in_(select(Job.sweep_id).where(Job.state.in_(_UNFINISHED)))
+    is_begun = exists().where(Job.sweep_id == Sweep.id, Job.state != JobState.WAITING)
+    match status:
+        case SweepStatus.FINISHED:
+            return not_(is_unfinished)
+        case SweepStatus.PAUSED:
+            return and_(is_unfinished, Sweep.is_paused)
+        case SweepStatus.WAITING:
+            return and_(is_unfinished, not_(Sweep.is_paused), not_(is_begun))
+        case SweepStatus.RUNNING:
+            return and_(is_unfinished, not_(Sweep.is_paused), is_begun)
+
+
+def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -> dict[str, object]:
+    return {
+        "sweep_id": sweep_id,
+        "spec": to_json(spec),
+        "cell_hash": spec.cell_hash,
+        "model": spec.model,
+        "dataset": spec.dataset,
+        "strategy": spec.strategy,
+        "world_size": spec.world_size,
+        "rank_count": spec.rank_count,
+        "requires": sorted(spec.required_capabilities),
+        "global_batch_size": spec.global_batch_size,
+        "repetition": spec.repetition,
+        "priority": priority,
+        "state": JobState.WAITING,
+        "due_at": now,
+        "created_at": now,
+    }
+
+
+def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
+    listed = list(sweeps)
+    counts = {sweep.id: dict.fromkeys(JobState, 0) for sweep in listed}
+    rows = session.execute(
+        select(Job.sweep_id, Job.state, func.count())
+        .where(Job.sweep_id.in_(counts))
+        .group_by(Job.sweep_id, Job.state)
+    )
+    for sweep_id, state, count in rows:
+        counts[sweep_id][state] = count
+    to_come = _to_come(session, listed)
+    return [
+        SweepSummary(
+            sweep_id=sweep.id,
+            name=sweep.name,
+            created_at=sweep.created_at,
+            skipped_count=len(sweep.skipped),
+            counts=counts[sweep.id],
+            max_job_count=sum(counts[sweep.id].values()) + to_come.get(sweep.id, 0),
+            is_paused=sweep.is_paused,
+        )
+        for sweep in listed
+    ]
+
+
+def _to_come(session: Session, sweeps: Iterable[Sweep]) -> dict[int, int]:
+    """Return how many jobs each sweep may still get: up to the cap for every undecided cell."""
+    caps = {
+        sweep.id: precision.max_repetitions
+        for sweep in sweeps
+        if (precision := stored_precision(sweep)) is not None
+    }
+    to_come = dict.fromkeys(caps, 0)
+    if caps:
+        is_final = Job.state.in_(FINAL_JOB_STATES)
+        cells = session.execute(
+            select(Job.sweep_id, func.count())
+            .where(Job.sweep_id.in_(caps))
+            .group_by(Job.sweep_id, Job.cell_hash)
+            .having(func.count() > func.sum(case((is_final, 1), else_=0)))
+        )
+        for sweep_id, count in cells:
+            to_come[sweep_id] += max(0, caps[sweep_id] - count)
+    return to_come
+
+
+def stored_precision(sweep: Sweep) -> Precision | None:
+    """Return how precise the cells of a stored sweep are to be; None: as they are."""
+    try:
+        return parse_precision(sweep.spec)
+    except InvalidSpec:
+        return None  # another version wrote it, and its repetitions are as many as there are

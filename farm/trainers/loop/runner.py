@@ -1,0 +1,100 @@
+"""Run single steps: time, check and record them. What they are for is the loop's affair."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from farm.messages.trainer_lines import FailureKind, Started, StepKind
+from farm.trainers.contracts import Engine
+from farm.trainers.failures import RankFailed
+from farm.trainers.loop.batches import StepBatch
+from farm.trainers.loop.divergence import LossWatch
+from farm.trainers.loop.recorder import StepRecorder
+from farm.trainers.processes.line import EventWriter
+
+
+@dataclass(slots=True)
+class Passed:
+    """What a run of steps came to, on this rank."""
+
+    loss_sum: float = 0.0
+    examples_count: int = 0
+    step_count: int = 0
+    full_step_count: int = 0
+    train_s: float = 0.0
+
+    @property
+    def train_loss(self) -> float | None:
+        """The mean over this rank's examples; None when it had none."""
+        return self.loss_sum / self.examples_count if self.examples_count else None
+
+
+class StepRunner:
+    """Drives an engine step by step. Ranks stay in step, since a step ends in a collective."""
+
+    def __init__(self, engine: Engine, line: EventWriter, *, connect_s: float) -> None:
+        self._engine = engine
+        self._line = line
+        self._connect_s = connect_s
+        self._loss_watch = LossWatch()
+        self.recorder = StepRecorder(line)
+
+    def run(self, steps: Iterable[StepBatch], kind: StepKind) -> Passed:
+        """Run `steps` and record each as `kind`, or as partial where a timed one is.
+
+        Raises:
+            RankFailed: NOT_A_NUMBER, the loss of a step was not finite; DIVERGED.
+        """
+        passed = Passed()
+        for step in steps:
+            is_partial = step.is_partial and kind is StepKind.TIMED
+            time_s, loss_sum = self._run_one(step, StepKind.PARTIAL if is_partial else kind)
+            passed.loss_sum += loss_sum
+            passed.examples_count += len(step.indices)
+            passed.step_count += 1
+            passed.full_step_count += not step.is_partial
+            passed.train_s += time_s
+        return passed
+
+    def _run_one(self, step: StepBatch, kind: StepKind) -> tuple[float, float]:
+        begun_s = time.monotonic()
+        loss_sum = self._engine.step(step.indices, examples_count=step.examples_count)
+        time_s = time.monotonic() - begun_s
+        number = self.recorder.step_count
+        # Profiled steps come after the results and may not undo them.
+        if kind is not StepKind.PROFILED:
+            self._check_loss(loss_sum, examples_count=len(step.indices), number=number)
+        if number == 0:
+            self._line.emit(
+                Started(
+                    parameter_count=self._engine.parameter_count,
+                    gradient_bytes=self._engine.gradient_bytes,
+                    connect_s=self._connect_s,
+                    first_step_s=time_s,
+                )
+            )
+        self.recorder.add(kind, begun_s=begun_s, time_s=time_s)
+        return time_s, loss_sum
+
+    def _check_loss(self, loss_sum: float, *, examples_count: int, number: int) -> None:
+        """Look at the loss between two steps. Every rank looks at its own examples.
+
+        The first that fails leaves the gang, and its peers' next collective ends with an error.
+        """
+        if not math.isfinite(loss_sum):
+            raise RankFailed(
+                FailureKind.NOT_A_NUMBER,
+                f"train_loss: expected a finite number, got {loss_sum} in step {number}",
+            )
+        if examples_count == 0:
+            return
+        train_loss = loss_sum / examples_count
+        if self._loss_watch.diverges(train_loss):
+            raise RankFailed(
+                FailureKind.DIVERGED,
+                f"train_loss rose from {self._loss_watch.first:.3g} to {train_loss:.3g} by step"
+                f" {number}: the training diverges",
+            )

@@ -1,0 +1,111 @@
+"""The timed window: when the timed steps ran, and how many bytes passed meanwhile."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from farm.messages.trainer_lines import TimedPart
+from farm.sampling.byte_count import ByteCount
+from farm.trainers.loop.connections import Connections, growth, read_connections
+
+# Of this process's own network namespace. /sys/class/net has the interfaces of the namespace in
+# which it was mounted, and none of a lab's host.
+STATISTICS = Path("/proc/self/net/dev")
+_TX_BYTES_COLUMN = 8  # rx_bytes is the first
+
+
+def read_interface(interface: str, *, statistics: Path = STATISTICS) -> ByteCount | None:
+    """Read the counters of a whole interface; None where there is no such interface."""
+    try:
+        lines = statistics.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            values = counters.split()
+            return ByteCount(rx_bytes=int(values[0]), tx_bytes=int(values[_TX_BYTES_COLUMN]))
+    return None
+
+
+class TimedWindow:
+    """Opened and closed around each part that counts: once by steps, once an epoch by epochs.
+
+    `stop` ends the time of a part, `close` its bytes. A rank waits for its peers in between: what
+    the framework still holds of the last step has been handed to the kernel once they have it.
+
+    `interface_bytes` (everything on the interface), `payload_bytes` (this process's own TCP
+    connections), `cpu_s` (of this process), `parts` and `duration_s` are of the open parts alone,
+    so that evaluation and waiting between epochs are not in them; `span_s` is from the first begin
+    to the last end.
+    """
+
+    def __init__(self, interface: str, *, statistics: Path = STATISTICS) -> None:
+        self._interface = interface
+        self._statistics = statistics
+        self._interface_at_open: ByteCount | None = None
+        self._connections_at_open: Connections | None = None
+        self._opened_at_s = 0.0
+        self._cpu_at_open_s = 0.0
+        self._ended_s: float | None = None
+        self.begun_s: float | None = None  # CLOCK_MONOTONIC
+        self.parts: list[TimedPart] = []
+        self.cpu_s = 0.0
+        self.interface_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
+        self.payload_bytes: ByteCount | None = ByteCount(rx_bytes=0, tx_bytes=0)
+
+    @property
+    def span_s(self) -> float:
+        assert self.parts, "the window was never closed"
+        return self.parts[-1].end_s
+
+    @property
+    def duration_s(self) -> float:
+        return math.fsum(part.end_s - part.begin_s for part in self.parts)
+
+    def open(self) -> None:
+        self._connections_at_open = read_connections()
+        self._interface_at_open = read_interface(self._interface, statistics=self._statistics)
+        self._ended_s = None
+        self._cpu_at_open_s = time.process_time()
+        self._opened_at_s = time.monotonic()
+        if self.begun_s is None:
+            self.begun_s = self._opened_at_s
+
+    def stop(self) -> None:
+        self._ended_s = time.monotonic()
+        self.cpu_s += time.process_time() - self._cpu_at_open_s
+
+    def close(self) -> None:
+        if self._ended_s is None:
+            self.stop()
+        assert self.begun_s is not None
+        assert self._ended_s is not None
+        self.parts.append(
+            TimedPart(begin_s=self._opened_at_s - self.begun_s, end_s=self._ended_s - self.begun_s)
+        )
+        interface = read_interface(self._interface, statistics=self._statistics)
+        connections = read_connections()
+        self.interface_bytes = _add(
+            self.interface_bytes, _difference(self._interface_at_open, interface)
+        )
+        self.payload_bytes = _add(
+            self.payload_bytes, growth(self._connections_at_open, connections)
+        )
+
+
+def _difference(before: ByteCount | None, after: ByteCount | None) -> ByteCount | None:
+    """Return the growth of a counter; None after a missing reading or a reset."""
+    if before is None or after is None:
+        return None
+    rx_bytes, tx_bytes = after.rx_bytes - before.rx_bytes, after.tx_bytes - before.tx_bytes
+    if rx_bytes < 0 or tx_bytes < 0:
+        return None
+    return ByteCount(rx_bytes=rx_bytes, tx_bytes=tx_bytes)
+
+
+def _add(total: ByteCount | None, part: ByteCount | None) -> ByteCount | None:
+    """Add a part; what was missed once is missing from the total for good."""
+    return None if total is None or part is None else total.plus(part)

@@ -1,0 +1,1 @@
+"""The trainer as a process: how it is forked, limited and ended."""

@@ -1,0 +1,182 @@
+"""One rank of TensorFlow: model, optimizer and examples under a tf.distribute strategy.
+
+The gradient of a rank is the sum over its own examples divided by the global batch size actually
+used, so that the sum over ranks is the mean over the global batch however unevenly it is split.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from farm.configuration.spec import OperatorPlacement, TrainingPass
+from farm.messages.trainer_lines import Exchange
+from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
+from farm.trainers.gang import Gang
+from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
+from farm.trainers.tensorflow.evaluation import Evaluator
+from farm.trainers.tensorflow.loss import loss_sum
+from farm.trainers.tensorflow.profile import collective_times
+from farm.trainers.tensorflow.setup import tensorflow_settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from farm.trainers.contracts import IndexArray
+
+
+class TensorFlowEngine:
+    """Drives a built model; the strategy is connected and owned by the process."""
+
+    def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
+        self._gang = gang
+        self._placement = seat.job.placement
+        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = seat.job.global_batch_size
+        self._update_count = 0
+        # By its full name, since "/cpu:0" is every member's of a gang.
+        self._cpu = tf.constant(0).device
+        self._is_alone = strategy.num_replicas_in_sync == 1
+        # Every rank draws the same initial weights, whatever the world size.
+        keras.utils.set_random_seed(seat.job.seed)
+        with strategy.scope():
+            self._model = self._build_model(seat)
+            self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+            self._optimizer.build(self._model.trainable_variables)
+        self._step = self._step_function(
+            seat.data.train, strategy=strategy, is_forward=self._is_forward
+        )
+        self._evaluator = Evaluator(self._model, seat.data.test, scope=self._scope)
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(int(np.prod(v.shape)) for v in self._model.trainable_variables)
+
+    @property
+    def gradient_bytes(self) -> int:
+        return sum(
+            int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size
+            for v in self._model.trainable_variables
+        )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What was fixed: optimizer, learning rate, thread pools, placement, device."""
+        return tensorflow_settings(self._placement)
+
+    def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        summed = self._run(indices, 1.0 / examples_count)
+        self._count_update(examples_count)
+        return summed
+
+    def prepare_evaluation(self) -> None:
+        return  # The weights are the same on every rank.
+
+    def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
+        return self._evaluator.run(on_batch)
+
+    def save(self) -> list[NDArray[Any]]:
+        return [np.array(v.numpy()) for v in self._state_variables()]
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, list)
+        for variable, value in zip(self._state_variables(), state, strict=True):
+            variable.assign(value)
+
+    def weight_sums(self) -> WeightSums:
+        return WeightSums.of(weight.astype(np.float64) for weight in self._trained_weights())
+
+    def take_exchange(self) -> Exchange:
+        """Return the updates in full steps; a collective is sending and waiting in one."""
+        exchange = Exchange(update_count=self._update_count)
+        self._update_count = 0
+        return exchange
+
+    def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
+        if self._is_alone:
+            run_steps()
+            return ()
+        # The ranks did communicate: an empty trace has missed it.
+        return collective_times(run_steps) or None
+
+    def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
+        self._gang.wait(name, timeout_s=timeout_s)
+
+    def leave(self) -> None:
+        self._gang.leave()
+
+    def _build_model(self, seat: Seat) -> Any:
+        return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+
+    def _count_update(self, examples_count: int) -> None:
+        """Count an update of a full step; partial ones are not among the timed steps."""
+        self._update_count += not self._is_forward and examples_count == self._global_batch_size
+
+    def _run(self, indices: IndexArray, scale: float) -> float:
+        """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
+        if len(indices) == 0:
+            # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
+            # sum: one example with weight zero.
+            return float(self._step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
+        return float(self._step(indices, np.float32(scale)))
+
+    def _scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Where operators go that the strategy leaves free."""
+        if self._placement is OperatorPlacement.HARD:
+            return tf.device(self._cpu)  # type: ignore[no-any-return]
+        return contextlib.nullcontext()
+
+    def _trained_weights(self) -> list[NDArray[Any]]:
+        return [v.numpy() for v in self._model.trainable_variables]
+
+    def _state_variables(self) -> list[Any]:
+        return [*self._model.variables, *self._optimizer.variables]
+
+    def _step_function(
+        self, train: Examples, *, strategy: Any, is_forward: bool
+    ) -> Callable[..., Any]:
+        """Compile the step: (indices, scale) to the sum of this rank's losses.
+
+        The examples stay in memory as bytes and become floats inside, batch by batch. The batch
+        dimension is open, so that partial and uneven batches compile nothing anew.
+        """
+        images, labels = tf.constant(train.images), tf.constant(train.labels)
+        body = self._forward if is_forward else self._forward_backward
+
+        # Without autograph, which has nothing to translate here and makes up a third of the time
+        # until the first step is done.
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.float32)],
+            autograph=False,
+        )
+        def step(indices: Any, scale: Any) -> Any:
+            def on_replica(indices: Any, scale: Any) -> Any:
+                return body(tf.gather(images, indices), tf.gather(labels, indices), scale)
+
+            with self._scope():
+                return strategy.run(on_replica, args=(indices, scale))
+
+        return step  # type: ignore[no-any-return]
+
+    def _forward_backward(self, images: Any, labels: Any, scale: Any) -> Any:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            logits = self._model(_floats(images), training=True)
+            summed = loss_sum(logits, labels, penalties=self._model.losses)
+            scaled = summed * scale
+        # The optimizer sums the gradients over the replicas before it applies them.
+        self._optimizer.apply(tape.gradient(scaled, variables), variables)
+        return summed
+
+    def _forward(self, images: Any, labels: Any, scale: Any) -> Any:
+        del scale
+        return loss_sum(self._model(_floats(images), training=False), labels)
+
+
+def _floats(images: Any) -> Any:
+    return tf.cast(images, tf.float32) / 255.0

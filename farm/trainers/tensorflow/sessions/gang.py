@@ -1,0 +1,113 @@
+"""One rank's place in the gang: its server, its session, its barriers, and who is still there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from farm.configuration.spec import OperatorPlacement
+from farm.trainers.contracts import Seat
+from farm.trainers.failures import RankFailed
+from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S
+from farm.trainers.tensorflow.sessions.beats import Beats, Counters
+from farm.trainers.tensorflow.sessions.caller import BoundedCaller
+from farm.trainers.tensorflow.sessions.liveness import GAVE_UP, LEFT
+from farm.trainers.tensorflow.sessions.runtime import (
+    await_listening,
+    session_config,
+    start_server,
+    v1,
+)
+from farm.trainers.tensorflow.sessions.scheme import Scheme
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_POLL_S = 0.05
+# Where somebody is lost: the others find out anyway, by silence.
+_LAST_WORD_LIMIT_S = 1.0
+
+
+class SessionGang:
+    """Connected from the start; a session follows once there is a graph.
+
+    Raises:
+        RankFailed: PORT_TAKEN; PEER_LOST, a keeper did not come in time.
+    """
+
+    def __init__(self, seat: Seat, scheme: Scheme) -> None:
+        addresses = seat.go.cluster[scheme.keeper_role]
+        keeper_count = len(addresses) if scheme.has_servers else 1
+        self.keeper_devices = tuple(
+            f"/job:{scheme.keeper_role}/task:{i}/device:CPU:0" for i in range(keeper_count)
+        )
+        is_hard = seat.job.placement is OperatorPlacement.HARD
+        self.own_device = f"/job:{seat.role}/task:{seat.go.task_index}" + (
+            "/device:CPU:0" if is_hard else ""
+        )
+        self._seat = seat
+        self._target: str = start_server(seat).target
+        self._is_keeper = not scheme.has_servers and seat.rank == 0
+        if self._is_keeper:
+            self._counters(self.keeper_devices[0]).begin()
+        await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
+        self._beats = Beats(self._counters, seat, self.keeper_devices)
+        self._beats.start()
+        self._caller = BoundedCaller(self._beats.problem)
+        self._session: Any = None
+        self._barrier: Any = None
+
+    def open(self, graph: Any, barrier: Any) -> None:
+        """Open the session that runs `graph`; `barrier` is an operation of it."""
+        peers = [device.partition("/device")[0] for device in self.keeper_devices]
+        config = session_config(self._seat, peers=peers)
+        self._session = self._caller.call(
+            lambda: v1.Session(self._target, graph=graph, config=config)
+        )
+        self._barrier = barrier
+
+    def run(self, work: Callable[[Any], T], *, timeout_s: float | None = None) -> T:
+        """Return what `work` returns, which gets the session.
+
+        Raises:
+            RankFailed: PEER_LOST, a process of the gang has gone.
+        """
+        try:
+            return self._caller.call(lambda: work(self._session), timeout_s=timeout_s)
+        except RankFailed:
+            # The others need not find out by waiting.
+            self._beats.end(GAVE_UP, timeout_s=_LAST_WORD_LIMIT_S)
+            raise
+
+    def wait(self, *, timeout_s: float) -> None:
+        """Wait until every rank has come; all call it equally often.
+
+        Raises:
+            RankFailed: PEER_LOST, one has gone, or has not come in time.
+        """
+        self.run(lambda session: session.run(self._barrier), timeout_s=timeout_s)
+
+    def leave(self) -> None:
+        """Part, after all have come this far; a rank that is a keeper goes last."""
+        try:
+            # Not by `run`: who does not come has failed by itself, and the others need not give up.
+            self._caller.call(
+                lambda: self._session.run(self._barrier), timeout_s=EXIT_BARRIER_TIMEOUT_S
+            )
+        except RankFailed as error:
+            # The result is out already; a peer that failed after its own is the agents' affair.
+            logger.warning("exit barrier failed: %s", error)
+        others = range(1, self._seat.job.world_size) if self._is_keeper else ()
+        deadline = time.monotonic() + EXIT_BARRIER_TIMEOUT_S
+        while not self._beats.have_left(others) and not self._beats.problem():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_S)
+        # A server waits for this word, which takes several round trips, and misses who is silent.
+        is_lost = self._beats.problem() is not None
+        self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S if is_lost else EXIT_BARRIER_TIMEOUT_S)
+
+    def _counters(self, keeper_device: str) -> Counters:
+        return Counters(self._target, self._seat, keeper_device)

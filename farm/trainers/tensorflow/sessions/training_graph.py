@@ -1,0 +1,289 @@
+"""One rank's graph: pull, compute, push, and whatever of the keepers' work it triggers.
+
+A step is a single run. What a rank has computed begins once all weights have come, and
+time-stamps of the rank's own clock tell its parts (`StepOutputs`). To
+let the first layers begin while later weights still come would hide some of the pull (with one
+thread the stamps were even late by the whole step); sending does overlap with computing.
+
+Synchronous sums are exact: accumulators on the keeper add up the n ranks' gradients, the chief's
+run takes the sum once all have come, and each rank goes on by a token in a queue of its own, which
+no quicker rank can take in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
+from farm.trainers.models.model_check import call_with
+from farm.trainers.tensorflow.loss import loss_sum
+from farm.trainers.tensorflow.sessions.graph_variable import GraphVariable, Store
+from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+v1 = tf.compat.v1
+
+# An accumulator drops what was pushed for an earlier step than its own; order is the tokens' part.
+_NEVER_LATE = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutputs:
+    """What a step returns. Time-stamps are in s of this machine's clock (CLOCK_REALTIME).
+
+    `begun`: the inputs are here and the run begins; `exchanged`: the rank has all that it waits
+    for of the others. Between these and the stamps of computing it exchanges; before and after, and
+    where it applies what has come to weights of its own, it works by itself.
+
+    `updates_before`, `updates_after`: updates by anybody, when the weights were read and right
+    before this rank's was counted; None where nothing is counted.
+    """
+
+    loss_sum: Any
+    begun: Any
+    computing_begun: Any
+    computing_ended: Any
+    exchanged: Any = None
+    pushed: Any = None
+    updates_before: Any = None
+    updates_after: Any = None
+
+
+class TrainingGraph:
+    """Operations of one rank. `weights` and `others` are initial values, in the model's order."""
+
+    def __init__(
+        self,
+        plan: RankScheme,
+        model: Any,
+        *,
+        example_shape: tuple[int, int, int],
+        weights: list[NDArray[Any]],
+        others: list[NDArray[Any]],
+    ) -> None:
+        self._plan = plan
+        self._model = model
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self._add_variables(weights, others)
+            self.images = v1.placeholder(tf.uint8, (None, *example_shape))
+            self.labels = v1.placeholder(tf.int64, (None,))
+            self.scale = v1.placeholder(tf.float32, ())
+            self._done: list[Any] = []
+            self.outputs = self._step()
+            self.done = tf.group(*self._done)
+            self.barrier = self._barrier()
+
+    def _add_variables(self, weights: list[NDArray[Any]], others: list[NDArray[Any]]) -> None:
+        plan = self._plan
+        keepers = [plan.keeper_devices[home] for home in plan.homes]
+        own = [plan.own_device] * len(weights)
+
+        def group(name: str, values: list[NDArray[Any]], devices: list[str]) -> list[GraphVariable]:
+            pairs = enumerate(zip(values, devices, strict=True))
+            return [GraphVariable.create(f"{name}/{i}", v, device) for i, (v, device) in pairs]
+
+        has_servers, has_copies = plan.scheme.has_servers, plan.scheme.has_copies
+        self._kept = group("kept", weights, keepers) if has_servers else []
+        self._copies = group("copies", weights, own) if has_copies else []
+        self._momenta = group("momenta", weights, keepers if has_servers else own)
+        # Such as the moving statistics of batch normalisation: each rank has its own.
+        self._others = group("others", others, [plan.own_device] * len(others))
+        self._update_count = GraphVariable.create(
+            "updates", np.zeros((), np.int64), plan.keeper_devices[0]
+        )
+        local = [*self._copies, *([] if has_servers else self._momenta), *self._others]
+        shared = [*self._kept, *self._momenta, self._update_count] if has_servers else []
+        self.local, self.shared = Store(local), Store(shared)
+        self.weights = Store(self._kept or self._copies)
+        self.others = Store(self._others)
+
+    def initial(
+        self, weights: list[NDArray[Any]], others: list[NDArray[Any]]
+    ) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+        """Return what `shared` and `local` are loaded with at first."""
+        zeros = [np.zeros_like(w) for w in weights]
+        copies = weights if self._plan.scheme.has_copies else []
+        if self._plan.scheme.has_servers:
+            return [*weights, *zeros, np.zeros((), np.int64)], [*copies, *others]
+        return [], [*copies, *zeros, *others]
+
+    def _step(self) -> StepOutputs:
+        plan = self._plan
+        updates_before, received = self._receive()
+        computing_begun = self._stamp(received)
+        with tf.device(plan.own_device), tf.control_dependencies([computing_begun]):
+            weights = [tf.identity(value) for value in received]
+        summed, gradients = self._compute(weights)
+        computing_ended = self._stamp([summed, *gradients])
+        outputs = {
+            "loss_sum": summed,
+            "begun": self._stamp([self.images, self.labels, self.scale]),
+            "computing_begun": computing_begun,
+            "computing_ended": computing_ended,
+        }
+        if plan.is_forward:
+            return StepOutputs(**outputs)
+        if plan.scheme is Scheme.PS_ASYNC:
+            applied = [self._apply(i, gradient) for i, gradient in enumerate(gradients)]
+            # It counts and tells in one, so that no two updates have the same number.
+            with tf.device(plan.keeper_devices[0]), tf.control_dependencies(applied):
+                updates_after = tf.raw_ops.ResourceCountUpTo(
+                    resource=self._update_count.handle, limit=2**62, T=tf.int64
+                )
+            outputs |= {"updates_before": updates_before, "updates_after": updates_after}
+            return StepOutputs(**outputs, exchanged=self._stamp([updates_after]))
+        accumulators, pushes = self._push(gradients)
+        together = plan.scheme is not Scheme.CENTRAL_REDUCE
+        received = self._apply_together(accumulators) if together else self._reduce(accumulators)
+        return StepOutputs(**outputs, pushed=self._stamp(pushes), exchanged=self._stamp(received))
+
+    def _receive(self) -> tuple[Any, list[Any]]:
+        """Return the count of updates and the weights to compute with, on this rank's device.
+
+        On the first keeper the count is read first, so that no update of its weights is missed;
+        with several keepers an update may have reached some and not others: there is no one order.
+        """
+        plan = self._plan
+        if plan.scheme.has_copies:
+            return None, [copy.read() for copy in self._copies]
+        if plan.scheme is not Scheme.PS_ASYNC:
+            return None, self._to_own_device([kept.read() for kept in self._kept])
+        updates = self._update_count.read()
+        values = []
+        for kept, home in zip(self._kept, plan.homes, strict=True):
+            with tf.control_dependencies([updates] if home == 0 else []):
+                values.append(kept.read())
+        return updates, self._to_own_device(values)
+
+    def _to_own_device(self, values: Sequence[Any]) -> list[Any]:
+        with tf.device(self._plan.own_device):
+            return [tf.identity(value) for value in values]
+
+    def _stamp(self, after: Sequence[Any]) -> Any:
+        own_cpu = f"{self._plan.own_device.partition('/device')[0]}/device:CPU:0"
+        with tf.device(own_cpu), tf.control_dependencies(after):
+            return tf.timestamp()
+
+    def _compute(self, weights: list[Any]) -> tuple[Any, list[Any]]:
+        """Return the sum of the losses and, unless only the forward pass is run, the gradients."""
+        is_forward = self._plan.is_forward
+        with tf.device(self._plan.own_device):
+            others = [variable.read() for variable in self._others]
+            variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+            logits, others, penalties = call_with(
+                self._model,
+                list(zip(variables, [*weights, *others], strict=True)),
+                tf.cast(self.images, tf.float32) / 255.0,
+                training=not is_forward,
+            )
+            if is_forward:
+                return loss_sum(logits, self.labels), []
+            summed = loss_sum(logits, self.labels, penalties=penalties)
+            for variable, value in zip(self._others, others, strict=True):
+                self._done.append(variable.assign(value))
+            return summed, v1.gradients(summed * self.scale, weights)
+
+    def _apply(self, weight: int, gradient: Any) -> Any:
+        """Take Keras's SGD step: m <- 0.9 m - lr g; w <- w + m. Where the weight is."""
+        variable = (self._kept or self._copies)[weight]
+        with tf.device(variable.device):
+            return tf.raw_ops.ResourceApplyKerasMomentum(
+                var=variable.handle,
+                accum=self._momenta[weight].handle,
+                lr=LEARNING_RATE,
+                grad=gradient,
+                momentum=MOMENTUM,
+                use_locking=True,
+            )
+
+    def _push(self, gradients: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Add this rank's gradients to the keepers' sums."""
+        accumulators, pushes = [], []
+        for i, gradient in enumerate(gradients):
+            with tf.device(self._plan.keeper_devices[self._plan.homes[i]]):
+                accumulator = v1.ConditionalAccumulator(
+                    gradient.dtype,
+                    shape=gradient.shape,
+                    shared_name=f"sum/{i}",
+                    reduction_type="SUM",
+                )
+                pushes.append(accumulator.apply_grad(gradient, local_step=_NEVER_LATE))
+            accumulators.append(accumulator)
+        return accumulators, pushes
+
+    def _take(self, accumulators: Sequence[Any], weight: int) -> Any:
+        with tf.device(self._plan.keeper_devices[self._plan.homes[weight]]):
+            return accumulators[weight].take_grad(self._plan.world_size)
+
+    def _apply_together(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Let each keeper apply its sums and then hand out tokens; replicas then pull.
+
+        Returns what this rank receives in the end.
+        """
+        plan = self._plan
+        received = []
+        for keeper in plan.used_keepers:
+            here = [i for i, home in enumerate(plan.homes) if home == keeper]
+            with tf.device(plan.keeper_devices[keeper]):
+                queues = self._queues(f"applied/{keeper}", [tf.int32], [()])
+                if plan.is_chief:
+                    applied = [self._apply(i, self._take(accumulators, i)) for i in here]
+                    with tf.control_dependencies(applied):
+                        self._done += [queue.enqueue(np.int32(0)) for queue in queues]
+                token = queues[plan.rank].dequeue()
+            self._done.append(token)
+            received.append(token)
+            if plan.scheme is Scheme.REPLICATED:
+                with tf.control_dependencies([token]):
+                    fresh = self._to_own_device([self._kept[i].read() for i in here])
+                received += fresh
+                copies = (self._copies[i] for i in here)
+                self._done += [c.assign(f) for c, f in zip(copies, fresh, strict=True)]
+        return received
+
+    def _reduce(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Let rank 0 sum and every rank, rank 0 among them, apply the sum to its own copy.
+
+        Returns the sums, where this rank has them.
+        """
+        plan = self._plan
+        with tf.device(plan.keeper_devices[0]):
+            queues = self._queues(
+                "sums", [c.dtype for c in self._copies], [c.shape for c in self._copies]
+            )
+            if plan.is_chief:
+                sums = [self._take(accumulators, i) for i in range(len(self._copies))]
+                self._done += [queue.enqueue(sums) for queue in queues[1:]]
+            else:
+                dequeued = queues[plan.rank].dequeue()
+                sums = dequeued if isinstance(dequeued, list) else [dequeued]
+        sums = self._to_own_device(sums)
+        self._done += [self._apply(i, total) for i, total in enumerate(sums)]
+        return sums
+
+    def _queues(self, name: str, dtypes: list[Any], shapes: list[Any]) -> list[Any]:
+        """Return a queue for each rank, on the current device."""
+        return [
+            v1.FIFOQueue(-1, dtypes, shapes=shapes, shared_name=f"{name}/for-{rank}")
+            for rank in range(self._plan.world_size)
+        ]
+
+    def _barrier(self) -> Any:
+        """Tell every rank that this one has come, and wait for as many words as there are ranks.
+
+        Whoever passes has a word of each rank, of this barrier or of the next, which its sender
+        has only reached because all had come to this one.
+        """
+        with tf.device(self._plan.keeper_devices[0]):
+            queues = self._queues("barrier", [tf.int32], [()])
+            told = [queue.enqueue(np.int32(0)) for queue in queues]
+            heard = queues[self._plan.rank].dequeue_many(self._plan.world_size)
+            return tf.group(*told, heard)

@@ -1,0 +1,241 @@
+"""One rank of PyTorch: model, optimizer and examples, under DistributedDataParallel in a gang.
+
+The gradient of a rank is the sum over its own examples divided by the global batch size actually
+used, so that the sum over ranks is the mean over the global batch however unevenly it is split.
+DistributedDataParallel takes the mean over ranks, so each rank's loss is multiplied by their number
+beforehand.
+
+The initial weights are rank 0's. PyTorch's generator draws them from the job's seed: they are the
+same for every world size, but not the numbers that TensorFlow draws from that seed.
+
+Batch normalisation is over the examples of one rank, and so are its moving statistics: rank 0
+evaluates with its own, which nothing sends around.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from farm.configuration.spec import TrainingPass
+from farm.messages.trainer_lines import Exchange
+from farm.trainers.contracts import Evaluation, Seat, WeightSums
+from farm.trainers.gang import Gang
+from farm.trainers.hyperparameters import (
+    EVALUATION_BATCH_SIZE,
+    LEARNING_RATE,
+    MOMENTUM,
+    fixed_settings,
+)
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.torch.layers import build_module
+from farm.trainers.torch.profile import STEP, communication_times
+
+if TYPE_CHECKING:
+    from farm.trainers.contracts import IndexArray
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def choose_device() -> torch.device:
+    """Return the first GPU that is visible, or else the CPU."""
+    return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+class TorchEngine:
+    """Drives a built model; the process group is connected and owned by the process."""
+
+    def __init__(self, seat: Seat, *, device: torch.device, gang: Gang) -> None:
+        self._gang = gang
+        self._device = device
+        self._placement = seat.job.placement
+        self._world_size = seat.job.world_size
+        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = seat.job.global_batch_size
+        self._update_count = 0
+        self._is_traced = False
+        torch.manual_seed(seat.job.seed)
+        self._model = _build(seat).to(device)
+        self._parameters = [p for p in self._model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.SGD(self._parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+        self._replica = self._distribute()
+        self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
+        self._images = torch.from_numpy(seat.data.train.images).to(device)
+        self._labels = torch.from_numpy(seat.data.train.labels).to(device)
+        self._test = seat.data.test
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self._parameters)
+
+    @property
+    def gradient_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self._parameters)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What was fixed: optimizer, learning rate, thread pools, placement, device."""
+        return fixed_settings(
+            intra_op_threads=torch.get_num_threads(),
+            inter_op_threads=torch.get_num_interop_threads(),
+            placement=self._placement,
+            is_on_gpu=self._device.type != "cpu",
+        )
+
+    def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        # Of full steps alone: partial ones are not among the timed steps.
+        self._update_count += not self._is_forward and examples_count == self._global_batch_size
+        with torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
+            if len(indices) == 0:
+                # The peers wait for this rank's part of the sum: one example with weight zero. Not
+                # as in training, where it would count in the moving statistics.
+                self._run(np.zeros(1, np.int32), 0.0, is_training=False)
+                return 0.0
+            scale = self._world_size / examples_count
+            if len(indices) == 1 and self._doubles_one:
+                # PyTorch refuses the variance of one value. That of two equal ones is 0, which is
+                # what TensorFlow takes it for.
+                return self._run(np.repeat(indices, 2), scale / 2) / 2
+            return self._run(indices, scale)
+
+    def prepare_evaluation(self) -> None:
+        return  # The weights are the same on every rank.
+
+    def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
+        count = len(self._test.labels)
+        loss_sum, correct_count = 0.0, 0
+        self._model.eval()
+        for first in range(0, count, EVALUATION_BATCH_SIZE):
+            part = slice(first, first + EVALUATION_BATCH_SIZE)
+            images = torch.from_numpy(self._test.images[part]).to(self._device)
+            labels = torch.from_numpy(self._test.labels[part]).to(self._device)
+            with torch.no_grad():
+                logits = self._model(_floats(images))
+                loss_sum += float(_loss_sum(logits, labels))
+                correct_count += int((logits.argmax(1) == labels).sum())
+            on_batch()
+        return Evaluation(val_loss=loss_sum / count, val_accuracy_ratio=correct_count / count)
+
+    def save(self) -> object:
+        return copy.deepcopy((self._model.state_dict(), self._optimizer.state_dict()))
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, tuple)
+        weights, optimizer = copy.deepcopy(state)
+        self._model.load_state_dict(weights)
+        self._optimizer.load_state_dict(optimizer)
+
+    def weight_sums(self) -> WeightSums:
+        return WeightSums.of(parameter.detach().double() for parameter in self._parameters)
+
+    def take_exchange(self) -> Exchange:
+        """Return the updates in full steps; a collective is sending and waiting in one."""
+        exchange = Exchange(update_count=self._update_count)
+        self._update_count = 0
+        return exchange
+
+    def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
+        self._is_traced = True
+        try:
+            times_s = communication_times(run_steps)
+        finally:
+            self._is_traced = False
+        if self._world_size == 1:
+            return ()
+        # The ranks did communicate, so without a collective the profiler has missed it.
+        return times_s if times_s and any(times_s) else None
+
+    def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
+        self._gang.wait(name, timeout_s=timeout_s)
+
+    def leave(self) -> None:
+        self._gang.leave()
+
+    def _distribute(self) -> Any:
+        """Return what a training step calls. In a gang it sends rank 0's weights to the others."""
+        if self._world_size == 1:
+            return self._model
+        # Moving statistics are not sent around with every step: rank 0 alone uses them.
+        return DistributedDataParallel(self._model, broadcast_buffers=False)
+
+    def _normalises_one_value(self, seat: Seat) -> bool:
+        """Return whether some batch normalisation gets one value a channel from one example."""
+        counts: list[int] = []
+        normalising = [m for m in self._model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+        if not normalising:
+            return False
+        handles = [
+            layer.register_forward_pre_hook(
+                lambda _, inputs: counts.append(inputs[0][0, 0].numel())
+            )
+            for layer in normalising
+        ]
+        self._model.eval()
+        with torch.no_grad():
+            self._model(torch.zeros(1, *seat.dataset.example_shape, device=self._device))
+        for handle in handles:
+            handle.remove()
+        return 1 in counts
+
+    def _penalties(self) -> Sequence[torch.Tensor]:
+        """Return the losses of the model's own, such as its regularisers', of the last call."""
+        return self._model.layers.losses if isinstance(self._model, _KerasModule) else ()
+
+    def _run(self, indices: IndexArray, scale: float, *, is_training: bool = True) -> float:
+        """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
+        chosen = torch.from_numpy(indices).to(self._device)
+        images, labels = _floats(self._images[chosen]), self._labels[chosen]
+        if self._is_forward:
+            self._model.eval()
+            with torch.no_grad():
+                return float(_loss_sum(self._model(images), labels))
+        if self._model.training != is_training:
+            self._model.train(is_training)
+        self._optimizer.zero_grad()
+        loss_sum = _loss_sum(self._replica(images), labels, penalties=self._penalties())
+        torch.autograd.backward(loss_sum * scale)
+        self._optimizer.step()
+        return float(loss_sum.detach())
+
+
+class _KerasModule(torch.nn.Module):
+    """A user's own model of Keras layers, which are to be told whether they are trained."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.layers = model
+
+    def forward(self, images: Any) -> Any:
+        return self.layers(images, training=self.training)
+
+
+def _build(seat: Seat) -> torch.nn.Module:
+    shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
+    if isinstance(seat.model, Architecture):
+        return build_module(seat.model.lay_out, shape, class_count)
+    import keras
+
+    keras.utils.set_random_seed(seat.job.seed)
+    return _KerasModule(seat.model.build(shape, class_count))
+
+
+def _floats(images: torch.Tensor) -> torch.Tensor:
+    return images.to(torch.float32) / 255.0
+
+
+def _loss_sum(
+    logits: torch.Tensor, labels: torch.Tensor, *, penalties: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Return the sum of losses, with each penalty once an example: see `tensorflow_loss`."""
+    total = functional.cross_entropy(logits.float(), labels, reduction="sum")
+    for penalty in penalties:
+        total = total + penalty.float().sum() * len(labels)
+    return total

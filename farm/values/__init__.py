@@ -1,0 +1,1 @@
+"""Values that enter a process: JSON to typed values and back, with ranges and plain refusals."""

@@ -1,0 +1,1 @@
+"""The API as types, and the document that is made of them."""

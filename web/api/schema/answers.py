@@ -1,0 +1,224 @@
+"""What the API answers, as types: shapes are held to them, and the document is made of them.
+
+Names and units are the glossary's; instants are texts as RFC 3339 has them, in UTC. None is what
+is not known. What agents report travels as it came, in the form of `farm.messages.reports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, get_args, get_type_hints
+
+from typing_extensions import TypedDict
+
+from farm.charts.job.step_points import StepPoint
+from farm.messages.reports import Sample
+from farm.messages.trainer_lines import Epoch
+from farm.store.result_tables import MeasurementRow
+
+# Free JSON, such as a report of an agent or a stored specification.
+Free = dict[str, Any]
+
+
+class Problem(TypedDict):
+    """Why a request was refused, as RFC 9457 has it. `field`: what to mend, if it is one."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: NotRequired[str]
+
+
+class Job(TypedDict):
+    """A job. `spec` is what is measured; `attempt_id` is set while a gang works on it."""
+
+    id: int
+    sweep_id: int
+    state: str
+    spec: Free
+    priority: int
+    attempt_count: int
+    attempt_id: int | None
+    cancel_requested: bool
+    failure_kind: str | None
+    reason: str | None
+    created_at: str | None
+    due_at: str | None
+    finished_at: str | None
+
+
+class JobList(TypedDict):
+    """Jobs by ascending id."""
+
+    items: list[Job]
+    next: str | None
+
+
+class Event(TypedDict):
+    """A change of state of a job or of an attempt."""
+
+    at: str | None
+    event: str
+    reason: str | None
+    attempt_id: int | None
+
+
+class Rank(TypedDict):
+    """A member of an attempt's gang. `prepared` to `ended` are its reports, as they came."""
+
+    rank: int
+    agent_id: str
+    phase: str
+    hardware: Free
+    prepared: Free | None
+    peers: Free | None
+    shaped: Free | None
+    started: Free | None
+    ended: Free | None
+    control_s: float | None
+    disturbed_by: str | None
+
+
+class Attempt(TypedDict):
+    """One try of a job by one gang."""
+
+    id: int
+    number: int
+    state: str
+    leased_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    failure_kind: str | None
+    reason: str | None
+    ranks: list[Rank]
+
+
+class Flag(TypedDict):
+    """What disturbed a measurement, or was left out of an imported one.
+
+    `value`: by how much, in the unit of the limit; null or missing: not recorded.
+    """
+
+    kind: str
+    message: str
+    value: NotRequired[float | None]
+
+
+def _measurement_fields() -> dict[str, Any]:
+    """Return the type of each column of a measurement, without the range in which it is admitted.
+
+    What is stored may be from before a range.
+    """
+    fields: dict[str, Any] = {}
+    for name, mapped in get_type_hints(MeasurementRow).items():
+        if name in MeasurementRow.__table__.columns:
+            fields[name] = get_args(mapped)[0]
+    return {**fields, "created_at": str | None, "flags": list[Flag], "details": Free}
+
+
+if TYPE_CHECKING:
+    Measurement: TypeAlias = Mapping[str, Any]
+else:
+    Measurement = TypedDict("Measurement", _measurement_fields())
+    Measurement.__doc__ = (
+        "What one job, or one row of an imported study, measured. Times are medians."
+    )
+
+
+class MeasurementList(TypedDict):
+    """Measurements by ascending id."""
+
+    items: list[Measurement]
+    next: str | None
+
+
+class JobStory(Job):
+    """A job with every change of its state, its attempts, and what it measured."""
+
+    sweep_name: str
+    story: list[Event]
+    attempts: list[Attempt]
+    measurement: Measurement | None
+    waits_because: str | None
+
+
+class JobChanged(TypedDict):
+    """`changed` is false where there was nothing to do."""
+
+    id: int
+    changed: bool
+
+
+class RankSamples(TypedDict):
+    """The samples of one rank, thinned."""
+
+    rank: int
+    samples: list[Sample]
+
+
+class Series(TypedDict):
+    """What one attempt looked like, in seconds after go. `attempt` None: there was none."""
+
+    job_id: int
+    attempt: int | None
+    samples: list[RankSamples]
+    steps: list[StepPoint]
+    epochs: list[Epoch]
+
+
+class Log(TypedDict):
+    """What the trainers of one rank wrote. `next`: the character to go on from.
+
+    `is_complete`: nothing follows, now or later. `attempt` None: there was none yet.
+    """
+
+    job_id: int
+    attempt: int | None
+    rank: int | None
+    text: str
+    next: int
+    is_complete: bool
+
+
+class Agent(TypedDict):
+    """An agent, what it says of itself (`facts`), and what it is leased for."""
+
+    id: str
+    status: str
+    is_live: bool
+    is_drained: bool
+    heartbeat_at: str | None
+    heartbeat_age_s: float | None
+    clock_offset_s: float | None
+    first_seen_at: str | None
+    attempt_id: int | None
+    job_id: int | None
+    rank: int | None
+    fingerprint: str
+    template_bytes: int | None
+    facts: Free
+
+
+class AgentList(TypedDict):
+    """Agents by id."""
+
+    items: list[Agent]
+    next: str | None
+
+
+class AgentDrained(TypedDict):
+    """Whether an agent takes nothing new."""
+
+    id: str
+    is_drained: bool
+
+
+class OpenApi(TypedDict):
+    """A description of an API, as OpenAPI 3.1 has it."""
+
+    openapi: str
+    info: Free
+    tags: list[Free]
+    paths: Free
+    components: Free

@@ -1,0 +1,258 @@
+"""GET /api/v1/openapi.json: the API described, made once of the routes themselves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, cast
+
+from apiflask import APIBlueprint, APIFlask
+from flask import Response, current_app
+from flask.typing import ResponseReturnValue
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from farm.keys.api_tokens import Scope
+from web import etags, params
+from web.access.scopes import scope_of
+from web.api import idempotency
+from web.api.schema.answers import OpenApi, Problem
+from web.api.schema.description import (
+    JSON,
+    PROBLEM_JSON,
+    Body,
+    Description,
+    described,
+    description_of,
+)
+from web.parameters import ID_SCHEMA
+
+bp = APIBlueprint("api_document", __name__, url_prefix="/api/v1", tag="This document")
+
+_View = Callable[..., Any]
+_KEY = "benchfarm_openapi"
+_CHANGING = ("post", "put", "patch", "delete")
+_REF = "#/components/schemas/{model}"
+_AGENT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 128}
+_PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "sweep_id": ("The id of a sweep.", ID_SCHEMA),
+    "job_id": ("The id of a job.", ID_SCHEMA),
+    "agent_id": ("The id of an agent.", _AGENT_SCHEMA),
+    "origin": ("The name of an origin.", {"type": "string", "minLength": 1, "maxLength": 64}),
+}
+# What every route may answer, and what one that changes something may answer beside that.
+_REFUSALS: Mapping[HTTPStatus, str] = {
+    HTTPStatus.BAD_REQUEST: "The query does not fit: `field` names the parameter.",
+    HTTPStatus.UNAUTHORIZED: "The token is missing, wrong, revoked or expired.",
+    HTTPStatus.FORBIDDEN: "The token has not this scope, or another site's page asks.",
+    HTTPStatus.MISDIRECTED_REQUEST: "Without a token the server answers to loopback names only.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many wrong tokens, changes or long answers in a minute.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The store does not answer.",
+}
+_REFUSALS_OF_CHANGES: Mapping[HTTPStatus, str] = {
+    HTTPStatus.BAD_REQUEST: "The body is no JSON.",
+    HTTPStatus.FORBIDDEN: (
+        "The token has not this scope, or the request comes from another site's page or without "
+        "its CSRF token."
+    ),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than 1 MiB.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content type is none of those that are taken.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "The body does not fit: `field` names what to mend.",
+}
+_UNDER_WAY = (
+    "A request with this `Idempotency-Key` is being carried out; see `Retry-After`. Without "
+    "`Retry-After` it was carried out, and its answer was not kept."
+)
+_SECURITY_SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A token of the farm."},
+    "session": {"type": "apiKey", "in": "cookie", "name": "", "description": "Of a sign-in."},
+    "csrf": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-CSRF-Token",
+        "description": "Goes with the session: the token that its pages hold.",
+    },
+}
+_ABOUT = (
+    "Sweeps are asked for, jobs measure them, and recommendations rest on what was measured. "
+    "Units are in the names; null is what is not known. Lists answer `items` and `next`, the "
+    "cursor of the page after it. Errors are `application/problem+json`. An open farm, on loopback "
+    "without any token, asks nobody for one; else the token needs the scope that is named."
+)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The document's text once it was asked for. Threads share it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    text: str | None = None
+
+
+class _Schema(GenerateJsonSchema):
+    """JSON Schema without a title that repeats the name of each field."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def install(app: APIFlask) -> None:
+    """Let the app describe itself."""
+    app.extensions[_KEY] = _Kept()
+    app.config.update(
+        DESCRIPTION=_ABOUT,
+        AUTO_200_RESPONSE=False,  # a route that says nothing of itself is not in the document
+        AUTO_404_RESPONSE=False,
+        AUTO_SERVERS=False,
+        SECURITY_SCHEMES=_security_schemes(app),
+    )
+
+    @app.spec_processor
+    def complete(document: dict[str, Any] | str) -> dict[str, Any] | str:
+        assert isinstance(document, dict)  # a text only where YAML is asked for
+        return _complete(app, document)
+
+
+@bp.get("/openapi.json")
+@described(bp, OpenApi, is_cacheable=True)
+def get_openapi() -> ResponseReturnValue:
+    """Return this description, as OpenAPI 3.1."""
+    params.query()
+    return etags.answer(Response(document_text(), content_type=JSON))
+
+
+def document_text() -> str:
+    """Return the document of the app that serves this request."""
+    kept = cast(_Kept, current_app.extensions[_KEY])
+    with kept.lock:
+        if kept.text is None:
+            app = cast(APIFlask, current_app)
+            kept.text = json.dumps(app.spec)
+        return kept.text
+
+
+def _security_schemes(app: APIFlask) -> dict[str, dict[str, str]]:
+    session = {**_SECURITY_SCHEMES["session"], "name": app.config["SESSION_COOKIE_NAME"]}
+    return {**_SECURITY_SCHEMES, "session": session}
+
+
+def _complete(app: APIFlask, document: dict[str, Any]) -> dict[str, Any]:
+    """Add what the routes say of themselves."""
+    known = _views(app)
+    kinds: dict[str, tuple[type, bool]] = {"Problem": (Problem, False)}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            view = known[operation["operationId"]]
+            _describe(operation, view, method=method, has_id="{" in path)
+            _collect(kinds, _said_of(view))
+    # Several resources may have one tag, which is listed once.
+    document["tags"] = list({tag["name"]: tag for tag in document["tags"]}.values())
+    document["components"]["schemas"] = _schemas(kinds)
+    document["info"]["license"] = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+    return document
+
+
+def _views(app: APIFlask) -> dict[str, _View]:
+    """Return the described views by the id of their operation."""
+    found = {}
+    for endpoint, view in app.view_functions.items():
+        if description_of(view) is not None:
+            blueprint, _, name = endpoint.rpartition(".")
+            found[f"{blueprint.removeprefix('api_')}_{name}"] = view
+    return found
+
+
+def _said_of(view: _View) -> Description:
+    description = description_of(view)
+    assert description is not None
+    return description
+
+
+def _describe(operation: dict[str, Any], view: _View, *, method: str, has_id: bool) -> None:
+    description = _said_of(view)
+    for parameter in operation["parameters"]:
+        meaning, schema = _PATH_PARAMETERS[parameter["name"]]
+        parameter |= {"description": meaning, "schema": dict(schema), "required": True}
+    operation["parameters"] += [p.described() for p in description.parameters]
+    is_change = method in _CHANGING
+    refusals = {
+        **_REFUSALS,
+        **(_REFUSALS_OF_CHANGES if is_change else {}),
+        **({HTTPStatus.CONFLICT: _UNDER_WAY} if method == "post" else {}),
+        **({HTTPStatus.NOT_FOUND: "There is none."} if has_id else {}),
+        **description.refusals,
+    }
+    operation["security"] = _security(scope_of(view, method.upper()), is_change=is_change)
+    if description.body is not None:
+        operation["requestBody"] = _body(description.body)
+    responses = {str(description.status.value): _success(description)}
+    if method == "post":
+        operation["parameters"].append(idempotency.PARAMETER)
+    if description.is_cacheable:
+        operation["parameters"].append(etags.PARAMETER)
+        responses["304"] = {"description": "What `If-None-Match` names is still the newest."}
+    responses |= {str(s.value): _refusal(refusals[s]) for s in sorted(refusals)}
+    operation["responses"] = {**responses, "default": _refusal("Refused, or failed.")}
+
+
+def _security(scope: Scope | None, *, is_change: bool) -> list[dict[str, list[str]]]:
+    if scope is None:
+        return []
+    session: dict[str, list[str]] = {"session": []}
+    if is_change:
+        session["csrf"] = []
+    # Without any of them on an open farm, which the last one says.
+    return [{"token": [scope.value]}, session, {}]
+
+
+def _success(description: Description) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if description.answer is not None:
+        schema = {"$ref": _REF.format(model=description.answer.__name__)}
+    success: dict[str, Any] = {
+        "description": description.meaning,
+        "content": {description.content_type: {"schema": schema}},
+    }
+    if description.is_cacheable:
+        success["headers"] = {
+            "ETag": {"description": "Names this answer.", "schema": {"type": "string"}}
+        }
+    return success
+
+
+def _refusal(meaning: str) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model="Problem")}
+    return {"description": meaning, "content": {PROBLEM_JSON: {"schema": schema}}}
+
+
+def _body(body: Body) -> dict[str, Any]:
+    content: dict[str, Any] = {JSON: {"schema": {"$ref": _REF.format(model=body.kind.__name__)}}}
+    for content_type, meaning in body.other_types.items():
+        content[content_type] = {"schema": {"type": "string", "description": meaning}}
+    return {"required": body.is_required, "content": content}
+
+
+def _collect(kinds: dict[str, tuple[type, bool]], description: Description) -> None:
+    if description.answer is not None:
+        kinds[description.answer.__name__] = (description.answer, False)
+    if description.body is not None:
+        kinds[description.body.kind.__name__] = (description.body.kind, True)
+
+
+def _schemas(kinds: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
+    """Return the JSON Schemas of the types and of all that they hold, by name."""
+    inputs: Iterable[Any] = [
+        (name, "validation" if is_body else "serialization", TypeAdapter(kind))
+        for name, (kind, is_body) in kinds.items()
+    ]
+    found, together = TypeAdapter.json_schemas(
+        list(inputs), ref_template=_REF, schema_generator=_Schema
+    )
+    schemas: dict[str, Any] = dict(together.get("$defs", {}))
+    for (name, _), schema in found.items():
+        if schema.get("$ref") != _REF.format(model=name):
+            schemas[str(name)] = schema
+    return schemas

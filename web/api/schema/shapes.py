@@ -1,0 +1,139 @@
+"""How rows of the store look as JSON: fields by the names of the glossary, in base units."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
+
+from farm.store.dashboard import LeasedRank
+from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.jobs import AttemptDetail, JobDetail
+from farm.store.sweeps.sweeps import SweepSummary
+from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+from farm.values.codec import to_json
+from web.api.schema import answers, sweep_answers
+from web.farm.agent_status import agent_status, is_live
+
+_Item = TypeVar("_Item", bound=Mapping[str, object])
+
+
+def listed(items: Sequence[_Item], *, page_size: int, key: str = "id") -> dict[str, object]:
+    """Wrap one page of a list, given one item more if there is a next page.
+
+    The cursor is the last key, so what arrives meanwhile neither repeats nor hides an item.
+    """
+    page = list(items[:page_size])
+    return {"items": page, "next": str(page[-1][key]) if len(items) > page_size else None}
+
+
+def instant(at: dt.datetime | None) -> str | None:
+    """Write an instant in UTC, as RFC 3339 has it."""
+    return None if at is None else at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+
+
+def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
+    """Write a sweep of a list."""
+    written = {**summary.to_json(), "created_at": instant(summary.created_at)}
+    return cast(sweep_answers.Sweep, written)
+
+
+def job(row: Job) -> answers.Job:
+    """Write a job of a list."""
+    return {
+        "id": row.id,
+        "sweep_id": row.sweep_id,
+        "state": row.state.value,
+        "spec": row.spec,
+        "priority": row.priority,
+        "attempt_count": row.attempt_count,
+        "attempt_id": row.attempt_id,
+        "cancel_requested": row.cancel_requested,
+        "failure_kind": row.failure_kind,
+        "reason": row.reason,
+        "created_at": instant(row.created_at),
+        "due_at": instant(row.due_at),
+        "finished_at": instant(row.finished_at),
+    }
+
+
+def job_with_story(detail: JobDetail, *, waits_because: str | None) -> answers.JobStory:
+    """Write a job with its events, its attempts and their ranks, and its measurement."""
+    found = detail.measurement
+    return {
+        **job(detail.job),
+        "sweep_name": detail.sweep_name,
+        "story": [_event(event) for event in detail.events],
+        "attempts": [_attempt(attempt) for attempt in detail.attempts],
+        "measurement": None if found is None else measurement(found),
+        "waits_because": waits_because,
+    }
+
+
+def _event(row: JobEvent) -> answers.Event:
+    return {
+        "at": instant(row.at),
+        "event": row.event,
+        "reason": row.reason,
+        "attempt_id": row.attempt_id,
+    }
+
+
+def _attempt(detail: AttemptDetail) -> answers.Attempt:
+    row: Attempt = detail.attempt
+    return {
+        "id": row.id,
+        "number": row.number,
+        "state": row.state.value,
+        "leased_at": instant(row.leased_at),
+        "started_at": instant(row.started_at),
+        "ended_at": instant(row.ended_at),
+        "failure_kind": row.failure_kind,
+        "reason": row.reason,
+        "ranks": [_rank(rank) for rank in detail.ranks],
+    }
+
+
+def _rank(row: Rank) -> answers.Rank:
+    return {
+        "rank": row.rank,
+        "agent_id": row.agent_id,
+        "phase": row.phase.value,
+        "hardware": row.hardware,
+        "prepared": row.prepared,
+        "peers": row.peers,
+        "shaped": row.shaped,
+        "started": row.started,
+        "ended": row.ended,
+        "control_s": row.control_s,
+        "disturbed_by": row.disturbed_by,
+    }
+
+
+def agent(
+    row: Agent, served: LeasedRank | None, *, now: dt.datetime, lease_s: float
+) -> answers.Agent:
+    """Write an agent with what it says of itself and what it is leased for."""
+    beat_at = row.heartbeat_at
+    return {
+        "id": row.id,
+        "status": agent_status(row, now=now, lease_s=lease_s).value,
+        "is_live": is_live(row, now=now, lease_s=lease_s),
+        "is_drained": row.is_drained,
+        "heartbeat_at": instant(beat_at),
+        "heartbeat_age_s": None if beat_at is None else (now - beat_at).total_seconds(),
+        "clock_offset_s": row.clock_offset_s,
+        "first_seen_at": instant(row.first_seen_at),
+        "attempt_id": row.attempt_id,
+        "job_id": served.job_id if served else None,
+        "rank": served.rank if served else None,
+        "fingerprint": row.fingerprint,
+        "template_bytes": row.template_bytes,
+        "facts": row.facts,
+    }
+
+
+def measurement(row: MeasurementRow) -> answers.Measurement:
+    """Write a measurement, every column of it."""
+    values = {column.name: getattr(row, column.name) for column in row.__table__.columns}
+    return {**values, "created_at": instant(row.created_at), "details": to_json(row.details)}

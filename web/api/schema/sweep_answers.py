@@ -1,0 +1,119 @@
+"""What the API answers about sweeps, as types; see `web.api.schema.answers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from farm.recommend.contracts import Option
+
+
+class Sweep(TypedDict):
+    """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added."""
+
+    id: int
+    name: str
+    state: str
+    is_paused: bool
+    created_at: str | None
+    job_count: int
+    max_job_count: int
+    finished_count: int
+    skipped_count: int
+    jobs_by_state: dict[str, int]
+
+
+class SweepCell(TypedDict):
+    """A configuration of a sweep over its repetitions; times are of its kind of hardware."""
+
+    configuration: dict[str, Any]
+    job_ids: list[int]
+    repetition_count: int
+    step_time_s: float | None
+    step_time_low_s: float | None
+    step_time_high_s: float | None
+    half_width_ratio: float | None
+    target: str | None
+    outlier_job_ids: list[int]
+    machine_s: float
+
+
+class SweepAnswer(TypedDict):
+    """What is recommended for a workload, a batch size and a network that the sweep has measured.
+
+    `own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
+    option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
+    `cautions`: why the recommended option may not be relied on.
+    """
+
+    model: str | None
+    dataset: str | None
+    training_pass: str
+    global_batch_size: int
+    one_way_delay_s: float
+    jitter_s: float
+    bandwidth_bytes_per_s: float | None
+    packet_loss_ratio: float
+    recommended: Option | None
+    reason: str | None
+    cautions: list[str]
+    warnings: list[str]
+    own_measurement_count: int
+    other_measurement_count: int
+
+
+class SweepDetail(Sweep):
+    """A sweep as it was submitted, its cells, and what is left to do."""
+
+    remaining_s: float | None
+    spec: dict[str, Any]
+    skipped: list[str]
+    recommended: list[SweepAnswer] | None
+    cells: list[SweepCell]
+    has_more_cells: bool
+    target_ratio: float | None
+    min_repetitions: int | None
+    max_repetitions: int | None
+    machine_s: float | None
+    fixed_repetitions: int | None
+    fixed_machine_s: float | None
+    machine_hours_saved: float | None
+
+
+class SweepList(TypedDict):
+    """Sweeps, the newest first."""
+
+    items: list[Sweep]
+    next: str | None
+
+
+class Submitted(TypedDict):
+    """`skipped`: the impossible cells that were left out, each with its reason."""
+
+    id: int
+    job_count: int
+    max_job_count: int
+    skipped: list[str]
+
+
+class SweepCancelled(TypedDict):
+    """How many jobs were not over."""
+
+    id: int
+    cancelled_count: int
+
+
+class SweepRetried(TypedDict):
+    """How many jobs wait again."""
+
+    id: int
+    retried_count: int
+
+
+class SweepPaused(TypedDict):
+    """`changed` is false where it was so already."""
+
+    id: int
+    is_paused: bool
+    changed: bool

@@ -1,0 +1,1 @@
+"""The agent's way to the broker: a process of its own."""

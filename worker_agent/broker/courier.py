@@ -1,0 +1,184 @@
+"""The process that speaks with the broker, so that a frozen broker cannot block the agent.
+
+`python -m worker_agent.broker.courier` is started by the agent, with one end of a socket pair.
+Lines of JSON pass over it: commands from the agent's queue to the agent, orders to publish the
+other way. It is a Celery worker of one process, keeps nothing, and may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from farm.broker.celery_app import (
+    HEARTBEAT_TASK,
+    REPORTS_TASK,
+    agent_queue,
+    check_broker,
+    command_task,
+    make_app,
+    publish_heartbeat,
+    publish_reports,
+    purge_queue,
+    run_worker,
+)
+from farm.broker.refusals import RefusalCounts
+from farm.errors import InvalidSpec, Unreachable
+from farm.log import configure, stand_for
+from farm.messages.agent_keys import read_key
+from farm.messages.commands import COMMANDS
+from worker_agent.broker.signatures import Signatures
+from worker_agent.trainer_process import privilege
+
+logger = logging.getLogger("worker_agent.broker.courier")  # __name__ is __main__ here
+
+ACK_TIMEOUT_S = 10.0
+_RETRY_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_PUBLISHERS: dict[str, tuple[str, Callable[[Any, dict[str, object]], None]]] = {
+    "heartbeats": (HEARTBEAT_TASK, publish_heartbeat),
+    "reports": (REPORTS_TASK, publish_reports),
+}
+
+
+class AgentLink:
+    """The courier's end of the socket: hands commands over, takes orders."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._write_lock = threading.Lock()  # commands and answers come from two threads
+        self._acks: dict[int, threading.Event] = {}
+        self._line = 0
+        self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Sort what the agent says until it closes the socket; then end this process."""
+        with self._connection.makefile("rb") as lines:
+            for text in lines:
+                line = json.loads(text)
+                if "ack" in line:
+                    waiting = self._acks.pop(line["ack"], None)
+                    if waiting is not None:
+                        waiting.set()
+                else:
+                    self.orders.put(line)
+        # Nothing here is worth a farewell, and Celery's own would wait for the broker.
+        os._exit(0)
+
+    def deliver(self, name: str, envelope: object) -> None:
+        """Hand a command over. Raises TimeoutError if the agent does not take it."""
+        self._line += 1
+        ack = self._acks[self._line] = threading.Event()
+        self.tell({"line": self._line, "command": name, "envelope": envelope})
+        if not ack.wait(ACK_TIMEOUT_S):
+            raise TimeoutError(f"the agent did not take {name} within {ACK_TIMEOUT_S:g} s")
+
+    def tell(self, line: dict[str, object]) -> None:
+        with self._write_lock:
+            self._connection.sendall(json.dumps(line).encode() + b"\n")
+
+
+def main() -> None:
+    """Run until the agent closes the socket or dies."""
+    parser = argparse.ArgumentParser(prog="worker_agent.broker.courier")
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--agent-id", required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--purge", action="store_true")
+    options = parser.parse_args()
+    die_with(options.parent)
+    privilege.hide()
+    is_json = os.environ.get("FARM_LOG_FORMAT") == "json"
+    configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
+    stand_for(agent_id=options.agent_id)
+    link = AgentLink(socket.socket(fileno=options.socket))
+    app = make_app(os.environ["FARM_BROKER_URL"], owner=agent_queue(options.agent_id))
+    key = os.environ.pop("AGENT_KEY", "")
+    signatures = Signatures(options.agent_id, read_key(key) if key else None)
+    refusals = RefusalCounts()
+    for name in COMMANDS:
+        register(app, link, name, signatures, refusals)
+    threading.Thread(target=link.listen, name="agent", daemon=True).start()
+    reach_broker(app, agent_queue(options.agent_id), purge=options.purge)
+    threading.Thread(
+        target=carry_out, args=(app, link, signatures), name="publisher", daemon=True
+    ).start()
+    link.tell({"ready": True})
+    run_worker(app, [agent_queue(options.agent_id)], name=options.agent_id)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)  # it died before the kernel knew
+
+
+def register(
+    app: Any, link: AgentLink, name: str, signatures: Signatures, refusals: RefusalCounts
+) -> None:
+    """Have the command called `name` handed to the agent when it arrives from its server."""
+
+    task = command_task(name)
+
+    def deliver(envelope: object) -> None:
+        try:
+            plain = signatures.opened(task, envelope)
+        except InvalidSpec as error:
+            refusals.add("server", f"{task}: {error}")
+        else:
+            link.deliver(name, plain)
+
+    app.task(deliver, name=task, shared=False)
+
+
+def reach_broker(app: Any, own_queue: str, *, purge: bool) -> None:
+    """Wait until the broker answers; with `purge` drop what was meant for an earlier life."""
+    warned = False
+    while True:
+        try:
+            if purge:
+                dropped = purge_queue(app, own_queue)
+                logger.info("commands to an earlier life were dropped: %d", dropped)
+            else:
+                check_broker(app.conf.broker_url)
+        except Unreachable as error:
+            if not warned:
+                logger.warning("%s", error)
+            warned = True
+            threading.Event().wait(_RETRY_S)
+        else:
+            return
+
+
+def carry_out(app: Any, link: AgentLink, signatures: Signatures) -> None:
+    """Publish what the agent orders, one after the other, and say how it went.
+
+    A ping is an order too: its answer proves that this thread is not stuck.
+    """
+    while True:
+        order = link.orders.get()
+        error = None
+        try:
+            if "publish" in order:
+                task, publish = _PUBLISHERS[order["publish"]]
+                publish(app, signatures.signed(task, order["envelope"]))
+        except Unreachable as unreachable:
+            error = str(unreachable)
+        except Exception as unexpected:
+            logger.exception("order was not carried out")
+            error = repr(unexpected)
+        link.tell({"done": order["order"], "error": error})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What this machine is: the fingerprint of every measurement made on it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import psutil
+
+from farm import __version__
+from farm.configuration.model_files import MODEL_CAPABILITY
+from farm.configuration.spec import NETWORK_CAPABILITY, TENSORFLOW, TORCH, TORCH_VERSION
+from farm.messages.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
+from farm.placement.agent_index import SHARES_CORES
+from worker_agent.config import OWN_TRAINER, AgentConfig
+from worker_agent.machine.cloud import cloud_labels
+from worker_agent.machine.control_group import PROC, cpu_quota_cores, memory_limit_bytes
+from worker_agent.metrics.gpu import devices, open_nvml
+from worker_agent.network.emulators import capabilities
+
+_MACHINE_ID = Path("/etc/machine-id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_CPUINFO = Path("/proc/cpuinfo")
+_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
+
+
+def read_facts(
+    config: AgentConfig,
+    *,
+    ask_cloud: Callable[[str], dict[str, str]] = cloud_labels,
+    proc: Path = PROC,
+) -> AgentFacts:
+    """Ask the machine and its cloud once; none of this changes while the agent lives."""
+    told = ask_cloud(config.cloud) if config.cloud else {}
+    accelerators = read_accelerators()
+    first_port, last_port = config.settings.port_range
+    return AgentFacts(
+        machine_id=read_machine_id(),
+        address=config.address,
+        interface=config.interface,
+        first_port=first_port,
+        last_port=last_port,
+        cpus=config.cpus,
+        labels={**told, **config.settings.labels},
+        capabilities=(
+            *capabilities(config.site),
+            *(("gpu",) if accelerators else ()),
+            *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
+            *((TRAINER_USER,) if config.trainer_user is not None else ()),
+            *((SHARES_CORES,) if config.settings.shares_cores else ()),
+            *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
+            *((TENSORFLOW,) if offers_tensorflow(config) else ()),
+            *_torch_capabilities(),
+            *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
+        ),
+        hardware=Hardware(
+            cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
+            core_count=own_core_count(config.cpus, proc=proc),
+            memory_bytes=own_memory_bytes(proc=proc),
+            accelerators=accelerators,
+            kernel=platform.release(),
+            tensorflow_version=read_tensorflow_version(),
+            python_version=platform.python_version(),
+            benchfarm_version=__version__,
+        ),
+    )
+
+
+def own_memory_bytes(*, proc: Path = PROC) -> int:
+    """Return the machine's memory, or what this agent's control groups let it use of it."""
+    machine_bytes: int = psutil.virtual_memory().total
+    limit_bytes = memory_limit_bytes(os.getpid(), proc=proc)
+    return machine_bytes if limit_bytes is None else min(machine_bytes, limit_bytes)
+
+
+def own_core_count(cpus: Collection[int], *, proc: Path = PROC) -> float:
+    """Return the number of cores, or as many as a CPU quota amounts to, such as 1.5."""
+    quota_cores = cpu_quota_cores(os.getpid(), proc=proc)
+    if quota_cores is None or quota_cores >= len(cpus):
+        return len(cpus)
+    return round(quota_cores, 3)
+
+
+def read_machine_id() -> str:
+    """Return what tells this machine from the others, so that no two agents share its cores.
+
+    Where there is no machine id, as in containers, it is the kernel's boot id: containers of
+    one host have it in common, as they have the cores.
+    """
+    for file in (_MACHINE_ID, _BOOT_ID):
+        if file.exists():
+            text = file.read_text().strip()
+            if text:
+                return text
+    return platform.node()
+
+
+def parse_cpu_model(cpuinfo: str) -> str | None:
+    """Return the first core's model name; None where the kernel gives none, as on ARM."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return None
+
+
+def read_accelerators() -> tuple[str, ...]:
+    """Return the name of each GPU, in the order of their numbers."""
+    nvml = open_nvml()
+    if nvml is None:
+        return ()
+    names = []
+    for _, device in devices(nvml):
+        name = nvml.nvmlDeviceGetName(device)
+        # Older bindings return bytes.
+        names.append(name.decode() if isinstance(name, bytes) else str(name))
+    return tuple(names)
+
+
+def offers_tensorflow(config: AgentConfig) -> bool:
+    """Whether trainers of this agent have TensorFlow. A trainer of one's own is taken to have."""
+    return config.trainer != OWN_TRAINER or _is_importable("tensorflow")
+
+
+def read_tensorflow_version() -> str | None:
+    """Return the installed version without importing it: that takes seconds and 300 MB."""
+    if not _is_importable("tensorflow"):
+        return None
+    return next(filter(None, map(_installed_version, _TENSORFLOW_PACKAGES)), None)
+
+
+def _torch_capabilities() -> tuple[str, ...]:
+    """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
+    version = _installed_version("torch") if _is_importable("torch") else None
+    return (TORCH, f"{TORCH_VERSION}{version}") if version else ()
+
+
+def _is_importable(module: str) -> bool:
+    """Whether Python finds the module, which is not imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

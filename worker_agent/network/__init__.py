@@ -1,0 +1,1 @@
+"""The network of a rank: shaped, guarded, verified and put back."""

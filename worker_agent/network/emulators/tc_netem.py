@@ -1,0 +1,167 @@
+"""The kernel's own emulation: HTB and netem on the gang's interface.
+
+It needs CAP_NET_ADMIN, and a kernel with netem. Only what leaves is shaped, so with the same
+profile at both ends the round-trip time grows by twice the one-way delay.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farm.configuration.spec import EXACT_EMULATION, LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.errors import EmulationFailed
+from farm.messages.commands import RankAddress
+from farm.sampling.role_samples import LOOPBACK
+from worker_agent.machine.machine import interface_index
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_link import (
+    carry_out,
+    find_way,
+    open_netlink,
+    read_settings,
+    remove_plans,
+    root_queues,
+)
+from worker_agent.network.emulators.tc_plan import Address, make_plan, owner_mark
+from worker_agent.network.emulators.tc_probe import find_obstacle
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
+SSH_PORT = 22
+# netem draws from twice of it, in 32 bits of nanoseconds.
+_MOST_JITTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Applied:
+    index: int  # of the interface
+    ways: Mapping[RankAddress, tuple[Address, ...]]
+    settings: Mapping[str, str]  # as the kernel had them afterwards
+
+
+class TcNetem:
+    name = "tc_netem"
+    capabilities: tuple[str, ...] = (EXACT_EMULATION, name)
+    outlives_agent = True
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._owner = owner_mark(site.state_dir)
+        self._applied: _Applied | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def probe(self) -> str | None:
+        if self._site.interface == LOOPBACK:
+            return f"{LOOPBACK} is not shaped, since all agents of a machine share it"
+        return find_obstacle()
+
+    def serves(self, profile: NetworkProfile) -> bool:
+        """Whether the kernel can do it. A jitter above the delay would not keep its mean."""
+        bandwidth = profile.bandwidth_bytes_per_s
+        return profile.jitter_s <= min(profile.one_way_delay_s, _MOST_JITTER_S) and (
+            bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S
+        )
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
+        """Shape what leaves for the peers' addresses, but for SSH and the spared ports.
+
+        Raises:
+            EmulationFailed: the interface is missing or has somebody else's queue, a peer is not
+                reached over it, or the kernel refuses. Nothing stays applied.
+        """
+        ways = {peer: resolve(peer) for peer in peers}
+        plan = make_plan(
+            profile,
+            peers=[address for found in ways.values() for address in found],
+            spared_ports=dict.fromkeys((SSH_PORT, *self._site.spared_ports)),
+        )
+        name = self._site.interface
+        with open_netlink(f"{name} cannot be shaped") as ip:
+            index = interface_index(name)
+            if index is None:
+                raise EmulationFailed(f"AGENT_INTERFACE: there is no interface {name}")
+            self._check_free(ip, index)
+            for peer, addresses in ways.items():
+                self._check_way(ip, index, peer, addresses)
+            try:
+                carry_out(ip, index, plan, owner=self._owner)
+                settings = read_settings(ip, index)
+            except BaseException:
+                remove_plans(ip, owner=self._owner)
+                raise
+        self._applied = _Applied(index=index, ways=ways, settings=settings)
+        return peers
+
+    def check(self) -> None:
+        """Ask the kernel what it has. Raises EmulationFailed: not what it was told."""
+        applied, name = self._applied, self._site.interface
+        if applied is None:
+            return
+        with open_netlink(f"nobody can say whether {name} is shaped") as ip:
+            now = read_settings(ip, applied.index)
+            for peer, addresses in applied.ways.items():
+                self._check_way(ip, applied.index, peer, addresses)
+        lost = [
+            f"its {what} {'has been changed' if what in now else 'is gone'}"
+            for what, setting in applied.settings.items()
+            if now.get(what) != setting
+        ]
+        if lost:
+            others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+            raise EmulationFailed(f"{name} is not shaped as it was: {lost[0]}{others}")
+
+    def clear(self) -> None:
+        """Take away the queues of this agent, never another's. Raises EmulationFailed."""
+        self._applied = None
+        with open_netlink(f"{self._site.interface} may still be shaped") as ip:
+            remove_plans(ip, owner=self._owner)
+
+    def _check_free(self, ip: IPRoute, index: int) -> None:
+        found = next((queue for queue in root_queues(ip) if queue.index == index), None)
+        if found is None or not found.handle:
+            return
+        name = self._site.interface
+        if found.owner is not None:
+            raise EmulationFailed(
+                f"{name} is shaped by another agent of this machine: give each an AGENT_INTERFACE "
+                f"of its own (if none is left, tc qdisc del dev {name} root)"
+            )
+        raise EmulationFailed(
+            f"{name} has the root queue '{found.kind}' {found.handle >> 16:x}:, which this agent "
+            f"has not set: remove it (tc qdisc del dev {name} root) or name another AGENT_INTERFACE"
+        )
+
+    def _check_way(
+        self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[Address, ...]
+    ) -> None:
+        # A name may have an address of a family that this machine does not speak.
+        used = {way for address in addresses if (way := find_way(ip, address)) is not None}
+        if used != {index}:
+            others = [str(ip.get_links(i)[0].get_attr("IFLA_IFNAME")) for i in used - {index}]
+            raise EmulationFailed(
+                f"rank {peer.rank} at {peer.host} is reached over {', '.join(others) or 'nothing'}"
+                f", and AGENT_INTERFACE is {self._site.interface}: what is between them would "
+                "not be shaped"
+            )
+
+
+def resolve(peer: RankAddress) -> tuple[Address, ...]:
+    """Return all addresses of a rank's host. Raises EmulationFailed where it has none."""
+    try:
+        found = socket.getaddrinfo(peer.host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise EmulationFailed(
+            f"rank {peer.rank}: '{peer.host}' has no address here ({error}); "
+            "set its AGENT_ADVERTISE_ADDRESS to one that all agents know"
+        ) from None
+    return tuple(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found)

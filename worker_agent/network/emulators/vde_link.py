@@ -1,0 +1,72 @@
+"""The link of a lab's host: its wire delays, loses and limits what the host sends.
+
+A wire that `farm lab` has made bears the name of the host's interface. Its socket is found from
+anywhere on the machine, so an agent also looks whether the interface is on its own host: a later
+lab uses a dead one's names again. What the lab itself has set belongs to the other direction and
+stays.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from farm.configuration.spec import EXACT_EMULATION, NetworkProfile
+from farm.errors import EmulationFailed, InvalidSpec
+from farm.lab.wirefilter import WireDirection, Wirefilter, check_profile
+from farm.messages.commands import RankAddress
+from worker_agent.network.emulators.site import Site
+
+
+class VdeLink:
+    name = "vde_link"
+    capabilities: tuple[str, ...] = (EXACT_EMULATION, name)
+    outlives_agent = True
+
+    def __init__(self, site: Site) -> None:
+        self._wire = Wirefilter.of_interface(site.interface)
+        self._interface = site.interface
+        self._applied: NetworkProfile | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def _is_own(self) -> bool:
+        here = (name for _, name in socket.if_nameindex())
+        return self._interface in here and self._wire.is_there
+
+    def probe(self) -> str | None:
+        if self._is_own:
+            return None
+        return f"{self._interface} is not a link of a lab (see farm lab)"
+
+    def serves(self, profile: NetworkProfile) -> bool:
+        try:
+            check_profile(profile)
+        except InvalidSpec:
+            return False
+        return True
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
+    ) -> tuple[RankAddress, ...]:
+        """Shape the whole wire: nobody but the gang's peers is at its other end."""
+        if not self._is_own:
+            raise EmulationFailed(
+                f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
+            )
+        self._wire.apply(profile, direction=WireDirection.FROM_HOST)
+        self._applied = profile
+        return peers
+
+    def check(self) -> None:
+        """Ask the wire what it does. Raises EmulationFailed: not what it was told."""
+        if self._applied is not None:
+            self._wire.check(self._applied, direction=WireDirection.FROM_HOST)
+
+    def clear(self) -> None:
+        self._applied = None
+        # With the lab the wire is gone, and what it did to packets too.
+        if self._is_own:
+            self._wire.apply(NetworkProfile(), direction=WireDirection.FROM_HOST)

@@ -1,0 +1,115 @@
+"""One rank's ports, open to its peers' addresses alone.
+
+TensorFlow's server listens on every interface and asks nobody who he is. So before a trainer may
+listen, its ports are closed to everybody but its peers; until then this agent holds them itself.
+What is set outlives the agent's process, and is noted and guarded as a network profile is.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from farm.errors import EmulationFailed
+from farm.messages.commands import RankAddress
+from worker_agent.network.applied_note import GATE, AppliedNote, NoteFile
+from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.tc_netem import resolve
+from worker_agent.network.gate_rules import (
+    INCOMING,
+    GateRules,
+    closing_script,
+    outgoing_chain,
+    removing_script,
+    table_of,
+)
+from worker_agent.network.guard import Guard
+from worker_agent.network.nft import refused_counts, run_nft, tables_with
+from worker_agent.network.undo import undo_gate
+
+logger = logging.getLogger(__name__)
+
+NAME = "port_gate"
+
+
+class PortGate:
+    """Closed once, opened once; of one rank."""
+
+    def __init__(self, site: Site, *, trainer_uid: int | None = None) -> None:
+        """`trainer_uid`: a user whose every packet is for the gang, if there is one."""
+        self._site = site
+        self._trainer_uid = trainer_uid
+        self._table = table_of(site.state_dir)
+        self._guard: Guard | None = None
+
+    def close(self, own: RankAddress, peers: tuple[RankAddress, ...], *, limit_s: float) -> None:
+        """Let nobody but the peers, and this machine itself, reach this rank's ports.
+
+        Should this process die, that is undone soon after, and after `limit_s` at the latest.
+
+        Raises:
+            EmulationFailed: it was not done; `open` is due.
+        """
+        rules = GateRules(
+            table=self._table,
+            ports=(own.probe_port, *own.trainer_ports),
+            peers=[address for peer in peers for address in resolve(peer)],
+            trainer_uid=self._trainer_uid,
+        )
+        self._check_alone()
+        # What an earlier rank could not undo must not be forgotten under a new note.
+        undo_gate(self._site.state_dir)
+        note = AppliedNote.new(NAME, self._site)
+        try:
+            self._guard = Guard(NoteFile(self._site.state_dir, GATE), note, limit_s=limit_s)
+        except OSError as error:
+            raise EmulationFailed(f"no port is closed without a watchdog: {error}") from error
+        run_nft(closing_script(rules))
+
+    def _check_alone(self) -> None:
+        """See that no other agent holds this user's packets to another gang."""
+        if self._trainer_uid is None:
+            return
+        others = set(tables_with(outgoing_chain(self._trainer_uid))) - {self._table}
+        if others:
+            raise EmulationFailed(
+                f"trainers of user {self._trainer_uid} serve another gang on this machine already "
+                f"(nftables' table {', '.join(others)}): give each agent an AGENT_TRAINER_USER"
+            )
+
+    def check(self) -> None:
+        """See whether the rules are still there. Raises EmulationFailed: not, or nobody can say."""
+        if self._guard is not None and refused_counts(self._table) is None:
+            raise EmulationFailed(
+                f"this rank's ports were open to everybody: nftables' table {self._table} was "
+                "removed (a reload of the firewall flushes all tables)"
+            )
+
+    def look(self) -> None:
+        """Log whom the rules have turned away. Raises EmulationFailed: nobody can say."""
+        if self._guard is None:
+            return
+        for chain, count in (refused_counts(self._table) or {}).items():
+            if count and chain == INCOMING:
+                logger.warning("packets of strangers to this rank's ports were refused: %d", count)
+            elif count:
+                logger.warning("packets of trainers to others than peers were refused: %d", count)
+
+    def open(self) -> None:
+        """Take the rules away again; without any nothing is done.
+
+        Raises:
+            EmulationFailed: they may still be there; the watchdog goes on trying.
+        """
+        guard, self._guard = self._guard, None
+        if guard is None:
+            return
+        try:
+            if undo_gate(self._site.state_dir, number=guard.number) is None:
+                run_nft(removing_script(self._table))  # its note is lost
+        except EmulationFailed:
+            try:
+                run_nft(removing_script(self._table))  # the network comes first
+            finally:
+                guard.alarm()
+            raise
+        guard.release()

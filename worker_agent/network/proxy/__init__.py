@@ -1,0 +1,1 @@
+"""Delay without privileges: a process between a rank and its peers."""

@@ -1,0 +1,83 @@
+"""What an earlier rank has left on the network: tried to be taken away until it is gone.
+
+The note of an applied network stands as long as it may be applied. Whoever trained meanwhile would
+be measured through what somebody else has asked for, so the agent takes no rank before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from farm.errors import EmulationFailed
+from worker_agent.network.applied_note import GATE, NETWORK, NoteFile
+from worker_agent.network.undo import undo_all
+from worker_agent.supervisor.events import Post, UndoTried
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+
+
+class Remains:
+    """Used in the supervisor's thread only. Instants are readings of the monotonic clock."""
+
+    def __init__(self, state_dir: Path, post: Post) -> None:
+        self._state_dir = str(state_dir)
+        self._notes = {
+            NoteFile(
+                self._state_dir, NETWORK
+            ): "a network that an earlier rank asked for is still applied",
+            NoteFile(self._state_dir, GATE): "ports of an earlier rank are still closed",
+        }
+        self._post = post
+        self._is_trying = False
+        self._try_at = 0.0
+        self._reason: str | None = None
+        self.trouble: str | None = None
+
+    def tick(self, *, now: float, is_idle: bool) -> None:
+        """Look after what is left if `is_idle`, that is, if no rank is served: its note is its own.
+
+        A try that is under way is waited for, since it would undo the next rank's network, too.
+        """
+        if not is_idle:
+            return
+        left = [what for note, what in self._notes.items() if note.is_there]
+        if not self._is_trying and not left:
+            self.trouble = self._reason = None
+            return
+        if left:
+            self.trouble = f"{'; '.join(left)}: {self._reason or 'it is being undone'}"
+        if not self._is_trying and now >= self._try_at:
+            self._try_at = now + RETRY_S
+            self._start()
+
+    def handle(self, event: UndoTried, *, now: float) -> None:
+        """Take the end of a try."""
+        self._is_trying, self._try_at = False, now + RETRY_S
+        if event.error is None:
+            logger.warning("network of an earlier rank was undone")
+        elif event.error != self._reason:
+            logger.error("no rank is taken: %s", event.error)
+        self._reason = event.error
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._try, name="undo", daemon=True).start()
+        except RuntimeError as error:  # no new thread
+            self._reason = str(error)
+            return
+        self._is_trying = True
+
+    def _try(self) -> None:
+        error: str | None = None
+        try:
+            undo_all(self._state_dir)
+        except EmulationFailed as failed:
+            error = str(failed)
+        except Exception as failed:
+            logger.exception("network was not undone")
+            error = f"{type(failed).__name__}: {failed}"
+        self._post(UndoTried(error=error))

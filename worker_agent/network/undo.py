@@ -1,0 +1,85 @@
+"""Undo what an agent applied to its network, by the note that it left.
+
+`python -m worker_agent.network.undo STATE_DIR NUMBER` is what a watchdog runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from farm.errors import EmulationFailed
+from worker_agent.network.applied_note import GATE, NoteFile
+from worker_agent.network.emulators import create_emulators
+from worker_agent.network.gate_rules import removing_script, table_of
+from worker_agent.network.nft import run_nft
+
+
+def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:
+    """Undo it and forget the note; return what was undone, None where nothing was applied.
+
+    With a `number` only that note counts: a later one has a guard of its own.
+
+    Raises:
+        EmulationFailed: something may still be shaped; the note stays.
+    """
+    notes = NoteFile(state_dir)
+    try:
+        with notes.locked():
+            note = notes.read()
+            if note is None or number not in (None, note.number):
+                return None
+            for emulator in create_emulators(note.site):
+                if emulator.name == note.emulator:
+                    emulator.clear()
+                    notes.remove()
+                    return f"{note.emulator} on {note.site.interface}"
+    except OSError as error:
+        raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error
+    raise EmulationFailed(f"{note.emulator} is applied, which this version does not know")
+
+
+def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
+    """Open the ports that were closed for a rank; otherwise as `undo_applied`."""
+    notes = NoteFile(state_dir, GATE)
+    if not notes.is_there:
+        return None  # it is written before anything is closed
+    try:
+        with notes.locked():
+            note = notes.read()
+            if note is None or number not in (None, note.number):
+                return None
+            run_nft(removing_script(table_of(state_dir)))
+            notes.remove()
+            return "the closing of ports"
+    except OSError as error:
+        raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error
+
+
+def undo_all(state_dir: str, *, number: str | None = None) -> list[str]:
+    """Undo whatever is noted; what cannot be undone keeps nothing else. As `undo_applied`."""
+    undone, failed = [], []
+    for undo in (undo_gate, undo_applied):
+        try:
+            what = undo(state_dir, number=number)
+        except EmulationFailed as error:
+            failed.append(str(error))
+        else:
+            undone += [] if what is None else [what]
+    if failed:
+        raise EmulationFailed("; ".join(failed))
+    return undone
+
+
+def main(arguments: list[str]) -> int:
+    """Return 0 when nothing of the note's is applied any more."""
+    state_dir, number = arguments
+    try:
+        undo_all(state_dir, number=number)
+    except EmulationFailed as error:
+        print(f"undo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""One rank: its way through the rendezvous, and what it holds on this machine."""

@@ -1,0 +1,316 @@
+"""One rank on its way through the rendezvous, its training and its end.
+
+It is driven by commands, events and `tick`, all in the supervisor's thread, and says what
+happened through `report`. Commands may come twice or late: what does not fit is ignored, since
+the server sends again whatever it misses.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+
+from farm.errors import InvalidSpec, TrainerFailed
+from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
+from farm.messages.reports import PeersMeasured, Prepared, ReportBody, Samples, Shaped
+from farm.messages.trainer_lines import (
+    Event,
+    Failure,
+    FailureKind,
+    Ready,
+    Started,
+    TrainerResult,
+    UserCode,
+)
+from worker_agent.rank.cluster import go_lines
+from worker_agent.rank.deadlines import Deadlines
+from worker_agent.rank.resources import RankResources
+from worker_agent.rank.translation import end_of, report_of
+from worker_agent.rank.verdict import explain_exit
+from worker_agent.spool.delivery import GATHER_S
+from worker_agent.supervisor.events import (
+    MeasuringPurpose,
+    NetworkMeasured,
+    RankCleared,
+    RankEvent,
+    Sampled,
+    TrainerExited,
+    TrainerSpoke,
+)
+
+logger = logging.getLogger(__name__)
+
+# Other ranks may take their whole time for a barrier that this one has passed already; the
+# server's own limit ends that. This one only catches a server that has forgotten the attempt.
+BARRIER_GRACE_S = 60.0
+# How long a trainer may take to leave after its last word: members leave together.
+LEAVE_AFTER_RESULT_S = 30.0
+LEAVE_AFTER_FAILURE_S = 5.0
+
+
+class Phase(enum.Enum):
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    MEASURING = "measuring"
+    MEASURED = "measured"
+    SHAPING = "shaping"
+    SHAPED = "shaped"
+    STARTING = "starting"
+    TRAINING = "training"
+    ENDING = "ending"  # the outcome is known; what is left is to get rid of everything
+    CLEARED = "cleared"
+
+
+class RunningRank:
+    """`is_over` once nothing of it is left; `RankEnded`, if one was due, has been reported."""
+
+    def __init__(
+        self,
+        command: StartRank,
+        *,
+        resources: RankResources,
+        report: Callable[[ReportBody], None],
+        progress_timeout_s: float,
+        now: float,
+    ) -> None:
+        self.token = command.token
+        self.begun_s = now
+        self._command = command
+        self._resources = resources
+        self._report = report
+        self._progress_timeout_s = progress_timeout_s
+        self._phase = Phase.PREPARING
+        self._address: RankAddress | None = None
+        self._addresses: tuple[RankAddress, ...] = ()
+        self._ready: dict[int, Ready] = {}
+        self._results: dict[int, TrainerResult] = {}
+        self._failure: Failure | None = None
+        self._user_code: dict[int, UserCode] = {}  # what was heard last of it, by process
+        self._is_stopped = False  # by the server, which wants no report of it
+        self._is_clearing = False
+        self._go_s = 0.0
+        self._shape_timeout_s = 0.0
+        self._deadlines = Deadlines()
+        self._clear_at: float | None = None
+        self._log_due_s = now + GATHER_S
+
+    @property
+    def _has_peers(self) -> bool:
+        """Whether its processes connect to any others."""
+        return self._command.spec.world_size > 1 or len(self._command.roles) > 1
+
+    @property
+    def is_over(self) -> bool:
+        return self._phase is Phase.CLEARED
+
+    @property
+    def is_ending(self) -> bool:
+        return self._phase in (Phase.ENDING, Phase.CLEARED)
+
+    def start(self) -> None:
+        """Start the trainers; the first barrier's time runs."""
+        timeout_s = self._command.prepare_timeout_s
+        self._expect(self.begun_s + timeout_s, f"trainer was not ready within {timeout_s:g} s")
+        try:
+            self._address = self._resources.prepare()
+        except TrainerFailed as error:
+            self.fail(FailureKind.REFUSED, str(error))
+
+    def peers(self, command: Peers, *, now: float) -> None:
+        if self._phase is not Phase.PREPARED:
+            return
+        self._addresses = command.addresses
+        self._enter(Phase.MEASURING, now + command.timeout_s, "peers were not measured in time")
+        self._resources.measure(command.addresses, timeout_s=command.timeout_s)
+
+    def shape(self, command: Shape, *, now: float) -> None:
+        if self._phase is not Phase.MEASURED:
+            return
+        self._shape_timeout_s = command.timeout_s
+        self._enter(Phase.SHAPING, now + command.timeout_s, "network was not shaped in time")
+        self._resources.shape(
+            command.profile, addresses=self._addresses, timeout_s=command.timeout_s
+        )
+
+    def go(self, command: Go, *, received_s: float) -> None:
+        """Let the trainers connect. `received_s` is tick 0 of the series."""
+        if self._phase is not Phase.SHAPED:
+            return
+        assert self._address is not None
+        self._go_s = received_s
+        late = f"first step was not done within {command.timeout_s:g} s"
+        self._enter(Phase.STARTING, received_s + command.timeout_s, late)
+        limit_s = self._command.spec.time_limit_s
+        message = f"not done within time_limit_s = {limit_s:g}"
+        self._deadlines.set(FailureKind.TIME_LIMIT, received_s + limit_s, message)
+        try:
+            lines = go_lines(command, roles=self._command.roles, address=self._address)
+            self._resources.go(lines, go_s=received_s)
+        except (InvalidSpec, TrainerFailed) as error:
+            self.fail(FailureKind.RENDEZVOUS, str(error))
+
+    def fail(self, kind: FailureKind, message: str) -> None:
+        """End the rank now, unless its outcome is known already; every process is killed."""
+        if not self.is_ending:
+            logger.warning("rank failed: %s", message)
+            self._failure = Failure(kind=kind, message=message)
+            self._phase = Phase.ENDING
+        self._clear()
+
+    def stop(self, reason: str) -> None:
+        """End the rank without a report: the server has closed its attempt."""
+        logger.info("rank was stopped: %s", reason)
+        self._is_stopped = True
+        self._phase = Phase.ENDING if not self.is_over else self._phase
+        self._clear()
+
+    def handle(self, event: RankEvent, *, now: float) -> None:
+        """Take an event of this rank's own."""
+        if isinstance(event, Sampled):
+            self._report(Samples(samples=event.samples))
+        elif isinstance(event, TrainerSpoke):
+            self._hear(event.process, event.event, now=now)
+        elif isinstance(event, TrainerExited):
+            self._on_exit(event)
+        elif isinstance(event, NetworkMeasured):
+            self._on_measured(event, now=now)
+        elif isinstance(event, RankCleared):
+            self._on_cleared(event)
+
+    def tick(self, *, now: float) -> None:
+        """Enforce the limits that have run out, and send on what the trainers have written."""
+        if self._clear_at is not None and now >= self._clear_at:
+            self._clear()
+        if now >= self._log_due_s and not (self._is_stopped or self.is_over):
+            self._log_due_s = now + GATHER_S
+            self._report_log()
+        if self.is_ending:
+            return
+        expired = self._deadlines.expired(now)
+        if expired is None:
+            return
+        code = self._user_code.get(0)
+        if code is not None and code.is_running and expired.kind is FailureKind.RENDEZVOUS:
+            text = f"{code.name}: expected its build to return, but {expired.message}"
+            self.fail(FailureKind.TRAINER_RAISED, text)
+        else:
+            self.fail(expired.kind, expired.message)
+
+    def _hear(self, process: int, event: Event, *, now: float) -> None:
+        if self.is_ending:
+            # Only the farewells of processes that are being waited for still count.
+            if isinstance(event, TrainerResult):
+                self._results.setdefault(process, event)
+            return
+        if self._phase is Phase.TRAINING and process == 0:
+            self._expect_progress(now)  # a server that lives says nothing of a rank that trains
+        if isinstance(event, Ready):
+            self._ready[process] = event
+            self._prepare_if_all_ready(now)
+        elif isinstance(event, UserCode):
+            self._user_code[process] = event
+        elif isinstance(event, Failure):
+            self._failure = event
+            self._leave(now + LEAVE_AFTER_FAILURE_S)
+        elif isinstance(event, TrainerResult):
+            self._results[process] = event
+            if process == 0:
+                self._leave(now + LEAVE_AFTER_RESULT_S)
+        elif process == 0:
+            # The first role speaks for the rank; the others, such as servers, only support it.
+            self._report_progress(event, now=now)
+
+    def _prepare_if_all_ready(self, now: float) -> None:
+        if self._phase is not Phase.PREPARING or len(self._ready) < len(self._command.roles):
+            return
+        assert self._address is not None
+        self._report(
+            Prepared(
+                address=self._address,
+                framework=self._ready[0].framework,
+                dataset=self._ready[0].dataset,
+                model_sha256=self._ready[0].model_sha256,
+                prepare_s=now - self.begun_s,
+            )
+        )
+        wait_s = self._command.prepare_timeout_s + BARRIER_GRACE_S
+        self._enter(Phase.PREPARED, now + wait_s, "peers were never announced")
+
+    def _on_measured(self, event: NetworkMeasured, *, now: float) -> None:
+        expected = Phase.MEASURING if event.purpose is MeasuringPurpose.UNTOUCHED else Phase.SHAPING
+        if self._phase is not expected:
+            return
+        if event.failure is not None:
+            self.fail(FailureKind.NETWORK, event.failure)
+            return
+        if event.purpose is MeasuringPurpose.UNTOUCHED:
+            self._report(PeersMeasured(rtts=event.rtts, control_s=event.control_s))
+            if self._command.spec.network is not None:
+                self._enter(Phase.MEASURED, now + BARRIER_GRACE_S, "shaping was never ordered")
+                return
+        # Where nothing is to be shaped, this network is the one that was just measured.
+        self._report(event.shaped or Shaped(emulator=event.emulator, rtts=event.rtts))
+        # A peer may need all of the barrier's time, which can be long.
+        self._enter(Phase.SHAPED, now + self._shape_timeout_s + BARRIER_GRACE_S, "go never came")
+
+    def _report_progress(self, event: Event, *, now: float) -> None:
+        if isinstance(event, Started):
+            self._phase = Phase.TRAINING
+            self._deadlines.drop(FailureKind.RENDEZVOUS)
+            self._expect_progress(now)
+        body = report_of(event, go_s=self._go_s)
+        if body is not None:
+            self._report(body)
+
+    def _on_exit(self, event: TrainerExited) -> None:
+        if not self.is_ending and event.process not in self._results:
+            failure = explain_exit(
+                event.return_code,
+                memory=self._resources.memory_evidence(event.process),
+                log_tail=self._resources.log_tail(),
+                is_connecting=self._phase is Phase.STARTING and self._has_peers,
+                user_code=self._user_code.get(event.process),
+            )
+            self.fail(failure.kind, failure.message)
+        elif self.is_ending and (self._failure is not None or event.process == 0):
+            self._clear()
+
+    def _on_cleared(self, event: RankCleared) -> None:
+        self._phase = Phase.CLEARED
+        if self._is_stopped:
+            return
+        if self._failure is None and event.failure is not None:
+            logger.warning("rank is void: %s", event.failure)
+            # What it measured may have been another network, and so may what comes next.
+            self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
+        self._report_log(is_last=True)
+        outcome = self._failure or self._results[0]
+        log_tail = self._resources.log_tail()
+        self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
+
+    def _report_log(self, *, is_last: bool = False) -> None:
+        for part in self._resources.log_parts(is_last=is_last):
+            self._report(part)
+
+    def _enter(self, phase: Phase, deadline: float, message: str) -> None:
+        self._phase = phase
+        self._expect(deadline, message)
+
+    def _expect(self, deadline: float, message: str) -> None:
+        self._deadlines.set(FailureKind.RENDEZVOUS, deadline, message)
+
+    def _expect_progress(self, now: float) -> None:
+        message = f"trainer said nothing for {self._progress_timeout_s:g} s"
+        self._deadlines.set(FailureKind.STALLED, now + self._progress_timeout_s, message)
+
+    def _leave(self, deadline: float) -> None:
+        self._phase = Phase.ENDING
+        self._clear_at = deadline
+
+    def _clear(self) -> None:
+        if not self._is_clearing:
+            self._clear_at = 0.0  # overdue: should it not begin now, the next tick tries again
+            has_succeeded = not self._is_stopped and self._failure is None
+            self._resources.clear(has_succeeded=has_succeeded)
+            self._is_clearing, self._clear_at = True, None

@@ -1,0 +1,302 @@
+"""What one rank holds on this machine, from its ports to its processes, and how it lets go."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from farm.configuration.spec import NetworkProfile
+from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
+from farm.messages.commands import RankAddress, StartRank
+from farm.messages.reports import LogPart, PeerRtt, Sample, Shaped
+from farm.messages.trainer_lines import Event, GoLine
+from worker_agent.config import AgentConfig
+from worker_agent.metrics import METRICS
+from worker_agent.metrics.contracts import Watched
+from worker_agent.metrics.sampler import Sampler, create_metrics
+from worker_agent.network.gang_network import GangNetwork
+from worker_agent.network.port_gate import PortGate
+from worker_agent.rank.assignments import assignment_of
+from worker_agent.rank.control import run_control
+from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryWitness
+from worker_agent.rank.ports import PortRange, port_of
+from worker_agent.supervisor.events import (
+    MeasuringPurpose,
+    NetworkMeasured,
+    Post,
+    RankCleared,
+    Sampled,
+    TrainerExited,
+    TrainerSpoke,
+)
+from worker_agent.trainer_process.environment import trainer_environment
+from worker_agent.trainer_process.leftovers import kill_marked
+from worker_agent.trainer_process.logs import RankLog
+from worker_agent.trainer_process.process import TrainerProcess
+from worker_agent.trainer_process.template import TemplateProcess
+
+logger = logging.getLogger(__name__)
+
+# Of the time left for the peers' barrier, the most that the control run may take. What the peers'
+# probes have taken before is gone, so it is of what they left: 0.3 of all where they took 0.3.
+_CONTROL_SHARE = 0.3 / 0.7
+_TRY_AGAIN_S = 1.0
+
+
+class RankResources:
+    """Owned by one rank; everything that takes time happens in threads and ends in an event."""
+
+    def __init__(
+        self,
+        command: StartRank,
+        *,
+        config: AgentConfig,
+        ports: PortRange,
+        post: Post,
+        template: TemplateProcess | None = None,
+    ) -> None:
+        """Trainers are forked from `template`, if it serves them; it outlives the rank anyway."""
+        self._command = command
+        self._config = config
+        self._ports = ports
+        self._post = post
+        self._template = template
+        is_served = template is not None and template.serves(command.spec.strategy)
+        self._forked_from = template if is_served else None
+        self._held: list[socket.socket] = []
+        self._trainers: list[TrainerProcess] = []
+        self._log = RankLog()
+        self._memory = MemoryWitness()
+        self._sampler: Sampler | None = None
+        self._rtts_back: tuple[PeerRtt, ...] = ()
+        self._network = self._make_network()
+
+    def prepare(self) -> RankAddress:
+        """Hold ports, listen for probes, start the trainers; return where peers find them.
+
+        Raises:
+            TrainerFailed: no such network, no free ports, or a trainer did not start. `clear` is
+                still due.
+        """
+        try:
+            self._config = self._config.within(self._command.spec.interface)
+        except InvalidSpec as error:
+            raise TrainerFailed(str(error)) from None
+        self._network = self._make_network()
+        roles = self._command.roles
+        probe, *self._held = self._ports.hold(1 + len(roles))
+        self._network.listen(probe)
+        address = RankAddress(
+            rank=self._command.rank,
+            host=self._config.address,
+            probe_port=port_of(probe),
+            trainer_ports=tuple(port_of(held) for held in self._held),
+        )
+        environment = trainer_environment(
+            os.environ,
+            state_dir=self._config.settings.state_dir,
+            also=self._config.settings.trainer_environment,
+        )
+        for index, role in enumerate(roles):
+            trainer = self._start_trainer(index, role, environment)
+            self._trainers.append(trainer)
+            self._log.follow(role, trainer.log)
+        return address
+
+    def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
+        """Measure the untouched network; ends in a `NetworkMeasured`."""
+        work = partial(self._measure, addresses, timeout_s)
+        self._in_thread("measure", self._or_failure, MeasuringPurpose.UNTOUCHED, work)
+
+    def shape(
+        self,
+        profile: NetworkProfile | None,
+        *,
+        addresses: tuple[RankAddress, ...],
+        timeout_s: float,
+    ) -> None:
+        """Apply the profile and measure what it made; ends in a `NetworkMeasured`."""
+        work = partial(self._shape, profile, addresses, timeout_s)
+        self._in_thread("shape", self._or_failure, MeasuringPurpose.SHAPED, work)
+
+    def go(self, lines: tuple[GoLine, ...], *, go_s: float) -> None:
+        """Free the trainers' ports, let them connect and start the series.
+
+        Raises:
+            TrainerFailed: a trainer does not read.
+        """
+        self._release_ports()
+        for trainer, line in zip(self._trainers, lines, strict=True):
+            cluster = self._network.reroute(line.cluster)
+            trainer.write(dataclasses.replace(line, cluster=cluster))
+        pids = tuple(trainer.pid for trainer in self._trainers)
+        self._memory.look(pids)
+        watched = Watched(
+            cpus=self._config.cpus,
+            interface=self._config.interface,
+            # What a proxy takes of the rank's cores is no foreign load.
+            pids=(*pids, *self._network.pids),
+            roles=self._command.roles,
+        )
+        self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
+        self._sampler.start()
+
+    def memory_evidence(self, process: int) -> MemoryEvidence:
+        """Return what is known of this trainer and of memory that ran out."""
+        return self._memory.evidence(self._trainers[process].pid)
+
+    def log_tail(self) -> str:
+        """Return the last words of all trainers, by role."""
+        tails = [
+            f"[{role}]\n{trainer.log_tail}" if len(self._trainers) > 1 else trainer.log_tail
+            for role, trainer in zip(self._command.roles, self._trainers, strict=False)
+        ]
+        return "\n".join(tails)
+
+    def log_parts(self, *, is_last: bool = False) -> Iterator[LogPart]:
+        """Yield what the trainers have written since; `is_last`: all that is left of it."""
+        return self._log.parts(is_last=is_last)
+
+    def clear(self, *, has_succeeded: bool = False) -> None:
+        """Kill every process, undo the profile, free the ports; ends in a `RankCleared`.
+
+        Of a rank that has succeeded the network is looked at before, and timed afterwards.
+        """
+        self._in_thread("clear", self._clear, has_succeeded)
+
+    def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
+        return TrainerProcess(
+            self._config.trainer,
+            assignment_of(self._command, role, self._config),
+            environment=environment,
+            folder=self._config.settings.state_dir,
+            user=self._config.trainer_user,
+            on_event=partial(self._on_event, index),
+            on_exit=partial(self._on_exit, index),
+            template=self._forked_from,
+        )
+
+    def _make_network(self) -> GangNetwork:
+        config = self._config
+        gate = None
+        if config.open_ports_reason is None:
+            gate = PortGate(config.site, trainer_uid=config.trainer_uid)
+        return GangNetwork(self._command, config.site, gate=gate)
+
+    def _on_event(self, index: int, event: Event) -> None:
+        self._post(TrainerSpoke(token=self._command.token, process=index, event=event))
+
+    def _on_exit(self, index: int, return_code: int) -> None:
+        token = self._command.token
+        self._post(TrainerExited(token=token, process=index, return_code=return_code))
+
+    def _emit(self, samples: tuple[Sample, ...]) -> None:
+        self._post(Sampled(token=self._command.token, samples=samples))
+
+    def _or_failure(self, purpose: MeasuringPurpose, work: Callable[[], None]) -> None:
+        """Do it, or post why not, whatever the reason: the rank ends by it, and is cleared."""
+        try:
+            work()
+        except EmulationFailed as error:
+            self._post_measured(purpose, (), failure=str(error))
+        except Exception as error:
+            logger.exception("network was not measured")
+            self._post_measured(purpose, (), failure=f"{type(error).__name__}: {error}")
+
+    def _measure(self, addresses: tuple[RankAddress, ...], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        rtts = self._network.measure(addresses, timeout_s=timeout_s)
+        left_s = deadline - time.monotonic()
+        control_s = run_control(self._config.cpus, most_s=_CONTROL_SHARE * left_s)
+        self._post_measured(MeasuringPurpose.UNTOUCHED, rtts, control_s=control_s)
+
+    def _shape(
+        self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
+    ) -> None:
+        asked = profile or NetworkProfile()
+        found = self._network.shape(asked, addresses, timeout_s=timeout_s)
+        if found is not None:
+            self._post_measured(MeasuringPurpose.SHAPED, found.rtts, shaped=found)
+
+    def _post_measured(
+        self,
+        purpose: MeasuringPurpose,
+        rtts: tuple[PeerRtt, ...],
+        *,
+        shaped: Shaped | None = None,
+        failure: str | None = None,
+        control_s: float | None = None,
+    ) -> None:
+        self._post(
+            NetworkMeasured(
+                token=self._command.token,
+                purpose=purpose,
+                emulator=self._network.emulator_name,
+                rtts=rtts,
+                shaped=shaped,
+                failure=failure,
+                control_s=control_s,
+            )
+        )
+
+    def _clear(self, has_succeeded: bool) -> None:
+        """Let go of everything.
+
+        A step that fails keeps neither the others nor the agent back, but for the one that makes
+        sure that no process is left: that is taken again until it succeeds.
+        """
+        # An emulator may have processes of its own, so before any is killed.
+        lost = self._try(self._network.check) if has_succeeded else None
+        # As long as something may be left the cores are not free, whoever is kept waiting.
+        while self._try(self._kill_all) is not None:
+            time.sleep(_TRY_AGAIN_S)
+        for trainer in self._trainers:
+            self._try(trainer.close)
+        if self._sampler is not None:
+            self._try(self._sampler.stop)
+        self._try(self._memory.close)
+        stuck = self._try(self._network.undo)
+        if has_succeeded and stuck is None:
+            self._try(self._measure_back)
+        self._try(self._network.close)
+        # What stays keeps the agent from the next rank, and says nothing against this one.
+        self._try(self._network.open_ports)
+        self._try(self._release_ports)
+        self._post(
+            RankCleared(token=self._command.token, rtts=self._rtts_back, failure=lost or stuck)
+        )
+
+    def _try(self, step: Callable[[], object]) -> str | None:
+        """Take a step; return why it failed, or None."""
+        try:
+            step()
+        except Exception as error:
+            logger.exception("a rank did not end as it should")
+            return str(error) or type(error).__name__
+        return None
+
+    def _measure_back(self) -> None:
+        self._rtts_back = self._network.measure_back()
+
+    def _kill_all(self) -> None:
+        kill_marked(self._config, template=self._template, kill_known=self._kill_trainers)
+
+    def _kill_trainers(self) -> None:
+        for trainer in self._trainers:
+            self._try(trainer.kill)
+
+    def _release_ports(self) -> None:
+        for held in self._held:
+            held.close()
+        self._held.clear()
+
+    @staticmethod
+    def _in_thread(name: str, work: Callable[..., None], *arguments: object) -> None:
+        # Nothing that it does may raise: it would end unheard.
+        threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()

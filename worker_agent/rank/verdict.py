@@ -1,0 +1,116 @@
+"""What the end of a trainer process means, and the evidence for it."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from farm.messages.trainer_lines import Failure, FailureKind, UserCode
+from farm.text.display import byte_count
+from worker_agent.rank.memory_evidence import MemoryEvidence
+
+# What libraries say on standard error when an allocation fails. C++ then aborts; TensorFlow 2.21
+# is to raise, but after some operations (oneDNN's Relu among them) uses what it did not get.
+_NOT_ALLOCATED = re.compile(r"std::bad_alloc|OOM when allocating tensor[^\n]*")
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+# What an operator, a shell or a service manager sends to end a process.
+_SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_ADVICE = "try a smaller batch per replica, or more memory"
+
+
+def explain_exit(
+    return_code: int,
+    *,
+    memory: MemoryEvidence,
+    log_tail: str = "",
+    is_connecting: bool = False,
+    user_code: UserCode | None = None,
+) -> Failure:
+    """Explain a trainer that ended without a result or a reason of its own.
+
+    `return_code` is negative for a signal. A SIGKILL without evidence that memory ran out stays
+    unexplained: another process may have sent it, so the machine is to blame. A trainer that leaves
+    while it connects (`is_connecting`) has waited in vain for a peer: a watchdog ends it then,
+    since the framework's own constructor cannot be interrupted and says nothing.
+
+    `user_code` is the last that was heard of the user's own code, such as a model's file. If that
+    code runs, an exit, a crash or a signal is its own failure, which every machine would repeat. If
+    it has run, it may have left a timer or a thread behind: an exit is its own failure, too, since
+    the connection stands by then, and so is a signal that nobody else sends, such as SIGALRM.
+    """
+    if return_code >= 0 and user_code is not None:
+        return _own_failure(
+            user_code, f"ended the process with status {return_code}, as os._exit does"
+        )
+    if return_code >= 0 and is_connecting:
+        return Failure(
+            kind=FailureKind.PEER_LOST,
+            message=f"trainer could not connect to its peers and left with status {return_code}",
+        )
+    if return_code >= 0:
+        return Failure(
+            kind=FailureKind.TRAINER_RAISED,
+            message=f"trainer ended with exit status {return_code} and without a result",
+        )
+    if -return_code == signal.SIGKILL:
+        return _explain_kill(memory)
+    name = _signal_name(-return_code)
+    said = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
+    if said is not None:
+        return Failure(
+            kind=FailureKind.OUT_OF_MEMORY,
+            message=f"trainer could not allocate memory and was ended by {name}: {said[0]};"
+            f" {_ADVICE}",
+        )
+    is_crash = -return_code in _CRASHES
+    is_left_behind = not is_crash and -return_code not in _SENT_BY_OTHERS
+    if user_code is not None and (user_code.is_running or is_left_behind):
+        how = f"crashed with {name}" if is_crash else f"ended its process with {name}"
+        return _own_failure(user_code, how)
+    return Failure(kind=FailureKind.KILLED, message=f"trainer was ended by {name}")
+
+
+def _own_failure(user_code: UserCode, how: str) -> Failure:
+    return Failure(
+        kind=FailureKind.TRAINER_RAISED,
+        message=f"{user_code.name}: expected its code to return, but it {how}",
+    )
+
+
+def _explain_kill(memory: MemoryEvidence) -> Failure:
+    if memory.is_named:
+        return _out_of_memory(memory, source="the kernel's log")
+    if memory.group_kill_count and memory.is_named is None:
+        return _out_of_memory(memory, source="the counter of its control group")
+    message = "trainer was ended by SIGKILL, which somebody or something on the machine has sent"
+    if memory.is_named is False:
+        message += "; the kernel killed for want of memory meanwhile, but other processes"
+    elif memory.machine_kill_count:
+        # On a machine without control groups, and with a log that only root may read.
+        message += (
+            "; the kernel killed some process for want of memory meanwhile, and nothing that"
+            " the agent may read says whether it was this one"
+        )
+    return Failure(kind=FailureKind.KILLED, message=message)
+
+
+def _out_of_memory(memory: MemoryEvidence, *, source: str) -> Failure:
+    if memory.limit_bytes is not None:
+        ceiling = f"the control group's limit is {byte_count(memory.limit_bytes)}"
+        if memory.peak_bytes is not None:
+            ceiling += f", its peak was {byte_count(memory.peak_bytes)}"
+    elif memory.machine_bytes is not None:
+        ceiling = f"the machine has {byte_count(memory.machine_bytes)}"
+    else:
+        ceiling = "its limit is not known"
+    return Failure(
+        kind=FailureKind.OUT_OF_MEMORY,
+        message=f"killed by the kernel for want of memory (by {source}): {ceiling}; {_ADVICE}",
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

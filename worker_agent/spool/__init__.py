@@ -1,0 +1,1 @@
+"""Reports on disk until they are confirmed, and when to send which."""

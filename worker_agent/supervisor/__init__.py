@@ -1,0 +1,1 @@
+"""The agent's one deciding thread, and what it decides by."""

@@ -1,0 +1,100 @@
+"""What the agent says of itself with every heartbeat: whether it takes a rank now, or why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+from farm.messages.agents import AgentFacts, AgentState, Heartbeat
+from worker_agent.config import AgentConfig
+from worker_agent.machine.late_labels import LateLabels
+from worker_agent.network.remains import Remains
+from worker_agent.spool.delivery import Delivery
+from worker_agent.spool.journal import Journal
+from worker_agent.supervisor.departure import Departure
+from worker_agent.supervisor.heartbeat import Pulse
+
+
+class Condition:
+    """Reads what others own, but for the labels that it still asks the cloud for."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        facts: AgentFacts,
+        pulse: Pulse,
+        delivery: Delivery,
+        departure: Departure,
+        remains: Remains,
+        journal: Journal,
+    ) -> None:
+        self._config = config
+        self._facts = facts
+        self._labels = LateLabels(config.cloud, known=facts.labels)
+        self._labels.start()
+        self._pulse = pulse
+        self._delivery = delivery
+        self._departure = departure
+        self._remains = remains
+        self._journal = journal
+
+    def beat(
+        self,
+        *,
+        serving_token: int | None,
+        highest_token: int,
+        template_bytes: int | None,
+        now: float,
+    ) -> Heartbeat:
+        """Return the next heartbeat, made at `now`."""
+        return Heartbeat(
+            agent_id=self._config.agent_id,
+            boot_id=self._pulse.boot_id,
+            counter=self._pulse.next(now=now),
+            state=self.state(is_serving=serving_token is not None),
+            serving_token=serving_token,
+            highest_token=highest_token,
+            agent_time_s=time.time(),
+            echo=self._pulse.echo(now=now),
+            facts=dataclasses.replace(
+                self._facts,
+                trouble=self.trouble,
+                labels={**self._labels.told, **self._facts.labels},
+            ),
+            template_bytes=template_bytes,
+            backlog=self._delivery.backlog(now=now),
+            disk_free_bytes=_free_bytes(self._config.settings.state_dir),
+        )
+
+    @property
+    def trouble(self) -> str | None:
+        """What has to be mended before this agent takes a rank; None: nothing."""
+        return self._remains.trouble or self._journal.trouble
+
+    def state(self, *, is_serving: bool) -> AgentState:
+        if self._departure.has_begun:
+            return AgentState.LEAVING
+        if is_serving or self.trouble is not None:
+            return AgentState.BUSY
+        if self._journal.is_full:
+            return AgentState.SPOOL_FULL
+        return AgentState.IDLE
+
+    def refusal(self, *, is_serving: bool) -> str:
+        """Say why a rank is not taken, where the state is not to take any."""
+        state = self.state(is_serving=is_serving)
+        if state is AgentState.BUSY and not is_serving and self.trouble is not None:
+            return self.trouble
+        return f"agent is {state.value}"
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Return what the agent's user may still write there; None where the disk does not tell."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    # Some that are no disks claim more than any number on the wire may be.
+    return min(disk.f_bavail * disk.f_frsize, 2**63 - 1)

@@ -1,0 +1,353 @@
+"""The agent's one deciding thread: it owns the rank, the spool, the fencing and the heartbeats.
+
+Everything that may take time or block (trainers, sampler, probes, the broker) lives in other
+threads and processes and reports through one queue. So there are no locks here, and nothing
+that happens to the network or the broker stops the sampling.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+import uuid
+from contextlib import ExitStack
+
+from farm.errors import InvalidSpec
+from farm.log import stand_for
+from farm.messages.agents import AgentFacts, AgentState, Heartbeat
+from farm.messages.commands import (
+    COMMANDS,
+    BeatConfirmed,
+    Confirm,
+    Go,
+    Peers,
+    Shape,
+    StartRank,
+    StopAttempt,
+)
+from farm.messages.envelope import seal, unseal
+from farm.messages.trainer_lines import Failure, FailureKind
+from farm.processes.service_manager import ServiceManager
+from worker_agent.broker.keeper import Keeper
+from worker_agent.config import AgentConfig
+from worker_agent.network.remains import Remains
+from worker_agent.rank.ports import PortRange
+from worker_agent.rank.rank import RunningRank
+from worker_agent.rank.resources import RankResources
+from worker_agent.spool.delivery import Delivery
+from worker_agent.spool.journal import Journal, ServedRank
+from worker_agent.spool.spool import Spool
+from worker_agent.supervisor.condition import Condition
+from worker_agent.supervisor.departure import LEAVE_LIMIT_S, Departure
+from worker_agent.supervisor.events import (
+    AgentEvent,
+    CommandArrived,
+    CourierGone,
+    CourierReady,
+    OrderDone,
+    StopAsked,
+    TemplateGone,
+    TemplateReady,
+    UndoTried,
+)
+from worker_agent.supervisor.fencing import Admission, TokenFile, admit
+from worker_agent.supervisor.former_life import clean_up
+from worker_agent.supervisor.heartbeat import Pulse
+from worker_agent.supervisor.stop_signals import post_stop_signals
+from worker_agent.trainer_process.child import become_reaper, reap_orphans
+from worker_agent.trainer_process.leftovers import kill_marked
+from worker_agent.trainer_process.warmth import Warmth
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+_UNANSWERED = (
+    "the server has not answered this agent's heartbeats for %.0f s, although the broker takes "
+    "them: its collector does not run, or it refuses this agent, %s; `farm doctor` on the server "
+    "says which"
+)
+_KEYED = "whose key (AGENT_KEY or AGENT_KEY_FILE) is not the one from `farm agent add` or `rotate`"
+_UNKEYED = (
+    "which has no key (AGENT_KEY or AGENT_KEY_FILE): `farm agent add` on the server prints one"
+)
+
+
+class Supervisor:
+    """One life of the agent, from `run` to its return."""
+
+    def __init__(self, config: AgentConfig, facts: AgentFacts) -> None:
+        now = time.monotonic()
+        self._config = config
+        self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        settings = config.settings
+        self._tokens = TokenFile(settings.state_dir / "highest_token")
+        self._served = ServedRank(settings.state_dir / "served_rank")
+        self._spool = Spool(settings.state_dir / "spool", max_bytes=settings.spool_max_bytes)
+        self._journal = Journal(self._spool)
+        self._delivery = Delivery(self._spool, agent_id=config.agent_id)
+        beat_s, lease_s = settings.heartbeat_s, settings.lease_s
+        self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
+        self._keeper = Keeper(config, self._events.put)
+        self._warmth = Warmth(config, self._events.put)
+        self._ports = PortRange(*settings.port_range)
+        self._rank: RunningRank | None = None
+        self._seen_tokens: frozenset[int] = frozenset()
+        self._has_failed = False  # in the last step
+        self._has_told_of_folder = False
+        self._shown: tuple[AgentState, int | None, int, str | None] | None = None
+        self._departure = Departure()
+        self._remains = Remains(settings.state_dir, self._events.put)
+        sources = (self._pulse, self._delivery, self._departure, self._remains, self._journal)
+        self._condition = Condition(config, facts, *sources)
+
+    def run(self, manager: ServiceManager) -> None:
+        """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
+        post_stop_signals(self._events.put)
+        with ExitStack() as at_the_end:  # the last one first, whichever of them fails
+            at_the_end.callback(self._spool.close)
+            at_the_end.callback(kill_marked, self._config, limit_s=LEAVE_LIMIT_S)
+            at_the_end.callback(self._warmth.stop)
+            at_the_end.callback(self._keeper.stop)
+            stand_for(agent_id=self._config.agent_id)
+            logger.info("agent begins")
+            if not become_reaper():
+                self._warmth.stop()  # a fork would be adopted by another process
+            clean_up(self._config, self._served, self._journal)
+            self._tick(time.monotonic())
+            while not self._may_leave(time.monotonic()):
+                manager.turned()
+                self._step()
+        logger.info("agent has left")
+
+    def _step(self) -> None:
+        try:
+            event = self._events.get(timeout=self._patience_s(time.monotonic()))
+        except queue.Empty:
+            event = None
+        now = time.monotonic()
+        try:
+            if event is not None:
+                self._handle(event, now=now)
+            self._tick(now)
+        except Exception:
+            self._has_failed = True
+            logger.exception("event was not handled: %r", event)
+        else:
+            self._has_failed = False
+
+    def _patience_s(self, now: float) -> float:
+        """Return how long nothing will be due. What cannot be sent now is not waited for."""
+        waits = [TICK_S]
+        if self._has_failed:  # or what fails at once would be tried again without an end
+            return TICK_S
+        if self._keeper.can_publish("heartbeats"):
+            waits.append(self._pulse.due_in_s(now=now))
+        if self._keeper.can_publish("reports") and self._journal.trouble is None:
+            silent = self._pulse.is_server_silent(now=now)
+            waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
+        return min(waits)
+
+    def _handle(self, event: AgentEvent, *, now: float) -> None:
+        if isinstance(event, StopAsked):
+            self._leave(event.signal_name, now=now)
+        elif isinstance(event, CourierReady | OrderDone | CourierGone):
+            if self._keeper.has_published("heartbeats", event):
+                self._pulse.taken(now=now)
+            if self._keeper.handle(event, now=now) and isinstance(event, CourierReady):
+                self._delivery.start_over()
+                self._pulse.hasten()
+        elif isinstance(event, CommandArrived):
+            if self._keeper.handle(event, now=now):
+                self._obey(event, now=now)
+        elif isinstance(event, TemplateReady | TemplateGone):
+            self._warmth.handle(event, now=now)
+        elif isinstance(event, UndoTried):
+            self._remains.handle(event, now=now)
+        elif self._rank is not None and event.token == self._rank.token:
+            self._rank.handle(event, now=now)
+
+    def _tick(self, now: float) -> None:
+        self._look_at_folder()
+        self._journal.write()
+        if self._rank is not None:
+            self._watch_over(self._rank, now=now)
+        else:
+            self._served.forget()  # again: its folder may have been away
+        self._keeper.tick(now=now)
+        is_idle = self._rank is None and not self._departure.has_begun
+        self._warmth.tick(now=now, is_idle=is_idle)
+        self._remains.tick(now=now, is_idle=is_idle)
+        if is_idle:
+            reap_orphans(own=self._keeper.pids | self._warmth.pids)
+        shown = (
+            self._state(),
+            self._serving_token(),
+            self._tokens.highest,
+            self._condition.trouble,
+        )
+        if shown != self._shown:
+            self._shown = shown
+            self._pulse.hasten()
+        if (silence_s := self._pulse.silence_s(now=now)) is not None:
+            logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
+        if self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
+            self._keeper.publish("heartbeats", seal(self._beat(now)))
+        if self._keeper.can_publish("reports") and self._journal.trouble is None:
+            silent = self._pulse.is_server_silent(now=now)
+            batch = self._delivery.next_batch(now=now, server_is_silent=silent)
+            if batch is not None:
+                self._keeper.publish("reports", seal(batch))
+
+    def _look_at_folder(self) -> None:
+        """Say once that the state folder is gone; go on once it is back, or another is there."""
+        trouble = self._journal.trouble
+        if trouble is None:
+            if self._has_told_of_folder:
+                logger.info("the state folder is back")
+            self._has_told_of_folder = False
+            return
+        if not self._has_told_of_folder:
+            logger.error("this agent takes no rank: %s", trouble)
+            self._has_told_of_folder = True
+        folder = self._config.settings.state_dir
+        try:
+            if folder.is_dir() and not any((folder / "spool").glob("*")):
+                self._tokens.write_again()
+                lost_count = self._spool.begin_anew()
+                self._delivery.start_over()
+                logger.warning("a new spool was begun; reports that are lost: %d", lost_count)
+        except OSError as error:
+            logger.warning("no new spool can be begun: %s", error)
+
+    def _watch_over(self, rank: RunningRank, *, now: float) -> None:
+        limit_s = self._config.settings.lease_s / 2
+        # A rank that has just begun was ordered by a living server.
+        unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
+        if unconfirmed_s > limit_s and not rank.is_ending:
+            rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")
+        if not rank.is_ending and (self._journal.is_blocked or self._journal.trouble is not None):
+            rank.fail(FailureKind.KILLED, "the agent's disk takes no more reports")
+        rank.tick(now=now)
+        if rank.is_over:
+            logger.info("rank is over")
+            stand_for(agent_id=self._config.agent_id)
+            self._rank = None
+            self._served.forget()
+
+    def _obey(self, event: CommandArrived, *, now: float) -> None:
+        try:
+            command = unseal(COMMANDS[event.name], event.envelope)
+        except (InvalidSpec, KeyError) as error:
+            logger.error("command %s was refused: %s", event.name, error)  # noqa: TRY400
+            return
+        if isinstance(command, BeatConfirmed):
+            was_silent = self._pulse.is_server_silent(now=now)
+            if self._pulse.confirm(command, now=now) and was_silent:
+                self._delivery.start_over()
+        elif isinstance(command, Confirm):
+            self._delivery.confirm(command, now=now)
+        elif isinstance(command, StartRank):
+            self._start_rank(command, now=now)
+        elif isinstance(command, StopAttempt):
+            self._stop_attempt(command)
+        elif isinstance(command, Peers | Shape | Go):
+            self._lead_on(command, event, now=now)
+
+    def _lead_on(self, command: Peers | Shape | Go, event: CommandArrived, *, now: float) -> None:
+        rank = self._rank
+        if rank is None or rank.token != command.token:
+            logger.info("%s is not for this rank", event.name, extra={"attempt_id": command.token})
+        elif isinstance(command, Peers):
+            rank.peers(command, now=now)
+        elif isinstance(command, Shape):
+            rank.shape(command, now=now)
+        else:
+            rank.go(command, received_s=event.received_s)
+
+    def _start_rank(self, command: StartRank, *, now: float) -> None:
+        state = self._state()
+        admission = admit(
+            command.token,
+            highest_token=self._tokens.highest,
+            seen_tokens=self._seen_tokens,
+            state=state,
+        )
+        if admission is Admission.DUPLICATE:
+            return
+        self._seen_tokens |= {command.token}
+        reason = self._condition.refusal(is_serving=self._rank is not None)
+        if admission is Admission.TOO_LOW:
+            reason = f"token {command.token} is lower than {self._tokens.highest}, seen before"
+        try:
+            self._tokens.raise_to(command.token)
+            if admission is Admission.START:
+                self._serve(command, now=now)
+                return
+        except OSError as error:
+            reason = f"agent cannot write to its state directory: {error}"
+        logger.warning("rank was refused: %s", reason, extra=command.ids)
+        failure = Failure(kind=FailureKind.REFUSED, message=reason)
+        self._journal.add_lost(command.token, rank=command.rank, failure=failure)
+
+    def _serve(self, command: StartRank, *, now: float) -> None:
+        stand_for(agent_id=self._config.agent_id, **command.ids)
+        logger.info("rank begins")
+        self._served.remember(command.token, rank=command.rank, job_id=command.job_id)
+        self._rank = RunningRank(
+            command,
+            resources=RankResources(
+                command,
+                config=self._config,
+                ports=self._ports,
+                post=self._events.put,
+                template=self._warmth.template(),
+            ),
+            report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
+            progress_timeout_s=self._config.settings.progress_timeout_s,
+            now=now,
+        )
+        try:
+            self._rank.start()
+        except (OSError, RuntimeError) as error:  # the latter: no new thread
+            self._rank.fail(FailureKind.REFUSED, f"rank could not begin: {error}")
+
+    def _stop_attempt(self, command: StopAttempt) -> None:
+        if self._rank is not None and self._rank.token <= command.token:
+            self._rank.stop(command.reason)
+        try:
+            self._tokens.raise_to(command.token)
+        except OSError as error:  # the server says so again, until the token is on disk
+            logger.warning("the token was not written down: %s", error)
+        # The server waits for our word that nothing of the attempt is left.
+        self._pulse.hasten()
+
+    def _state(self) -> AgentState:
+        return self._condition.state(is_serving=self._rank is not None)
+
+    def _serving_token(self) -> int | None:
+        return self._rank.token if self._rank is not None else None
+
+    def _beat(self, now: float) -> Heartbeat:
+        return self._condition.beat(
+            serving_token=self._serving_token(),
+            highest_token=self._tokens.highest,
+            template_bytes=self._warmth.template_bytes,
+            now=now,
+        )
+
+    def _leave(self, signal_name: str, *, now: float) -> None:
+        if self._departure.has_begun:
+            return
+        logger.info("agent is leaving: %s", signal_name)
+        self._departure.begin(now=now)
+        if self._rank is not None:
+            self._rank.fail(FailureKind.KILLED, "agent was stopped")
+
+    def _may_leave(self, now: float) -> bool:
+        has_said_so = self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
+        return self._departure.is_over(
+            now=now,
+            is_serving=self._rank is not None,
+            is_sent=self._delivery.is_empty and (has_said_so or not self._keeper.is_ready),
+        )

@@ -1,0 +1,1 @@
+"""Trainer processes: their user, their environment, their output, their end."""

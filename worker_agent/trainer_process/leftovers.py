@@ -1,0 +1,72 @@
+"""Find and end every process that an agent of this state directory ever started for a rank.
+
+Trainers carry the directory's name in their environment, and hand it on to whatever they start,
+so they are found even when they left their process group or outlived their agent. A template
+carries it too, and its forks show the kernel the environment that it was started with.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from farm.processes.marked import MarkedProcesses, processes_marked
+from worker_agent.config import AgentConfig
+from worker_agent.trainer_process.environment import MARK
+from worker_agent.trainer_process.template import TemplateProcess
+
+logger = logging.getLogger(__name__)
+
+_WARN_EVERY_S = 10.0
+
+
+def find_marked(state_dir: Path) -> list[int]:
+    """Return the pids of living processes that were started for an agent of this directory."""
+    return processes_marked(MARK, str(state_dir))
+
+
+def kill_marked(
+    config: AgentConfig,
+    *,
+    template: TemplateProcess | None = None,
+    kill_known: Callable[[], None] = lambda: None,
+    limit_s: float = float("inf"),
+) -> int:
+    """Kill all marked processes but a living template; return their number once the last is gone.
+
+    `kill_known` ends those that one knows, once all have been found: one that ends shows no mark
+    any more, and may take long to end.
+
+    A process in an uninterruptible wait dies only when that ends. As long as it lives the rank's
+    cores and ports are not free, so without a limit this goes on, and complains now and then.
+    """
+    killed: set[int] = set()
+    pause_s, begun = 0.005, time.monotonic()
+    warned = begun
+
+    def spared() -> tuple[int, ...]:
+        # The number of one that has been reaped may be another's by now.
+        return () if template is None or not template.is_alive else (template.pid,)
+
+    folder, owner = str(config.settings.state_dir), config.trainer_uid
+    with MarkedProcesses(MARK, folder, owner=owner, spare=spared) as marked:
+        try:
+            marked.look(signal.SIGKILL)
+            killed.update(marked.pids)
+        finally:
+            kill_known()
+        while marked.look(signal.SIGKILL):
+            killed.update(marked.pids)
+            now = time.monotonic()
+            if now - begun > limit_s:
+                break
+            if now - warned > _WARN_EVERY_S:
+                warned = now
+                extra = {"pids": marked.pids, "for_s": now - begun}
+                logger.error("killed processes live on", extra=extra)
+            marked.wait(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
+    return len(killed)

@@ -1,0 +1,167 @@
+"""The template of this agent's warm trainers: start it, let it fork, see it end.
+
+A trainer that is forked from it begins in milliseconds, where importing its framework takes
+seconds. `farm.trainers.processes.forking` is the other end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from farm.configuration.spec import PYTORCH_NAMES
+from worker_agent.supervisor.events import Post, TemplateGone, TemplateReady
+from worker_agent.trainer_process.child import Child
+from worker_agent.trainer_process.user import TrainerUser, start_as
+
+logger = logging.getLogger(__name__)
+
+_READY, _FORK = b"ready", b"fork"
+# A fork takes some 20 ms of a core. Whoever has not answered for this long hangs, and is killed;
+# then the pipe for the answer ends at once.
+_ANSWER_LIMIT_S = 10.0
+_END_LIMIT_S = 5.0
+_LOG_TAIL_BYTES = 2000
+
+
+class TemplateProcess:
+    """One life of the template. What becomes of it arrives as events with its number.
+
+    Start it from the main thread: the kernel ends it when the thread that started it ends. The
+    agent must be the reaper of its descendants.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        *,
+        environment: dict[str, str],
+        folder: Path,
+        post: Post,
+        user: TrainerUser | None = None,
+    ) -> None:
+        """Start it; what it prints goes to `template.log` in `folder`.
+
+        Raises:
+            OSError, RuntimeError: it, or the thread that waits for it, was not started.
+        """
+        self.number = number
+        self.environment = environment
+        self.started_s = time.monotonic()
+        self._post = post
+        self._log = folder / "template.log"
+        self._is_settled = threading.Event()  # ready, or gone
+        self.is_ready = False
+        self._control, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with its_end, self._log.open("wb") as log:
+                process = start_as(
+                    user,
+                    command,
+                    stdin=its_end.fileno(),
+                    stdout=log,
+                    stderr=log,
+                    environment=environment,
+                    folder=folder,
+                )
+        except OSError:
+            self._control.close()
+            raise
+        self._child = Child.started(process)
+        try:
+            threading.Thread(target=self._read, name="template", daemon=True).start()
+        except RuntimeError:
+            self._child.kill_group()
+            self._child.wait()
+            self._control.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._child.is_alive
+
+    @property
+    def log_tail(self) -> str:
+        """The end of what it printed."""
+        try:
+            return self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        except OSError as error:
+            return str(error)
+
+    def serves(self, strategy: str) -> bool:
+        """Whether it has imported what trainers of this strategy need: TensorFlow, not PyTorch."""
+        return not strategy.startswith(PYTORCH_NAMES)
+
+    def fork(self, descriptors: Sequence[int]) -> int | None:
+        """Have a trainer forked with these as its standard descriptors; return its pid.
+
+        It is this process's child, and must be waited for. Waits while the template is still
+        importing. None: there is no such trainer and there will be none; whoever wants one starts
+        it without the template.
+        """
+        answer, its_end = os.pipe()
+        try:
+            try:
+                socket.send_fds(
+                    self._control, [_FORK], [*descriptors, its_end], socket.MSG_DONTWAIT
+                )
+            except OSError as error:
+                logger.warning("template cannot be asked: %s", error)
+                self.kill()
+            finally:
+                os.close(its_end)
+            self._is_settled.wait()
+            if not _is_readable(answer, _ANSWER_LIMIT_S):
+                logger.warning("template did not answer for %g s", _ANSWER_LIMIT_S)
+                self.kill()
+                if not _is_readable(answer, _END_LIMIT_S):
+                    logger.error("killed template does not end", extra={"pid": self.pid})
+                    return None
+            return int(os.read(answer, 32) or b"0") or None
+        finally:
+            os.close(answer)
+
+    def kill(self) -> None:
+        """End it with all forks that have not become trainers; its `TemplateGone` follows."""
+        self._child.kill_group()
+
+    def resident_bytes(self) -> int | None:
+        """Return its proportional set size: what it shares counts by parts. None if not told."""
+        try:
+            lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            return None
+        sizes = [line.split() for line in lines]
+        return next((int(words[1]) * 1024 for words in sizes if words[0] == "Pss:"), None)
+
+    def _read(self) -> None:
+        """Wait for its word that it is ready, and then for its end."""
+        try:
+            if self._control.recv(len(_READY)) == _READY:
+                self.is_ready = True
+                self._is_settled.set()
+                self._post(TemplateReady(template=self.number))
+        except OSError as error:
+            logger.debug("template was cut off: %s", error)
+        return_code = self._child.wait()
+        self._control.close()
+        self._is_settled.set()
+        self._post(TemplateGone(template=self.number, return_code=return_code))
+
+
+def _is_readable(descriptor: int, limit_s: float) -> bool:
+    """Wait until there is something to read, if only the end."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(limit_s * 1000))
