@@ -7,13 +7,13 @@ all jobs that have it. A gang whose agents must have one version has a wish for 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from farm.configuration.spec import TORCH, TORCH_VERSION
 from farm.gang.views import LiveAgent, WaitingJob
-from farm.placement.shared_cores import overlapping
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
 # version as well, namely of those that have none; an empty set leaves the version open.
@@ -191,3 +191,25 @@ def _abilities(capabilities: Iterable[str], labels: Iterable[tuple[str, str]]) -
 
 def _is_torch_version(capability: str) -> bool:
     return capability.startswith(TORCH_VERSION)
+
+
+# Which agents share cores of a machine.
+
+
+def overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
+    """Map each agent that shares a core with others to those others."""
+    machines: dict[str, list[LiveAgent]] = {}
+    for agent in agents:
+        machines.setdefault(agent.machine_id, []).append(agent)
+    overlaps: dict[str, dict[str, LiveAgent]] = {}
+    for neighbours in machines.values():
+        if len(neighbours) == 1:
+            continue
+        users: dict[int, list[LiveAgent]] = {}
+        for agent in neighbours:
+            for cpu in agent.cpus:
+                users.setdefault(cpu, []).append(agent)
+        for sharing in users.values():
+            for one, other in itertools.permutations(sharing, 2):
+                overlaps.setdefault(one.agent_id, {})[other.agent_id] = other
+    return overlaps

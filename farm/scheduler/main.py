@@ -34,7 +34,6 @@ from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.scheduler.beside import Beside
 from farm.scheduler.clock import SteppedClock
-from farm.scheduler.housekeeping import housekeeping
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
@@ -42,6 +41,7 @@ from farm.scheduler.placing import Recollection, place_jobs
 from farm.settings.server import Settings
 from farm.store.engine import make_engine, writing
 from farm.store.gangs.clock_steps import follow_clock
+from farm.store.maintenance.partitions import make_partitions, missing_days
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import await_schema
 
@@ -229,3 +229,26 @@ def place_once(
     """Give gangs to jobs that wait, and have them start."""
     if not post.is_away:
         post.send(place_jobs(engine, now=now, rules=rules, known=known))
+
+
+# What the store needs now and then, beside the two loops: partitions for the days to come.
+
+
+_EVERY_S = 3600.0
+_AGAIN_AFTER_S = 60.0  # where something was left to do
+
+
+def housekeeping(engine: Engine) -> Beside:
+    """Return the thread for it: nobody must wait for the locks that this needs."""
+
+    def work() -> float:
+        return _EVERY_S if keep_house(engine) else _AGAIN_AFTER_S
+
+    return Beside("housekeeping", work, again_after_s=_AGAIN_AFTER_S)
+
+
+def keep_house(engine: Engine) -> bool:
+    """Do what is due; False if something is left for a better moment."""
+    today = dt.datetime.now(dt.UTC).date()
+    make_partitions(engine, today=today)
+    return not missing_days(engine, today=today)

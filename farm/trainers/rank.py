@@ -5,20 +5,31 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import resource
 import time
 from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.messages.trainer_lines import Assignment, Failure, FailureKind, GoLine, Ready, UserCode
+from farm.messages.trainer_lines import (
+    Assignment,
+    Failure,
+    FailureKind,
+    GoLine,
+    Progress,
+    Ready,
+    Started,
+    TrainerResult,
+    UserCode,
+)
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.places import data_places
 from farm.trainers.loop.training import Training
+from farm.trainers.loop.window import TimedWindow
 from farm.trainers.models.model_file import ModelFile
 from farm.trainers.models.spawned import serve_spawned
 from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import Orders, report_own_kills
-from farm.trainers.serving import serve
 from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
@@ -86,3 +97,46 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
 def _own_kill(model: str, how: str) -> Failure:
     text = f"model {model}: expected its code to return, but it {how}"
     return Failure(kind=FailureKind.TRAINER_RAISED, message=text)
+
+
+# A role process that only serves: it tells its agent that it lives, and at last what it sent.
+
+
+def serve(strategy: ServedStrategy, seat: Seat, line: EventWriter, interface: str) -> TrainerResult:
+    """Serve until every rank that trains has left, and return the result, unsent.
+
+    It counts no payload: a server cannot tell timed steps from others, and what it sends is what
+    the ranks that train receive, who can.
+
+    Raises:
+        RankFailed: see `ServedStrategy.serve`.
+    """
+    window = TimedWindow(interface)
+    window.open()
+    line.emit(Started(parameter_count=0, gradient_bytes=0, connect_s=0.0, first_step_s=0.0))
+    sent_at_s = time.monotonic()
+
+    def beat() -> None:
+        nonlocal sent_at_s
+        if time.monotonic() - sent_at_s >= 1.0:
+            sent_at_s = time.monotonic()
+            line.emit(Progress(step_count=0))
+
+    strategy.serve(seat, beat)
+    window.close()
+    assert window.begun_s is not None
+    counted = window.interface_bytes
+    return TrainerResult(
+        timed_step_count=0,
+        window_step_count=0,
+        timed_window_s=window.span_s,
+        timed_begun_monotonic_s=window.begun_s,
+        interface_rx_bytes=counted.rx_bytes if counted else None,
+        interface_tx_bytes=counted.tx_bytes if counted else None,
+        payload_rx_bytes=None,
+        payload_tx_bytes=None,
+        train_loss=None,
+        val_accuracy_ratio=None,
+        peak_resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        seed=seat.job.seed,
+    )

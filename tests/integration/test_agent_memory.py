@@ -18,8 +18,7 @@ from farm.messages.agents import AgentFacts
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.values.codec import from_json
 from tests.memory_group import LimitedGroup, limited_group
-from worker_agent.machine.kernel_log import KernelLog, kernel_log_path
-from worker_agent.rank.memory_evidence import MemoryWitness
+from worker_agent.rank.memory_evidence import KernelLog, MemoryWitness, kernel_log_path
 from worker_agent.rank.verdict import explain_exit
 
 pytestmark = pytest.mark.root

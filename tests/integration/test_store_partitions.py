@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from farm.messages.reports import Sample
-from farm.scheduler.housekeeping import housekeeping
+from farm.scheduler.main import housekeeping
 from farm.store.engine import reading, writing
 from farm.store.maintenance.partitions import (
     drop_partition,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.trainers.loop.divergence import (
+from farm.trainers.loop.runner import (
     FACTOR,
     SMALLEST_REFERENCE,
     WINDOW_STEP_COUNT,

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import SHARES_CORES
-from farm.placement.refusals import FutileRequests
-from farm.placement.scheduling import Placement, place
+from farm.placement.scheduling import FutileRequests, Placement, place
 
 _RESERVE_AFTER_S = 60.0
 _LENGTHS_S = st.sampled_from([None, 5.0, 20.0, 50.0, 400.0])

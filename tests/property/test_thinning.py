@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.messages.reports import Sample
-from farm.store.maintenance.thinning import Stretch, thin
+from farm.store.maintenance.prune import Stretch, thin
 
 metrics = st.none() | st.floats(0, 1e9)
 widths = st.integers(2, 60)

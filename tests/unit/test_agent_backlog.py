@@ -6,9 +6,8 @@ from pathlib import Path
 
 from farm.messages.agents import Backlog
 from farm.messages.commands import Confirm
-from worker_agent.spool.delivery import Delivery
+from worker_agent.spool.delivery import Delivery, Waiting
 from worker_agent.spool.spool import Spool
-from worker_agent.spool.waiting import Waiting
 
 
 def test_the_oldest_report_is_as_old_as_the_first_look_that_saw_it() -> None:

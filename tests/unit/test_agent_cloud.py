@@ -17,9 +17,8 @@ import pytest
 
 from farm.errors import InvalidSpec
 from worker_agent.config import load_config
-from worker_agent.machine.cloud import CLOUDS, cloud_labels, cloud_of
+from worker_agent.machine.cloud import CLOUDS, LateLabels, cloud_labels, cloud_of
 from worker_agent.machine.hardware import read_facts
-from worker_agent.machine.late_labels import LateLabels
 
 Service = tuple[str, int]
 Answer = tuple[int, str]

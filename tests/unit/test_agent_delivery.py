@@ -13,11 +13,11 @@ from worker_agent.spool.delivery import (
     GATHER_S,
     MOST_GATHERED,
     MOST_REST_S,
+    MOST_S,
     REST_RATIO,
     SILENT_PAUSE_S,
     Delivery,
 )
-from worker_agent.spool.round_trip import MOST_S
 from worker_agent.spool.spool import Spool
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.machine.kernel_log import KernelLog
+from worker_agent.rank.memory_evidence import KernelLog
 
 OF_GROUP = "3,901,5000,-;Memory cgroup out of memory: Killed process 4711 (python) total-vm:323kB\n"
 OF_MACHINE = "3,902,5001,-;Out of memory: Killed process 4712 (python) total-vm:323kB\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.trainers.tensorflow.sessions.exchange_count import LARGEST_STALENESS, ExchangeCount
+from farm.trainers.tensorflow.sessions.engine import LARGEST_STALENESS, ExchangeCount
 
 
 def test_times_are_means_over_steps_and_updates_are_counted_by_their_staleness() -> None:

@@ -31,7 +31,6 @@ RULES: dict[str, set[str]] = {
     "farm.log": {"farm.text", "farm.processes.token_bucket"},
     "farm.registry": PURE | {"farm.trainers"},
     "farm.broker": PURE | {"kombu", "redis"},
-    "farm.broker.account_rules": PURE,
     "farm.broker.celery_app": PURE | {"farm.broker", "celery", "kombu", "redis"},
     "farm.broker.claim": PURE | {"farm.broker", "farm.store", *STORE},
     "farm.broker.life_signs": PURE | {"farm", "farm.broker", "redis"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.processes.environment import shows_none_yet
+from farm.processes.marked import shows_none_yet
 
 _PROGRAM = {
     **{"state": b"R", "flags": b"4194304", "threads": b"1"},

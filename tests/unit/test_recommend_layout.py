@@ -15,7 +15,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
-from farm.recommend.queries import meant
+from farm.recommend.predictions import meant
 from farm.registry import catalogue
 from tests.factories import job_spec
 

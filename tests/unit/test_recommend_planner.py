@@ -8,8 +8,7 @@ import pytest
 from farm.recommend.configuration import Configuration
 from farm.recommend.evaluating.choices import choices
 from farm.recommend.evaluating.few_shot import Truth, few_shot
-from farm.recommend.plans.planner import Candidate, MeasurementPlan, plan
-from farm.recommend.plans.precise import precisely_measured
+from farm.recommend.plans.planner import Candidate, MeasurementPlan, plan, precisely_measured
 from farm.recommend.plans.start import anchors, start_positions
 from tests.synthetic_crossovers import configuration, grid, observation, two_strategies
 

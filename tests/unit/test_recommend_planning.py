@@ -12,9 +12,16 @@ from farm.errors import InvalidSpec
 from farm.messages.trainer_lines import FailureKind
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.plans.grid import MAX_CONFIGURATIONS, Axes, grid, thinned, works
-from farm.recommend.plans.measuring_cost import MACHINE_HOURS, USD, measuring_costs
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
-from farm.recommend.plans.planning import KnownMeasurements, Planned, Task, make_plan
+from farm.recommend.plans.planning import (
+    MACHINE_HOURS,
+    USD,
+    KnownMeasurements,
+    Planned,
+    Task,
+    make_plan,
+    measuring_costs,
+)
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text
 from farm.registry import catalogue
 from farm.values.fields import canonical

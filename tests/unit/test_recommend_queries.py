@@ -2,7 +2,7 @@ from typing import Any
 
 from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration
-from farm.recommend.queries import Meant, meant
+from farm.recommend.predictions import Meant, meant
 
 
 def measured(world_size: int, **changes: Any) -> Configuration:

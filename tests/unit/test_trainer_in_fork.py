@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from farm.trainers.tensorflow.in_fork import in_fork
+from farm.trainers.tensorflow.profile import in_fork
 
 
 def test_a_fork_tells_what_it_made_of_this_process_memory() -> None:

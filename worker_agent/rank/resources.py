@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import socket
 import threading
@@ -11,18 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from farm.configuration.model_files import file_of
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, PeerRtt, Sample, Shaped
-from farm.messages.trainer_lines import Event, GoLine
+from farm.messages.trainer_lines import Assignment, Event, GoLine
 from worker_agent.config import AgentConfig
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import Sampler, create_metrics
 from worker_agent.network.gang_network import GangNetwork
 from worker_agent.network.port_gate import PortGate
-from worker_agent.rank.assignments import assignment_of
 from worker_agent.rank.control import run_control
 from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.rank.ports import PortRange, port_of
@@ -300,3 +301,28 @@ class RankResources:
     def _in_thread(name: str, work: Callable[..., None], *arguments: object) -> None:
         # Nothing that it does may raise: it would end unheard.
         threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
+
+
+# What one trainer is told before its peers are known.
+
+
+# Importing, loading data and compiling are not within the job's time limit.
+_CPU_GRACE_S = 600.0
+
+
+def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignment:
+    """Return the first line for a process of that role."""
+    name = file_of(command.spec.model)
+    path = None if name is None else config.models.path_of(name)
+    # The agent ends a rank whose time is over; this ends one whose agent cannot.
+    cpu_s = math.ceil((command.spec.time_limit_s + _CPU_GRACE_S) * len(config.cpus))
+    return Assignment(
+        job=command.spec,
+        rank=command.rank,
+        role=role,
+        cpus=config.cpus,
+        data_dir=config.settings.data_dir,
+        model_file=None if path is None else str(path),
+        interface=config.interface,
+        limits=dataclasses.replace(config.trainer_limits, cpu_s=cpu_s),
+    )

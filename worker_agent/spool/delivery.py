@@ -9,13 +9,12 @@ Pure but for the spool it reads. Instants are readings of one monotonic clock.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 from farm.messages.agents import Backlog
 from farm.messages.commands import Confirm
 from farm.messages.reports import Report, ReportBatch
-from worker_agent.spool.round_trip import RoundTrip
-from worker_agent.spool.waiting import Waiting
 
 BATCH_REPORTS = 500
 BATCH_BYTES = 256 * 1024
@@ -127,3 +126,69 @@ class Delivery:
         self._under_way = None
         self._round_trip = RoundTrip()
         self._sent_at = self._rested_at = float("-inf")
+
+
+# How long to wait for a confirmation before its batch is sent again. Pure.
+#
+# A server that is behind confirms late. Whoever then repeats after a fixed pause gives it twice
+# the work just when it cannot do what it has, and it stays behind for good. So the pause follows
+# what confirmations take: their mean and four times their deviation, as TCP has it (RFC 6298).
+# One that turned out too short doubles, and stays so until a batch that was sent only once has
+# been confirmed (Karn and Partridge 1987): the time of one that was repeated says nothing.
+
+
+LEAST_S = 2.0
+MOST_S = 30.0
+_NEW_SHARE_OF_MEAN = 1 / 8
+_NEW_SHARE_OF_DEVIATION = 1 / 4
+
+
+class RoundTrip:
+    """From sending a batch to its confirmation, as far as it is known."""
+
+    def __init__(self) -> None:
+        self.limit_s = LEAST_S
+        self._mean_s: float | None = None
+        self._deviation_s = 0.0
+
+    def took(self, time_s: float) -> None:
+        """Learn from a batch that was sent once and is confirmed."""
+        if self._mean_s is None:
+            self._mean_s, self._deviation_s = time_s, time_s / 2
+        else:
+            off_s = abs(time_s - self._mean_s)
+            self._deviation_s += _NEW_SHARE_OF_DEVIATION * (off_s - self._deviation_s)
+            self._mean_s += _NEW_SHARE_OF_MEAN * (time_s - self._mean_s)
+        self.limit_s = min(max(self._mean_s + 4 * self._deviation_s, LEAST_S), MOST_S)
+
+    def was_too_short(self) -> None:
+        """Learn that the limit passed without a confirmation."""
+        self.limit_s = min(2 * self.limit_s, MOST_S)
+
+
+# How much the spool holds back, and for how long the oldest of it has waited.
+#
+# Reports carry no instants, so the newest number is noted now and then: what lies beyond a note
+# came later. Pure; instants are readings of one monotonic clock.
+
+
+# Notes of an outage of days would fill the memory. The first one tells the age of the oldest.
+_MOST_NOTES = 1000
+
+
+class Waiting:
+    """Ages of unconfirmed reports, too low by the time between two looks at most."""
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[int, float]] = deque()  # a newest number, and when it was seen
+
+    def oldest_s(self, *, confirmed: int, last_number: int, now: float) -> float | None:
+        """Return how long the oldest unconfirmed report has waited; None where nothing waits."""
+        while self._notes and self._notes[0][0] <= confirmed:
+            self._notes.popleft()
+        newest = self._notes[-1][0] if self._notes else confirmed
+        if newest < last_number:
+            if len(self._notes) == _MOST_NOTES:
+                self._notes.pop()
+            self._notes.append((last_number, now))
+        return now - self._notes[0][1] if self._notes else None

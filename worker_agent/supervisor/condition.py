@@ -9,7 +9,7 @@ from pathlib import Path
 
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat
 from worker_agent.config import AgentConfig
-from worker_agent.machine.late_labels import LateLabels
+from worker_agent.machine.cloud import LateLabels
 from worker_agent.network.remains import Remains
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import signal
 import time
 import uuid
 from contextlib import ExitStack
@@ -46,6 +47,7 @@ from worker_agent.supervisor.events import (
     CourierGone,
     CourierReady,
     OrderDone,
+    Post,
     StopAsked,
     TemplateGone,
     TemplateReady,
@@ -54,7 +56,6 @@ from worker_agent.supervisor.events import (
 from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 from worker_agent.supervisor.former_life import clean_up
 from worker_agent.supervisor.heartbeat import Pulse
-from worker_agent.supervisor.stop_signals import post_stop_signals
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
 from worker_agent.trainer_process.leftovers import kill_marked
 from worker_agent.trainer_process.warmth import Warmth
@@ -351,3 +352,12 @@ class Supervisor:
             is_serving=self._rank is not None,
             is_sent=self._delivery.is_empty and (has_said_so or not self._keeper.is_ready),
         )
+
+
+# The signals that tell an agent to leave, as events.
+
+
+def post_stop_signals(post: Post) -> None:
+    """Let SIGTERM and SIGINT be posted from now on, instead of ending the process."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: post(StopAsked(signal_name=signal.Signals(n).name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -60,3 +61,57 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
             f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up, and "
             "run `farm db takeover` with it."
         )
+
+
+# `farm db backup` and `farm db restore`: the store in one file, and back.
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@json_option
+def backup(file: Path, *, as_json: bool) -> None:
+    """Write the whole store, as it is now, into a new FILE.
+
+    The farm may be at work. FILE is an SQLite database, whatever the store is, and nobody else may
+    read it. --json prints the tables with row_count and checksum.
+    """
+    from farm.store.engine import make_engine
+    from farm.store.maintenance.backup import back_up
+
+    loaded = settings()
+    require_file(loaded.database_url)
+    engine = make_engine(loaded.database_url)
+    try:
+        with row_bar("writing") as progress:
+            tables = back_up(engine, file, now=dt.datetime.now(dt.UTC), progress=progress)
+    finally:
+        engine.dispose()
+    print_tables(tables, as_json=as_json)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@json_option
+def restore(file: Path, *, as_json: bool) -> None:
+    """Fill the farm's store, which must be empty or absent, from a backup.
+
+    FILE is only read, and may be of an older version: a copy of it is upgraded, or converted if it
+    has schema 0014 of before the first release. Start scheduler, collector and web server
+    afterwards; agents may have gone on all the while. --json as for backup.
+    """
+    from farm.store.engine import make_engine, redacted
+    from farm.store.maintenance.backup import restore as restore_store
+
+    loaded = settings()
+    engine = make_engine(loaded.database_url)
+    try:
+        with row_bar("restoring") as progress:
+            tables = restore_store(file, engine, now=dt.datetime.now(dt.UTC), progress=progress)
+    finally:
+        engine.dispose()
+    print_tables(tables, as_json=as_json)
+    if not as_json:
+        click.echo(f"{redacted(loaded.database_url)} holds what {file} held")

@@ -6,8 +6,7 @@ import datetime as dt
 
 import click
 
-from farm.cli.operating.backup import backup, restore
-from farm.cli.operating.copy import copy
+from farm.cli.operating.copy import backup, copy, restore
 from farm.cli.operating.prune import prune
 from farm.cli.session import require_file, settings, store
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
+from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import ring, settings, store
 from farm.configuration.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
+from farm.recommend.expectation import Expectation
+from farm.recommend.expected import expected as expected_of
 from farm.recommend.layout import layout_of
+from farm.settings.server import Settings
+from farm.store.engine import reading
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
 from farm.text import display
 from farm.text.nouns import counted
@@ -168,7 +173,6 @@ def _expected(
     planned: SubmissionPlan, prices_file: Path | None, region: str | None
 ) -> tuple[Expectation | None, str | None]:
     """Return what is expected, or why nothing is: a sweep can be checked without a store."""
-    from farm.cli.sweeps.expected import expected
 
     try:
         jobs = planned.expansion.jobs
@@ -228,8 +232,6 @@ def _print_plan(
     if found is None:
         click.echo(f"expected time and cost are not known: {unknown_because}")
     else:
-        from farm.cli.sweeps.expected import print_expectation
-
         print_expectation(found)
 
 
@@ -254,3 +256,38 @@ def _more(planned: SubmissionPlan) -> str:
 def _print_skipped(skipped: tuple[str, ...]) -> None:
     for line in skipped:
         click.echo(f"left out: {line}")
+
+
+# What `farm submit --dry-run` expects of a sweep: its time and its cost.
+
+
+def expected(
+    loaded: Settings, jobs: Sequence[JobSpec], *, prices_file: Path | None, region: str | None
+) -> Expectation:
+    """Predict every job from the farm's own measurements.
+
+    Raises:
+        FarmError: there is no store, or the prices do not fit.
+    """
+    prices = prices_of(loaded, prices_file, region)
+    with store(loaded) as engine, reading(engine) as session:
+        return expected_of(session, jobs, prices=prices, memory=memory_of(loaded))
+
+
+def print_expectation(found: Expectation) -> None:
+    """Say in some lines what is expected, and of which jobs nothing is known."""
+    if found.known_count:
+        steps = f"{display.roughly(found.training_s)} of training one after another"
+        high = display.roughly(found.training_high_s)
+        start = (
+            "starting not known"
+            if found.overhead_s is None
+            else f"{display.roughly(found.overhead_s)} a job to start and end"
+        )
+        click.echo(
+            f"expected of {found.known_count} of {counted(found.job_count, 'job')}: {steps} "
+            f"(90 %: at most {high}), {start}, {display.roughly(found.machine_s)} of machine time, "
+            + ("cost not known" if found.cost_usd is None else display.dollars(found.cost_usd))
+        )
+    for reason, count in found.unknown.items():
+        click.echo(f"nothing is known of {counted(count, 'job')}: {reason}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+import statistics
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,6 @@ from farm.recommend.plans.outlook import (
     regret_ratios,
     regret_ratios_after,
 )
-from farm.recommend.plans.precise import precisely_measured
 from farm.recommend.plans.start import start_positions
 from farm.recommend.predictors.contracts import Predictor
 from farm.text.display import duration
@@ -257,3 +257,30 @@ def _way(c: Configuration) -> str:
 
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else 0.0
+
+
+# Which configurations are measured well enough that measuring them again would teach little.
+
+
+# Of the mean of ln(time); a single measurement without a doubt is held to be as good.
+ENOUGH_LOG = 0.03
+# What is less believed than this was flagged as suspicious: that is a reason to measure it again.
+_BELIEVED = 0.5
+# However much it varies, more of the same does not change that.
+_MOST_REPETITIONS = 10
+
+
+def precisely_measured(observations: Iterable[Observation]) -> frozenset[Configuration]:
+    """Return the configurations, without a network for one machine, that are known well enough."""
+    repetitions: dict[Configuration, list[Observation]] = {}
+    for observation in observations:
+        repetitions.setdefault(plain(observation.configuration), []).append(observation)
+    return frozenset(c for c, group in repetitions.items() if _is_enough(group))
+
+
+def _is_enough(group: list[Observation]) -> bool:
+    believed = [o for o in group if o.weight >= _BELIEVED]
+    if len(believed) < 2 or len(believed) >= _MOST_REPETITIONS:
+        return bool(believed)
+    deviation = statistics.stdev(math.log(o.step_time_s) for o in believed)
+    return deviation / math.sqrt(len(believed)) <= ENOUGH_LOG

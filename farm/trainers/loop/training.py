@@ -15,7 +15,9 @@ import gc
 import itertools
 import math
 import resource
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from farm.configuration.spec import TrainingPass
@@ -35,9 +37,9 @@ from farm.sampling.ticks import TICK_S
 from farm.trainers.contracts import Engine, Evaluation
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import StepBatch, endless_steps, epoch_steps
+from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
 from farm.trainers.loop.runner import Passed, StepRunner
 from farm.trainers.loop.step_profile import step_profile
-from farm.trainers.loop.waiting import signs_of_life
 from farm.trainers.loop.window import TimedWindow
 from farm.trainers.processes.line import EventWriter
 from farm.values.codec import to_json
@@ -276,3 +278,28 @@ def _epoch(epoch: int, passed: Passed, evaluation: Evaluation | None) -> Epoch:
         val_loss=evaluation.val_loss if evaluation else None,
         val_accuracy_ratio=evaluation.val_accuracy_ratio if evaluation else None,
     )
+
+
+# Signs of life from a rank that waits for another one.
+
+
+@contextmanager
+def signs_of_life(recorder: StepRecorder) -> Iterator[None]:
+    """Let the recorder report progress, at its own pace, for as long as the block lasts.
+
+    For blocks that only wait and record nothing: the rank that works must report its own progress,
+    so that a stall of it is not covered up.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(SEND_INTERVAL_S / 4):
+            recorder.beat()
+
+    thread = threading.Thread(target=beat, name="signs of life", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
