@@ -59,7 +59,7 @@ from farm.errors import FarmError
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading
 from farm.store.series.series import steps_by_rank
-from farm.store.tables import Agent, Attempt, Job, JobEvent
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow
 
 JOB_COUNT, ROUND_COUNT = 40, 8
 QUICK_JOB_COUNT, QUICK_ROUND_COUNT = 2, 1
@@ -107,9 +107,9 @@ class Farm:
         jobs = self._farm.finish(sweep_id, within_s=LIMIT_S * job_count, every_s=_LOOK_EVERY_S)
         return Played(time.monotonic() - begun_s, tuple(map(self._steps_s, jobs)))
 
-    def _steps_s(self, job: Job) -> float:
-        succeeded = sa.select(Attempt.id).where(
-            Attempt.job_id == job.id, Attempt.state == AttemptState.SUCCEEDED
+    def _steps_s(self, job: JobRow) -> float:
+        succeeded = sa.select(AttemptRow.id).where(
+            AttemptRow.job_id == job.id, AttemptRow.state == AttemptState.SUCCEEDED
         )
         with reading(self._farm.engine) as session:
             series = steps_by_rank(session, session.scalars(succeeded).one())
@@ -121,9 +121,9 @@ class Farm:
         As the store was told of each counted job.
         """
         told = (
-            sa.select(Job.sweep_id, JobEvent.at, JobEvent.event)
-            .join(Job, Job.id == JobEvent.job_id)
-            .where(Job.sweep_id.in_(self._sweep_ids[1:]), JobEvent.attempt_id.is_not(None))
+            sa.select(JobRow.sweep_id, JobEvent.at, JobEvent.event)
+            .join(JobRow, JobRow.id == JobEvent.job_id)
+            .where(JobRow.sweep_id.in_(self._sweep_ids[1:]), JobEvent.attempt_id.is_not(None))
             .order_by(JobEvent.at, JobEvent.id)
         )
         spans_s: dict[str, list[float]] = {}
@@ -182,7 +182,7 @@ def _figures(work: Work, given: argparse.Namespace) -> list[BenchmarkFigure]:
 
 def _are_warm(farm: BenchmarkFarm) -> bool:
     with reading(farm.engine) as session:
-        return all(session.scalars(sa.select(Agent.template_bytes)))
+        return all(session.scalars(sa.select(AgentRow.template_bytes)))
 
 
 def _play(

@@ -38,7 +38,7 @@ from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from farm.messages.reports import RankEnded
 from farm.store.engine import reading
 from farm.store.series.series import steps_by_rank
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.text.display import duration, exact_milliseconds
 from farm.values.codec import from_json
 
@@ -144,10 +144,10 @@ def hand_over_times_s(farm: BenchmarkFarm, *, count: int) -> list[float]:
     sweep_id = farm.submit(**_CASE, strategy="mwms_ring", world_size=2, repetitions=count + 1)
     farm.finish(sweep_id, within_s=60 + 5 * count)
     attempts = (
-        sa.select(Attempt.id, Attempt.leased_at)
-        .join(Job, Job.id == Attempt.job_id)
-        .where(Job.sweep_id == sweep_id)
-        .order_by(Attempt.leased_at)
+        sa.select(AttemptRow.id, AttemptRow.leased_at)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(JobRow.sweep_id == sweep_id)
+        .order_by(AttemptRow.leased_at)
     )
     with reading(farm.engine) as session:
         rows = session.execute(attempts).all()
@@ -160,7 +160,7 @@ def last_step_at(session: Session, token: int) -> float:
     """Return when the attempt's last step ended, as seconds since 1970."""
     ends = []
     for rank, chunks in steps_by_rank(session, token).items():
-        ended = from_json(RankEnded, session.get_one(Rank, (token, rank)).ended)
+        ended = from_json(RankEnded, session.get_one(RankRow, (token, rank)).ended)
         assert ended.result is not None, "every job has succeeded"
         assert ended.timed_begun_s is not None
         go_s = ended.result.timed_begun_monotonic_s - ended.timed_begun_s

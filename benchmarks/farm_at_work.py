@@ -29,7 +29,7 @@ from farm.store.engine import writing
 from farm.store.gangs.leases import lease_gangs
 from farm.store.gangs.moves import Ending, advance_attempts, end_attempts
 from farm.store.measurements.measurements import insert_measurement
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json
 
 _EVERY_S = 1.0
@@ -78,7 +78,7 @@ class FarmAtWork:
                 begun = time.monotonic()
                 now = dt.datetime.now(dt.UTC)
                 with writing(self._engine) as session:
-                    session.execute(sa.update(Agent).values(heartbeat_at=now))
+                    session.execute(sa.update(AgentRow).values(heartbeat_at=now))
                 add_tick(self._engine, self._filled.long_run, second=second, now=now)
                 # A job ends, the next one is leased, and its gang passes one barrier after another.
                 match (second - first_second) % (2 + len(_ON_THE_WAY)):
@@ -97,18 +97,18 @@ class FarmAtWork:
         """End the attempt of the sweep that runs for longest, with its measurement."""
         with writing(self._engine) as session:
             attempt, job = session.execute(
-                sa.select(Attempt, Job)
-                .join(Job, Job.attempt_id == Attempt.id)
-                .where(Job.sweep_id == self._filled.sweep_id, Job.state == JobState.RUNNING)
-                .order_by(Attempt.id)
+                sa.select(AttemptRow, JobRow)
+                .join(JobRow, JobRow.attempt_id == AttemptRow.id)
+                .where(JobRow.sweep_id == self._filled.sweep_id, JobRow.state == JobState.RUNNING)
+                .order_by(AttemptRow.id)
                 .limit(1)
             ).one()
             agent_ids = _agents_of(session, attempt.id)
             ending = Ending(token=attempt.id, state=AttemptState.SUCCEEDED)
             end_attempts(session, [ending], now=now, policy=RetryPolicy())
             free = (
-                sa.update(Agent)
-                .where(Agent.id.in_(agent_ids))
+                sa.update(AgentRow)
+                .where(AgentRow.id.in_(agent_ids))
                 .values(unclean_token=None, state=AgentState.IDLE)
             )
             session.execute(free)
@@ -127,16 +127,18 @@ class FarmAtWork:
     def _lease_one(self, now: dt.datetime) -> int:
         """Lease free agents to the first waiting job that fits."""
         with writing(self._engine) as session:
-            is_free = Agent.attempt_id.is_(None)
-            free = session.scalars(sa.select(Agent.id).where(is_free).order_by(Agent.id)).all()
+            is_free = AgentRow.attempt_id.is_(None)
+            free = session.scalars(
+                sa.select(AgentRow.id).where(is_free).order_by(AgentRow.id)
+            ).all()
             job_id, world_size = session.execute(
-                sa.select(Job.id, Job.world_size)
+                sa.select(JobRow.id, JobRow.world_size)
                 .where(
-                    Job.sweep_id == self._filled.sweep_id,
-                    Job.state == JobState.WAITING,
-                    Job.world_size <= len(free),
+                    JobRow.sweep_id == self._filled.sweep_id,
+                    JobRow.state == JobState.WAITING,
+                    JobRow.world_size <= len(free),
                 )
-                .order_by(Job.id)
+                .order_by(JobRow.id)
                 .limit(1)
             ).one()
             placement = Placement(job_id, tuple(free[:world_size]))
@@ -152,5 +154,5 @@ class FarmAtWork:
 
 
 def _agents_of(session: Session, token: int) -> list[str]:
-    of_attempt = sa.select(Agent.id).where(Agent.attempt_id == token).order_by(Agent.id)
+    of_attempt = sa.select(AgentRow.id).where(AgentRow.attempt_id == token).order_by(AgentRow.id)
     return list(session.scalars(of_attempt))

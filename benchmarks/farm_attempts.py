@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from benchmarks.farm_reports import end_of_rank, rank_row
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState, JobState
-from farm.store.tables import Attempt, JobEvent, Rank
+from farm.store.tables import AttemptRow, JobEvent, RankRow
 
 SETUP_S = 8.0  # from the lease to the first step
 _ON_THE_WAY = (
@@ -91,8 +91,8 @@ class Attempts:
 
     def write(self, session: Session) -> None:
         """Store what was added. The caller owns the transaction."""
-        session.execute(sa.insert(Attempt), self._attempts)
-        session.execute(sa.insert(Rank), self._ranks)
+        session.execute(sa.insert(AttemptRow), self._attempts)
+        session.execute(sa.insert(RankRow), self._ranks)
         session.execute(sa.insert(JobEvent), self._events)
         # Their ids were given, which the database has not counted.
         last = sa.text("SELECT setval(pg_get_serial_sequence('attempts', 'id'), :last)")

@@ -28,7 +28,7 @@ from farm.messages.agents import AgentState
 from farm.messages.trainer_lines import FailureKind
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.sweeps import insert_sweep
-from farm.store.tables import Agent, Job
+from farm.store.tables import AgentRow, JobRow
 from farm.submission import plan
 from farm.values.codec import to_json
 
@@ -154,7 +154,7 @@ def _add_agents(session: Session, size: Size, *, now: dt.datetime) -> None:
                 "is_drained": False,
             }
         )
-    session.execute(sa.insert(Agent), rows)
+    session.execute(sa.insert(AgentRow), rows)
 
 
 def _insert(
@@ -169,7 +169,9 @@ def _insert(
     sweep_id = insert_sweep(
         session, name=name, spec=spec, jobs=specs, skipped=[], priority=0, now=at
     )
-    ids = session.scalars(sa.select(Job.id).where(Job.sweep_id == sweep_id).order_by(Job.id))
+    ids = session.scalars(
+        sa.select(JobRow.id).where(JobRow.sweep_id == sweep_id).order_by(JobRow.id)
+    )
     return sweep_id, list(zip(ids, specs, strict=True))
 
 
@@ -198,10 +200,10 @@ def _start(
         serving = [agent_name(first_agent + rank) for rank in range(spec.world_size)]
         leased = {"attempt_id": runs[-1].token, "lease_expires_at": now + _LEASE}
         changed = session.execute(
-            sa.update(Agent)
-            .where(Agent.id.in_(serving))
+            sa.update(AgentRow)
+            .where(AgentRow.id.in_(serving))
             .values(state=AgentState.BUSY, **leased)
-            .returning(Agent.id)
+            .returning(AgentRow.id)
         ).all()
         assert len(changed) == spec.world_size, "more ranks at once than agents"
         first_agent += spec.world_size
@@ -290,4 +292,4 @@ def _fate(n: int) -> AttemptState:
 
 def _change(session: Session, rows: Sequence[dict[str, Any]]) -> None:
     """Set columns of jobs by their ids."""
-    session.execute(sa.update(Job), rows)
+    session.execute(sa.update(JobRow), rows)

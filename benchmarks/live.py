@@ -22,7 +22,7 @@ from farm.errors import FarmError
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.tables import Agent, Job
+from farm.store.tables import AgentRow, JobRow
 from farm.submission import plan, submit
 
 # The trainer that the tests use: it trains nothing and starts in no time.
@@ -50,7 +50,9 @@ class BenchmarkFarm:
         self.wake.ring(Ring.ASKED)
         return submitted.sweep_id
 
-    def finish(self, sweep_id: int, *, within_s: float, every_s: float = _POLL_S) -> Sequence[Job]:
+    def finish(
+        self, sweep_id: int, *, within_s: float, every_s: float = _POLL_S
+    ) -> Sequence[JobRow]:
         """Wait until every job of a sweep has succeeded; return them in order.
 
         Raises:
@@ -74,7 +76,7 @@ class BenchmarkFarm:
 
         def all_free() -> bool:
             with reading(self.engine) as session:
-                agents = session.scalars(sa.select(Agent)).all()
+                agents = session.scalars(sa.select(AgentRow)).all()
             return all(agent.attempt_id is None and agent.unclean_token is None for agent in agents)
 
         self.wait_for(all_free, "idle agents", within_s=within_s)
@@ -85,15 +87,15 @@ class BenchmarkFarm:
 
         def all_beat() -> bool:
             with reading(self.engine) as session:
-                agents = session.scalars(sa.select(Agent)).all()
+                agents = session.scalars(sa.select(AgentRow)).all()
             return all(
                 agent.heartbeat_at is not None and agent.heartbeat_at > since for agent in agents
             )
 
         self.wait_for(all_beat, "a heartbeat of every agent", within_s=within_s)
 
-    def _jobs_at_end(self, sweep_id: int) -> Sequence[Job] | None:
-        query = sa.select(Job).where(Job.sweep_id == sweep_id).order_by(Job.id)
+    def _jobs_at_end(self, sweep_id: int) -> Sequence[JobRow] | None:
+        query = sa.select(JobRow).where(JobRow.sweep_id == sweep_id).order_by(JobRow.id)
         with reading(self.engine) as session:
             jobs = session.scalars(query).all()
         return jobs if all(job.state in FINAL_JOB_STATES for job in jobs) else None

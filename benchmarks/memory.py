@@ -27,7 +27,7 @@ from benchmarks.figures import BenchmarkFigure, run_benchmark
 from benchmarks.live import BenchmarkFarm, running_farm
 from farm.errors import FarmError
 from farm.store.engine import reading
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from farm.text.display import byte_count
 
 LIMIT_BYTES = 90_000_000
@@ -79,7 +79,7 @@ def await_beats(farm: BenchmarkFarm, *, count: int) -> None:
 
     def has_beaten() -> bool:
         with reading(farm.engine) as session:
-            agent = session.get(Agent, farm.embedded.agent_ids[0])
+            agent = session.get(AgentRow, farm.embedded.agent_ids[0])
             return agent is not None and agent.beat_counter >= count
 
     farm.wait_for(has_beaten, f"{count} heartbeats", within_s=60)

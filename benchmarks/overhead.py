@@ -53,7 +53,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.agents.agents import set_drained
 from farm.store.engine import reading, writing
 from farm.store.series.series import steps_of
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from farm.submission import plan
 from farm.text.display import duration
 from worker_agent.trainer_process.child import become_reaper
@@ -246,9 +246,9 @@ def _start_job(farm: BenchmarkFarm, *, world_size: int) -> tuple[int, int]:
     def started_token() -> int | None:
         with reading(farm.engine) as session:
             return session.scalar(
-                sa.select(Attempt.id)
-                .join(Job, Job.id == Attempt.job_id)
-                .where(Job.sweep_id == sweep_id, Attempt.started_at.is_not(None))
+                sa.select(AttemptRow.id)
+                .join(JobRow, JobRow.id == AttemptRow.job_id)
+                .where(JobRow.sweep_id == sweep_id, AttemptRow.started_at.is_not(None))
             )
 
     return sweep_id, farm.wait_for(started_token, "a job that trains", within_s=RUN_LIMIT_S)
@@ -273,7 +273,7 @@ def through_farm_s(farm: BenchmarkFarm, token: int) -> float:
         FarmError: the farm voided the attempt, and tried again without turns.
     """
     with reading(farm.engine) as session:
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         if attempt.state is not AttemptState.SUCCEEDED:
             raise FarmError(f"attempt {token} {attempt.state.value}: {attempt.reason}")
         chunks = steps_of(session, token, rank=0)

@@ -34,7 +34,7 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.gangs.moves import Ending, end_attempts
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import upgrade
-from farm.store.tables import Agent, Attempt
+from farm.store.tables import AgentRow, AttemptRow
 from farm.submission import plan, submit
 from tests.factories import add_agent, agent_facts
 from tests.scheduler_round import run_round
@@ -98,8 +98,8 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
 
         def end_some() -> None:
             with writing(engine) as session:
-                running = Attempt.ended_at.is_(None)
-                tokens = session.scalars(sa.select(Attempt.id).where(running)).all()
+                running = AttemptRow.ended_at.is_(None)
+                tokens = session.scalars(sa.select(AttemptRow.id).where(running)).all()
                 some = rng.sample(list(tokens), min(_ENDED_A_ROUND, len(tokens)))
                 end_attempts(
                     session,
@@ -107,8 +107,8 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
                     now=dt.datetime.now(dt.UTC),
                     policy=rules.policy,
                 )
-                session.execute(sa.update(Agent).values(unclean_token=None))
-                at_work = sa.update(Attempt).where(running)
+                session.execute(sa.update(AgentRow).values(unclean_token=None))
+                at_work = sa.update(AttemptRow).where(running)
                 session.execute(at_work.values(state=AttemptState.RUNNING))
 
         def run() -> None:

@@ -40,7 +40,7 @@ from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.neighbours import neighbours_of
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import job_detail
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.values.codec import from_json
 from tests import document_tables, factories
 from tests.added import look
@@ -67,7 +67,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     posted = client.post("/api/v1/sweeps", json=sweep)
     yield "POST /api/v1/sweeps", posted.status_code == 201
     with writing(engine) as session:
-        jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
+        jobs = session.scalars(sa.select(JobRow).order_by(JobRow.id)).all()
         asked = [job.spec["axes"].get(axis.field, least) for job in jobs]
         yield "job", sorted(asked) == [least, most]
         for job in jobs:
@@ -127,7 +127,7 @@ def _refusal(sweep: dict[str, object]) -> str:
     return "not refused"
 
 
-def _measure(session: Session, job: Job, axis: Axis) -> None:
+def _measure(session: Session, job: JobRow, axis: Axis) -> None:
     """Store what the job would have measured: 0.1 s a step, 0.2 s where it is not the default."""
     names = [f"agent-{job.id}-{rank}" for rank in range(2)]
     for agent_id in names:

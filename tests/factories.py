@@ -13,7 +13,7 @@ from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.messages.agents import AgentFacts, AgentState, Hardware, Heartbeat
 from farm.store.reports.late_reports import RefusedReport
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SweepRow
 from farm.values.codec import to_json
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -112,7 +112,7 @@ def add_sweep(session: Session, *specs: JobSpec, name: str = "a sweep") -> list[
 
     Returns the ids of the jobs, in the order of the specs.
     """
-    sweep = Sweep(name=name, spec={"name": name}, skipped=[], created_at=NOW)
+    sweep = SweepRow(name=name, spec={"name": name}, skipped=[], created_at=NOW)
     session.add(sweep)
     session.flush()
     jobs = [_waiting(sweep.id, spec) for spec in specs or (job_spec(),)]
@@ -124,7 +124,7 @@ def add_sweep(session: Session, *specs: JobSpec, name: str = "a sweep") -> list[
 def add_job(session: Session, spec: JobSpec | None = None, **changes: Any) -> int:
     """Add a waiting job in a sweep of its own; `changes` set columns of the row."""
     [job_id] = add_sweep(session, spec or job_spec())
-    job = session.get_one(Job, job_id)
+    job = session.get_one(JobRow, job_id)
     for column, value in changes.items():
         setattr(job, column, value)
     session.flush()
@@ -147,7 +147,7 @@ def add_agent(
         "facts": to_json(facts),
         "fingerprint": facts.hardware.fingerprint,
     }
-    session.add(Agent(**{**columns, **changes}))
+    session.add(AgentRow(**{**columns, **changes}))
     session.flush()
     return agent_id
 
@@ -165,8 +165,8 @@ def add_attempt(
 
     Returns the attempt's id, that is its fencing token.
     """
-    job = session.get_one(Job, job_id)
-    attempt = Attempt(job_id=job_id, number=number, state=state, state_since=NOW, leased_at=NOW)
+    job = session.get_one(JobRow, job_id)
+    attempt = AttemptRow(job_id=job_id, number=number, state=state, state_since=NOW, leased_at=NOW)
     session.add(attempt)
     session.flush()
     job.state, job.attempt_count = _JOB_STATES[state], number
@@ -176,11 +176,11 @@ def add_attempt(
         attempt.ended_at = NOW
         job.finished_at = None if job.state is JobState.WAITING else NOW
     for rank, agent_id in enumerate(agent_ids):
-        agent = session.get_one(Agent, agent_id)
+        agent = session.get_one(AgentRow, agent_id)
         if is_active:
             agent.attempt_id, agent.lease_expires_at = attempt.id, NOW + seconds(20)
         session.add(
-            Rank(
+            RankRow(
                 attempt_id=attempt.id,
                 rank=rank,
                 agent_id=agent_id,
@@ -214,8 +214,8 @@ def add_measurement(session: Session, source_key: str, **changes: Any) -> int:
     return row.id
 
 
-def _waiting(sweep_id: int, spec: JobSpec) -> Job:
-    return Job(
+def _waiting(sweep_id: int, spec: JobSpec) -> JobRow:
+    return JobRow(
         sweep_id=sweep_id,
         spec=to_json(spec),
         cell_hash=spec.cell_hash,

@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from farm.store.engine import reading, writing
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.web_client import csrf_of
@@ -55,7 +55,7 @@ def text_of(answer: TestResponse) -> str:
     return read(answer.get_data(as_text=True))
 
 
-def row_count(engine: sa.Engine, table: type[Sweep] | type[Job] = Sweep) -> int:
+def row_count(engine: sa.Engine, table: type[SweepRow] | type[JobRow] = SweepRow) -> int:
     """How many of them the store has."""
     with reading(engine) as session:
         return session.scalar(sa.select(sa.func.count()).select_from(table)) or 0

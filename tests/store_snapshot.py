@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.messages.reports import Report
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.tables import Agent, Attempt, Job, LateReport, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, LateReport, RankRow
 from tests.protocol_values import (
     AgentValue,
     AttemptValue,
@@ -32,24 +32,28 @@ _KEYS = {"steps": "first_step", "epoch": "epoch", "log": "first_character"}
 def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
     """Return all that is promised something about. `now`: the instant that leases are judged at."""
     jobs = session.execute(
-        select(Job.id, Job.state, Job.attempt_id, Job.rank_count, Job.finished_at).order_by(Job.id)
+        select(
+            JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.rank_count, JobRow.finished_at
+        ).order_by(JobRow.id)
     )
     attempts = session.execute(
-        select(Attempt.id, Attempt.job_id, Attempt.number, Attempt.state).order_by(Attempt.id)
+        select(AttemptRow.id, AttemptRow.job_id, AttemptRow.number, AttemptRow.state).order_by(
+            AttemptRow.id
+        )
     )
     ranks = session.execute(
         select(
-            Rank.attempt_id,
-            Rank.rank,
-            Rank.agent_id,
-            Rank.phase,
-            *(getattr(Rank, column).is_not(None) for column in _TOLD),
-        ).order_by(Rank.attempt_id, Rank.rank)
+            RankRow.attempt_id,
+            RankRow.rank,
+            RankRow.agent_id,
+            RankRow.phase,
+            *(getattr(RankRow, column).is_not(None) for column in _TOLD),
+        ).order_by(RankRow.attempt_id, RankRow.rank)
     )
     agents = session.execute(
-        select(Agent.id, Agent.attempt_id, Agent.lease_expires_at, Agent.unclean_token).order_by(
-            Agent.id
-        )
+        select(
+            AgentRow.id, AgentRow.attempt_id, AgentRow.lease_expires_at, AgentRow.unclean_token
+        ).order_by(AgentRow.id)
     )
     measurements = session.execute(
         select(
@@ -115,9 +119,9 @@ def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spool
     """
     found: list[Spooled] = []
     agents: dict[tuple[int, int], str] = {}
-    columns = [getattr(Rank, column) for column in _TOLD]
+    columns = [getattr(RankRow, column) for column in _TOLD]
     for token, rank, agent_id, *told in session.execute(
-        select(Rank.attempt_id, Rank.rank, Rank.agent_id, *columns)
+        select(RankRow.attempt_id, RankRow.rank, RankRow.agent_id, *columns)
     ):
         agents[token, rank] = agent_id
         for kind, body in zip(_TOLD, told, strict=True):

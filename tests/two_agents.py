@@ -29,7 +29,7 @@ from farm.messages.reports import (
 from farm.messages.trainer_lines import DatasetSource, StepKind, TrainerResult
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from farm.values.codec import to_json
 from tests.factories import NOW, agent_facts, seconds
 from tests.scheduler_round import run_round
@@ -148,13 +148,13 @@ class TwoAgents:
         self.both_report(token, STEPS)
         self.both_report(token, ended)
 
-    def job(self) -> Job:
+    def job(self) -> JobRow:
         with reading(self.engine) as session:
-            return session.scalars(select(Job)).one()
+            return session.scalars(select(JobRow)).one()
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[AttemptRow]:
         with reading(self.engine) as session:
-            return list(session.scalars(select(Attempt).order_by(Attempt.id)))
+            return list(session.scalars(select(AttemptRow).order_by(AttemptRow.id)))
 
 
 FACTS = {

@@ -24,7 +24,7 @@ from farm.store.engine import writing
 from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.series.step_rows import insert_steps
 from farm.store.sweeps.sweeps import insert_sweep
-from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.described_client import DescribedClient
@@ -136,7 +136,7 @@ def seed(engine: sa.Engine, *, name: str = "a sweep", log_tail: str = "its log")
         sweep_id = insert_sweep(
             session, name=name, spec={"name": name}, jobs=specs, skipped=[], priority=0, now=now
         )
-        jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
+        jobs = session.scalars(sa.select(JobRow).order_by(JobRow.id)).all()
         seeded = Seeded(sweep_id, *(job.id for job in jobs))
         _measured(session, seeded.measured, specs[0], log_tail=log_tail)
         _failed(session, seeded.failed)
@@ -148,7 +148,7 @@ def seed(engine: sa.Engine, *, name: str = "a sweep", log_tail: str = "its log")
 
 def _measured(session: Session, job_id: int, spec: JobSpec, *, log_tail: str) -> None:
     token = factories.add_attempt(session, job_id, ["a1", "a2"], state=AttemptState.SUCCEEDED)
-    day = session.get_one(Attempt, token).leased_at.date()
+    day = session.get_one(AttemptRow, token).leased_at.date()
     for rank in (0, 1):
         samples = [
             Sample(tick=tick, cpu_ratio=0.5, net_rx_bytes_per_s=2e6)
@@ -186,7 +186,7 @@ def _measured(session: Session, job_id: int, spec: JobSpec, *, log_tail: str) ->
         timed_begun_s=1.0,
         log_tail=log_tail,
     )
-    chief = session.get_one(Rank, (token, 0))
+    chief = session.get_one(RankRow, (token, 0))
     chief.phase, chief.ended = RankPhase.ENDED, _table(ended)
     _measurement(session, job_id, token, spec, step_time_s=0.2)
 
@@ -217,9 +217,9 @@ def _failed(session: Session, job_id: int) -> None:
     token = factories.add_attempt(session, job_id, ["a2"], state=AttemptState.FAILED)
     failure = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed rank 0")
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="no more memory")
-    rank = session.get_one(Rank, (token, 0))
+    rank = session.get_one(RankRow, (token, 0))
     rank.phase, rank.ended = RankPhase.ENDED, _table(ended)
-    job = session.get_one(Job, job_id)
+    job = session.get_one(JobRow, job_id)
     job.failure_kind, job.reason = failure.kind.value, failure.message
     at = dt.datetime.now(dt.UTC)
     session.add(

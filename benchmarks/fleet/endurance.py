@@ -29,7 +29,7 @@ from benchmarks.ingest import postgres_database
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading
 from farm.store.result_tables import SampleRow
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 
 ENDURANCE_JOB_COUNT = 5000
 BACKLOG_S = 3600
@@ -162,9 +162,9 @@ def _stored_rows(server: FleetServer, sweep_id: int) -> int:
     query = (
         sa.select(sa.func.count())
         .select_from(SampleRow)
-        .join(Attempt, Attempt.id == SampleRow.attempt_id)
-        .join(Job, Job.id == Attempt.job_id)
-        .where(Job.sweep_id == sweep_id)
+        .join(AttemptRow, AttemptRow.id == SampleRow.attempt_id)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(JobRow.sweep_id == sweep_id)
     )
     with reading(server.engine) as session:
         return session.scalar(query) or 0

@@ -16,7 +16,7 @@ from farm.broker.wake import Ring
 from farm.errors import FarmError
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from farm.submission import plan, submit
 
 BULK, PROBE = "bulk", "probe"
@@ -118,10 +118,10 @@ def _received_s(
         token: at for line in list(fleet.lines) for token, rank, at in line["starts"] if rank == 0
     }
     query = (
-        sa.select(Job.sweep_id, sa.func.min(Attempt.id))
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(Job.sweep_id.in_([probe.sweep_id for probe in probes]))
-        .group_by(Job.sweep_id)
+        sa.select(JobRow.sweep_id, sa.func.min(AttemptRow.id))
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id.in_([probe.sweep_id for probe in probes]))
+        .group_by(JobRow.sweep_id)
     )
     with reading(server.engine) as session:
         tokens = {sweep_id: token for sweep_id, token in session.execute(query)}
@@ -134,7 +134,7 @@ def _received_s(
 
 def job_counts(server: FleetServer) -> dict[JobState, int]:
     """Return how many jobs are in each state."""
-    query = sa.select(Job.state, sa.func.count()).group_by(Job.state)
+    query = sa.select(JobRow.state, sa.func.count()).group_by(JobRow.state)
     with reading(server.engine) as session:
         return {state: count for state, count in session.execute(query)}
 

@@ -30,7 +30,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class ChartSeries:
     """Marks in the order in which a line joins them, unless `is_joined` is False.
 
     `has_dots` False: a line through the marks and nothing else, as a fit or a limit is. `style`:
@@ -65,7 +65,7 @@ class Figure:
     summary: str
     x: ChartAxis
     y: ChartAxis
-    series: Sequence[Series]
+    series: Sequence[ChartSeries]
 
     @property
     def marks(self) -> list[Mark]:

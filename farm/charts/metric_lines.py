@@ -13,7 +13,7 @@ from farm.cells.axes import named_together, order
 from farm.cells.choice import CellMetric, Choice
 from farm.cells.groups import CellGroup, Groups, Place, tells_work
 from farm.cells.table import CellLine, SweepTable
-from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.told import mark_of, told_of
 from farm.configuration.axes import Axis, Value
 
@@ -147,7 +147,7 @@ def _figure(
         said += f"{'; ' if said else ''}the first {MOST_PLACES} of {len(values)} values"
     x, y = _axis_along(along, lines), ChartAxis(title=metric.title, write=metric.write)
     series = [
-        Series(name=one.name, marks=marks)
+        ChartSeries(name=one.name, marks=marks)
         for one in lines
         if (marks := _marks(one, metric, x=x, y=y))
     ]

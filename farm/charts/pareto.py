@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from farm.cells.axes import named_together
 from farm.cells.choice import METRICS, Choice
 from farm.cells.table import CellLine, SweepTable
-from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import SPREAD_OF_LOGARITHMS, extremes
 from farm.charts.told import mark_of, told_of
 from farm.configuration.axes import Value
@@ -45,7 +45,7 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
     fronts = _fronts(shown)
     on_front = {id(dot) for front in fronts.values() for dot in front}
     series = [
-        Series(
+        ChartSeries(
             name=name, marks=[Mark(x=d.cost, y=d.time_s) for d in front], has_dots=False, style=0
         )
         for name, front in fronts.items()
@@ -60,7 +60,9 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
         mark = mark_of(told, name, dot.line, x=dot.cost, y=y, is_solid=is_best)
         by_size.setdefault(dot.line.configuration["world_size"], []).append(mark)
     series += [
-        Series(name=f"world size {count(size)}", marks=by_size[size], is_joined=False, style=1 + i)
+        ChartSeries(
+            name=f"world size {count(size)}", marks=by_size[size], is_joined=False, style=1 + i
+        )
         for i, size in enumerate(sorted(by_size)[:STYLES])
     ]
     marks = [mark for one in by_size.values() for mark in one]

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.errors import FarmError, NotFound
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Prediction
@@ -151,15 +151,17 @@ def _times(cell: PredictedCell) -> tuple[float, float | None, float | None]:
     return answer.step_time_s, answer.low80_s, answer.high80_s
 
 
-def _series(marks: Sequence[tuple[PredictedCell, Mark]], equality: Sequence[Mark]) -> list[Series]:
+def _series(
+    marks: Sequence[tuple[PredictedCell, Mark]], equality: Sequence[Mark]
+) -> list[ChartSeries]:
     groups = {
         "measured within the interval": [mark for cell, mark in marks if cell.is_within],
         "outside it": [mark for cell, mark in marks if not cell.is_within],
     }
     return [
-        Series(name="as measured", marks=equality, has_dots=False, style=0),
+        ChartSeries(name="as measured", marks=equality, has_dots=False, style=0),
         *(
-            Series(name=name, marks=of, is_joined=False, style=style)
+            ChartSeries(name=name, marks=of, is_joined=False, style=style)
             for style, (name, of) in enumerate(groups.items(), start=1)
             if of
         ),

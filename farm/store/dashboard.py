@@ -14,7 +14,7 @@ from farm.gang.lifecycle import JobState
 from farm.store.measurements.repetitions import BY_CELL
 from farm.store.reports.late_reports import late_count
 from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 _AN_HOUR_S = 3600
 
@@ -32,7 +32,7 @@ class LeasedRank:
 class SweepJob:
     """A job of a sweep and what came out of it; None: nothing yet."""
 
-    job: Job
+    job: JobRow
     measurement: MeasurementRow | None
 
 
@@ -52,7 +52,7 @@ class FinishedHour:
 
 def job_counts(session: Session) -> dict[JobState, int]:
     """Count all jobs by state, those states without a job too."""
-    rows = session.execute(select(Job.state, func.count()).group_by(Job.state))
+    rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
     return dict.fromkeys(JobState, 0) | {state: count for state, count in rows}
 
 
@@ -67,11 +67,14 @@ def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[st
     None: all agents. To name a hundred of them takes longer than to find what they serve.
     """
     query = (
-        select(Agent.id, Attempt.job_id, Rank.rank)
-        .join(Attempt, Attempt.id == Agent.attempt_id)
-        .join(Rank, and_(Rank.attempt_id == Agent.attempt_id, Rank.agent_id == Agent.id))
+        select(AgentRow.id, AttemptRow.job_id, RankRow.rank)
+        .join(AttemptRow, AttemptRow.id == AgentRow.attempt_id)
+        .join(
+            RankRow,
+            and_(RankRow.attempt_id == AgentRow.attempt_id, RankRow.agent_id == AgentRow.id),
+        )
     )
-    rows = session.execute(query if agent_ids is None else query.where(Agent.id.in_(agent_ids)))
+    rows = session.execute(query if agent_ids is None else query.where(AgentRow.id.in_(agent_ids)))
     return {agent_id: LeasedRank(agent_id, job_id, rank) for agent_id, job_id, rank in rows}
 
 
@@ -81,14 +84,14 @@ def finished_per_hour(session: Session, *, now: dt.datetime, hour_count: int) ->
     They begin with the first one in which there was anything; empty where there is none.
     """
     # Grouped by the database, by the whole seconds that both kinds can tell.
-    ago_s = cast(int(now.timestamp()) - extract("epoch", Job.finished_at), BigInteger)
+    ago_s = cast(int(now.timestamp()) - extract("epoch", JobRow.finished_at), BigInteger)
     rows = session.execute(
-        select((ago_s // _AN_HOUR_S).label("hours_ago"), Job.state, func.count())
+        select((ago_s // _AN_HOUR_S).label("hours_ago"), JobRow.state, func.count())
         .where(
-            Job.state.in_((JobState.SUCCEEDED, JobState.FAILED)),
-            Job.finished_at > now - dt.timedelta(hours=hour_count),
+            JobRow.state.in_((JobState.SUCCEEDED, JobState.FAILED)),
+            JobRow.finished_at > now - dt.timedelta(hours=hour_count),
         )
-        .group_by("hours_ago", Job.state)
+        .group_by("hours_ago", JobRow.state)
     )
     # What ends at this very moment may seem to end later, by another machine's clock.
     counts = Counter[tuple[int, JobState]]()
@@ -115,9 +118,9 @@ def measurement_stamp(session: Session) -> Hashable:
     return tuple(session.execute(row.select_from(MeasurementRow)).one())
 
 
-def jobs_of(session: Session, job_ids: Collection[int]) -> dict[int, Job]:
+def jobs_of(session: Session, job_ids: Collection[int]) -> dict[int, JobRow]:
     """Return the jobs of these ids; of those that are gone there is nothing."""
-    return {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(job_ids)))}
+    return {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))}
 
 
 def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> list[SweepJob]:
@@ -128,12 +131,12 @@ def sweep_jobs(session: Session, sweep_id: int, *, offset: int, limit: int) -> l
     # Which jobs is found out by their ids: to sort thousands of whole rows takes longer. Most of
     # what would be read are details, which a list needs only for quantities without a column.
     unread = () if FURTHER_QUANTITIES else (defer(MeasurementRow.details, raiseload=True),)
-    page = select(Job.id).where(Job.sweep_id == sweep_id).order_by(*BY_CELL)
+    page = select(JobRow.id).where(JobRow.sweep_id == sweep_id).order_by(*BY_CELL)
     chosen = page.offset(offset).limit(limit).subquery()
     rows = session.execute(
-        select(Job, MeasurementRow)
-        .join(chosen, chosen.c.id == Job.id)
-        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
+        select(JobRow, MeasurementRow)
+        .join(chosen, chosen.c.id == JobRow.id)
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .order_by(*BY_CELL)
         .options(*unread)
     )

@@ -17,7 +17,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.messages.trainer_lines import FailureKind
 from farm.store.engine import POSTGRESQL, writing
 from farm.store.reports.late_reports import late_count
-from farm.store.tables import Attempt, SpoolPosition
+from farm.store.tables import AttemptRow, SpoolPosition
 
 
 def server_version(session: Session) -> str:
@@ -67,27 +67,27 @@ def write_error(engine: sa.Engine) -> str | None:
 def failed_attempts(session: Session, kind: FailureKind, *, since: dt.datetime) -> dict[str, int]:
     """Count by reason the attempts that ended by one kind of failure."""
     rows = session.execute(
-        sa.select(Attempt.reason, sa.func.count())
-        .where(Attempt.failure_kind == kind.value, Attempt.ended_at >= since)
-        .group_by(Attempt.reason)
+        sa.select(AttemptRow.reason, sa.func.count())
+        .where(AttemptRow.failure_kind == kind.value, AttemptRow.ended_at >= since)
+        .group_by(AttemptRow.reason)
     )
     return {reason or "": count for reason, count in rows}
 
 
 def succeeded_count(session: Session, *, since: dt.datetime) -> int:
     """Count the attempts that were measured."""
-    ended = (Attempt.failure_kind.is_(None), Attempt.ended_at >= since)
-    is_measured = Attempt.state == AttemptState.SUCCEEDED
-    query = sa.select(sa.func.count()).select_from(Attempt).where(*ended, is_measured)
+    ended = (AttemptRow.failure_kind.is_(None), AttemptRow.ended_at >= since)
+    is_measured = AttemptRow.state == AttemptState.SUCCEEDED
+    query = sa.select(sa.func.count()).select_from(AttemptRow).where(*ended, is_measured)
     return session.scalar(query) or 0
 
 
 def failure_counts(session: Session) -> dict[str, int]:
     """Count by kind of failure all attempts that ever failed; attempts are never deleted."""
     rows = session.execute(
-        sa.select(Attempt.failure_kind, sa.func.count())
-        .where(Attempt.failure_kind.is_not(None))
-        .group_by(Attempt.failure_kind)
+        sa.select(AttemptRow.failure_kind, sa.func.count())
+        .where(AttemptRow.failure_kind.is_not(None))
+        .group_by(AttemptRow.failure_kind)
     )
     return {kind: count for kind, count in rows if kind is not None}
 

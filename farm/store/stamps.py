@@ -11,12 +11,12 @@ from sqlalchemy.orm import Session
 from farm.errors import NotFound
 from farm.gang.lifecycle import ACTIVE_JOB_STATES
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 
 _Query = Select[*tuple[Any, ...]]
 
 
-def check_there(session: Session, table: type[Sweep | Job], row_id: int) -> None:
+def check_there(session: Session, table: type[SweepRow | JobRow], row_id: int) -> None:
     """Look whether there is a sweep or a job, and at nothing else of it.
 
     Raises:
@@ -34,26 +34,26 @@ def sweep_stamps(session: Session, sweep_ids: Collection[int]) -> dict[int, Hash
     """
     if not sweep_ids:
         return {}
-    sweeps = select(Sweep.id, Sweep.is_paused).where(Sweep.id.in_(sweep_ids))
+    sweeps = select(SweepRow.id, SweepRow.is_paused).where(SweepRow.id.in_(sweep_ids))
     jobs = (
         select(
-            Job.sweep_id,
-            Job.state,
+            JobRow.sweep_id,
+            JobRow.state,
             func.count(),
-            func.max(Job.id),
-            func.max(Job.finished_at),
-            func.sum(Job.attempt_count),
-            func.sum(cast(Job.cancel_requested, Integer)),
+            func.max(JobRow.id),
+            func.max(JobRow.finished_at),
+            func.sum(JobRow.attempt_count),
+            func.sum(cast(JobRow.cancel_requested, Integer)),
         )
-        .where(Job.sweep_id.in_(sweep_ids))
-        .group_by(Job.sweep_id, Job.state)
-        .order_by(Job.sweep_id, Job.state)
+        .where(JobRow.sweep_id.in_(sweep_ids))
+        .group_by(JobRow.sweep_id, JobRow.state)
+        .order_by(JobRow.sweep_id, JobRow.state)
     )
     measured = (
-        select(Job.sweep_id, func.count(MeasurementRow.id), func.max(MeasurementRow.id))
-        .join(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.sweep_id.in_(sweep_ids))
-        .group_by(Job.sweep_id)
+        select(JobRow.sweep_id, func.count(MeasurementRow.id), func.max(MeasurementRow.id))
+        .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id.in_(sweep_ids))
+        .group_by(JobRow.sweep_id)
     )
     states: dict[int, tuple[Hashable, ...]] = {}
     for sweep_id, *state in session.execute(jobs):
@@ -70,9 +70,9 @@ def job_stamps(session: Session, job_ids: Collection[int], *, beat: int) -> dict
     """
     if not job_ids:
         return {}
-    jobs = select(Job.id, Job.state, Job.attempt_id, Job.cancel_requested, Job.due_at).where(
-        Job.id.in_(job_ids)
-    )
+    jobs = select(
+        JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.cancel_requested, JobRow.due_at
+    ).where(JobRow.id.in_(job_ids))
     events = (
         select(JobEvent.job_id, func.count(), func.max(JobEvent.id))
         .where(JobEvent.job_id.in_(job_ids))
@@ -85,14 +85,14 @@ def job_stamps(session: Session, job_ids: Collection[int], *, beat: int) -> dict
     )
     # The last reports of ranks arrive after their attempt is over.
     ended = (
-        select(Attempt.job_id, func.count(Rank.ended_at))
-        .join(Rank, Rank.attempt_id == Attempt.id)
-        .where(Attempt.job_id.in_(job_ids))
-        .group_by(Attempt.job_id)
+        select(AttemptRow.job_id, func.count(RankRow.ended_at))
+        .join(RankRow, RankRow.attempt_id == AttemptRow.id)
+        .where(AttemptRow.job_id.in_(job_ids))
+        .group_by(AttemptRow.job_id)
     )
     stamps = _together(session, jobs, [events, measured, ended])
     active = session.scalars(
-        select(Job.id).where(Job.id.in_(job_ids), Job.state.in_(ACTIVE_JOB_STATES))
+        select(JobRow.id).where(JobRow.id.in_(job_ids), JobRow.state.in_(ACTIVE_JOB_STATES))
     )
     return stamps | {job_id: (stamps.get(job_id), beat) for job_id in active}
 

@@ -18,7 +18,7 @@ from farm.messages.agents import AgentState
 from farm.store.base import BigId, Table, Utc, state_column
 
 
-class Sweep(Table):
+class SweepRow(Table):
     __tablename__ = "sweeps"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
@@ -30,7 +30,7 @@ class Sweep(Table):
     created_at: Mapped[dt.datetime] = mapped_column(Utc)
 
 
-class Job(Table):
+class JobRow(Table):
     """`spec` is the whole JobSpec; the columns beside it are copies to filter and sort by."""
 
     __tablename__ = "jobs"
@@ -75,7 +75,7 @@ class Job(Table):
     finished_at: Mapped[dt.datetime | None] = mapped_column(Utc)
 
 
-class Agent(Table):
+class AgentRow(Table):
     """`unclean_token`: the attempt whose end the agent has not yet confirmed by a heartbeat.
 
     It is leased again only when a heartbeat says that it serves nothing and has seen a token at
@@ -111,7 +111,7 @@ class Agent(Table):
     disk_free_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
 
 
-class Attempt(Table):
+class AttemptRow(Table):
     """Its id is the fencing token, so ids are never used twice, not even on SQLite."""
 
     __tablename__ = "attempts"
@@ -136,7 +136,7 @@ class Attempt(Table):
     reason: Mapped[str | None] = mapped_column(sa.Text)
 
 
-class Rank(Table):
+class RankRow(Table):
     """One member of one attempt, and what it has reported once."""
 
     __tablename__ = "ranks"

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job, LateReport, Rank, SpoolPosition
+from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow, SpoolPosition
 from tests.chaos.farm import LIAR, ChaosFarm
 from tests.chaos.spools import SpoolOnDisk, read_spool
 from tests.protocol_values import Service, Spooled, StoreValue
@@ -156,9 +156,9 @@ def _positions(session: Session) -> dict[tuple[str, str], int]:
 
 def _changed_late(session: Session) -> tuple[tuple[int, int], ...]:
     rows = session.execute(
-        select(Rank.attempt_id, Rank.rank)
-        .join(Attempt, Attempt.id == Rank.attempt_id)
-        .where(Rank.ended_at > Attempt.ended_at)
+        select(RankRow.attempt_id, RankRow.rank)
+        .join(AttemptRow, AttemptRow.id == RankRow.attempt_id)
+        .where(RankRow.ended_at > AttemptRow.ended_at)
     )
     return tuple((token, rank) for token, rank in rows)
 
@@ -188,7 +188,7 @@ def _only_counted(
     None of an attempt that succeeded is among them, and of no spool more than were counted.
     """
     succeeded = set(
-        session.scalars(select(Attempt.id).where(Attempt.state == AttemptState.SUCCEEDED))
+        session.scalars(select(AttemptRow.id).where(AttemptRow.state == AttemptState.SUCCEEDED))
     )
     counts = select(
         SpoolPosition.agent_id, SpoolPosition.generation, SpoolPosition.late_count
@@ -206,8 +206,8 @@ def _only_counted(
 
 def _step_counts(session: Session) -> dict[int, tuple[int | None, int]]:
     rows = session.execute(
-        select(MeasurementRow.job_id, MeasurementRow.timed_step_count, Job.spec)
-        .join(Job, Job.id == MeasurementRow.job_id)
+        select(MeasurementRow.job_id, MeasurementRow.timed_step_count, JobRow.spec)
+        .join(JobRow, JobRow.id == MeasurementRow.job_id)
         .where(MeasurementRow.status == "ok")
     )
     return {job_id or 0: (count, spec["steps"]) for job_id, count, spec in rows}

@@ -13,7 +13,7 @@ from farm.errors import Unreachable
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_jobs
-from farm.store.tables import Agent, Job, JobEvent, Rank
+from farm.store.tables import AgentRow, JobEvent, JobRow, RankRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +91,21 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
     try:
         with reading(engine) as session:
             jobs = session.execute(
-                select(Job.id, Job.state, Job.attempt_id, Job.rank_count).where(
-                    or_(Job.state.not_in(FINAL_JOB_STATES), Job.id.in_(watched))
+                select(JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.rank_count).where(
+                    or_(JobRow.state.not_in(FINAL_JOB_STATES), JobRow.id.in_(watched))
                 )
             ).all()
             tokens = [token for _, _, token, _ in jobs if token is not None]
             gangs: dict[int, list[str]] = {token: [] for token in tokens}
-            members = select(Rank.attempt_id, Rank.agent_id).where(Rank.attempt_id.in_(tokens))
-            for token, agent_id in session.execute(members.order_by(Rank.rank)):
+            members = select(RankRow.attempt_id, RankRow.agent_id).where(
+                RankRow.attempt_id.in_(tokens)
+            )
+            for token, agent_id in session.execute(members.order_by(RankRow.rank)):
                 gangs[token].append(agent_id)
             agents = session.execute(
-                select(Agent.id, Agent.heartbeat_at, Agent.attempt_id, Agent.unclean_token)
+                select(
+                    AgentRow.id, AgentRow.heartbeat_at, AgentRow.attempt_id, AgentRow.unclean_token
+                )
             ).all()
             # Not the latest one: clocks are set.
             last = select(JobEvent.at).order_by(JobEvent.id.desc()).limit(1)

@@ -38,12 +38,12 @@ def never_free_lease() -> None:
     """End attempts, and let their gangs' first agents stay leased to them."""
     from farm.scheduler import ends
     from farm.store.gangs.moves import end_attempts
-    from farm.store.tables import Agent, Rank
+    from farm.store.tables import AgentRow, RankRow
 
     def end(session: Any, endings: Any, *args: Any, **kwargs: Any) -> Any:
         ended = end_attempts(session, endings, *args, **kwargs)
         for ending in endings:
-            agent = session.get_one(Agent, session.get_one(Rank, (ending.token, 0)).agent_id)
+            agent = session.get_one(AgentRow, session.get_one(RankRow, (ending.token, 0)).agent_id)
             agent.attempt_id, agent.lease_expires_at = ending.token, kwargs["now"]
         return ended
 

@@ -26,7 +26,7 @@ from farm.store.agents.agents import live_agents
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
-from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.submission import plan, submit
 from tests.redis_server import RedisServer
 
@@ -150,14 +150,14 @@ class LiveFarm:
         with writing(self.engine) as session:
             return submit(session, plan(sweep), now=dt.datetime.now(dt.UTC)).sweep_id
 
-    def jobs(self, sweep_id: int) -> list[Job]:
+    def jobs(self, sweep_id: int) -> list[JobRow]:
         with reading(self.engine) as session:
-            query = select(Job).where(Job.sweep_id == sweep_id).order_by(Job.id)
+            query = select(JobRow).where(JobRow.sweep_id == sweep_id).order_by(JobRow.id)
             return list(session.scalars(query))
 
-    def attempts(self, job_id: int) -> list[Attempt]:
+    def attempts(self, job_id: int) -> list[AttemptRow]:
         with reading(self.engine) as session:
-            query = select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.id)
+            query = select(AttemptRow).where(AttemptRow.job_id == job_id).order_by(AttemptRow.id)
             return list(session.scalars(query))
 
     def measurement_count(self, job_id: int) -> int:
@@ -173,23 +173,23 @@ class LiveFarm:
 
     def agent_of(self, token: int, rank: int) -> str:
         with reading(self.engine) as session:
-            row = session.get_one(Rank, (token, rank))
+            row = session.get_one(RankRow, (token, rank))
             return row.agent_id
 
-    def wait_for_state(self, sweep_id: int, state: JobState) -> Job:
+    def wait_for_state(self, sweep_id: int, state: JobState) -> JobRow:
         """Wait until some job of the sweep is in `state`, and return it."""
 
-        def found() -> Job | None:
+        def found() -> JobRow | None:
             return next((j for j in self.jobs(sweep_id) if j.state is state), None)
 
         job = wait_until(found, f"a job of sweep {sweep_id} is {state.value}")
         assert job is not None
         return job
 
-    def wait_for_end(self, sweep_id: int, *, within_s: float = DEADLINE_S) -> list[Job]:
+    def wait_for_end(self, sweep_id: int, *, within_s: float = DEADLINE_S) -> list[JobRow]:
         """Wait until every job of the sweep has its outcome, and return them."""
 
-        def ended() -> list[Job]:
+        def ended() -> list[JobRow]:
             jobs = self.jobs(sweep_id)
             return jobs if all(j.state in FINAL_JOB_STATES for j in jobs) else []
 
@@ -226,8 +226,8 @@ class LiveFarm:
         with reading(self.engine) as session:
             events = session.scalars(
                 select(JobEvent)
-                .join(Job, Job.id == JobEvent.job_id)
-                .where(Job.sweep_id == sweep_id)
+                .join(JobRow, JobRow.id == JobEvent.job_id)
+                .where(JobRow.sweep_id == sweep_id)
             ).all()
         lines = [f"{e.at:%X} job {e.job_id} {e.event} {e.reason or ''}" for e in events]
         for log in sorted((self.home / "logs").glob("*.log")):

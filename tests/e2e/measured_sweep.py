@@ -9,7 +9,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
 from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 
 _STEPS_OF_AN_EPOCH = 10
@@ -40,7 +40,7 @@ def add_measured_sweep(session: Session) -> None:
     agents = [add_agent(session, f"measured-{number}") for number in (1, 2)]
     specs = _specs()
     for job_id, spec in zip(add_sweep(session, *specs, name="scaling"), specs, strict=True):
-        session.get_one(Job, job_id).state = JobState.SUCCEEDED
+        session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
         gang = agents[: spec.world_size]
         token = add_attempt(session, job_id, gang, state=AttemptState.SUCCEEDED)
         delay_s = spec.network.one_way_delay_s if spec.network else 0.0
@@ -63,7 +63,7 @@ def add_measured_sweep(session: Session) -> None:
             instance_type="Standard_D4s_v5",
             fingerprint="x",
         )
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank in range(spec.world_size):
             samples = [Sample(tick=tick, cpu_ratio=0.5, resident_bytes=10**8) for tick in range(5)]
             insert_samples(session, day=day, token=token, rank=rank, samples=samples)

@@ -18,7 +18,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
 from farm.store.series.series import insert_samples
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright
 from tests.e2e.web_process import web_process
@@ -130,7 +130,7 @@ def test_the_charts_of_a_job_come_with_an_attempt_and_go_with_it(
         expect(page.locator("#steps .plot.is-drawn")).to_have_count(2)
         check(page)
         with writing(engine) as session:  # the attempt is lost, and the job is tried again
-            attempt, job = session.get_one(Attempt, token), session.get_one(Job, job_id)
+            attempt, job = session.get_one(AttemptRow, token), session.get_one(JobRow, job_id)
             attempt.state, attempt.ended_at = AttemptState.LOST, factories.NOW
             job.state, job.attempt_id = JobState.WAITING, None
         token = _begin(engine, job_id, number=2)
@@ -149,7 +149,7 @@ def test_the_charts_of_the_farm_and_of_an_agent_appear_with_their_data(
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
         factories.add_agent(session, "new", heartbeat_at=now)
-        for job in session.scalars(sa.select(Job).where(Job.finished_at.is_not(None))):
+        for job in session.scalars(sa.select(JobRow).where(JobRow.finished_at.is_not(None))):
             job.finished_at = now - dt.timedelta(days=9)  # those of other tests
     with (
         page_of(chromium, device="desktop") as farm,
@@ -164,8 +164,8 @@ def test_the_charts_of_the_farm_and_of_an_agent_appear_with_their_data(
                 token = factories.add_attempt(
                     session, job_id, ["new"], state=AttemptState.SUCCEEDED
                 )
-                session.get_one(Rank, (token, 0)).control_s = 0.5
-                session.get_one(Job, job_id).finished_at = now - dt.timedelta(hours=2 * hours)
+                session.get_one(RankRow, (token, 0)).control_s = 0.5
+                session.get_one(JobRow, job_id).finished_at = now - dt.timedelta(hours=2 * hours)
         expect(agent.locator(".plot.is-drawn")).to_have_count(1)
         expect(farm.locator(".plot.is-drawn")).to_have_count(1)
         _is_still_here(farm)
@@ -183,14 +183,14 @@ def _is_still_here(page: Page) -> None:
 
 def _sweep_of(engine: sa.Engine, job_id: int) -> int:
     with writing(engine) as session:
-        return session.get_one(Job, job_id).sweep_id
+        return session.get_one(JobRow, job_id).sweep_id
 
 
 def _measure(engine: sa.Engine, job_id: int, spec: JobSpec, *, step_time_s: float) -> None:
     with writing(engine) as session:
-        number = session.get_one(Job, job_id).attempt_count + 1
+        number = session.get_one(JobRow, job_id).attempt_count + 1
         token = factories.add_attempt(session, job_id, state=AttemptState.SUCCEEDED, number=number)
-        session.get_one(Job, job_id).finished_at = dt.datetime.now(dt.UTC)
+        session.get_one(JobRow, job_id).finished_at = dt.datetime.now(dt.UTC)
         factories.add_measurement(
             session,
             f"job {job_id}",
@@ -217,7 +217,7 @@ def _begin(engine: sa.Engine, job_id: int, *, number: int) -> int:
 def _report(engine: sa.Engine, token: int) -> None:
     """Store some seconds and steps of both ranks."""
     with writing(engine) as session:
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank in (0, 1):
             samples = [
                 Sample(

@@ -15,7 +15,7 @@ from farm.configuration.spec import NetworkProfile
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.submission import plan, read_sweep_file
 from tests import factories
 from tests.e2e.browser import (
@@ -63,7 +63,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     add_measured(engine, *specs, name="small CNN on the new machines", factor=0.8)
     with writing(engine) as session:
         [job_id] = factories.add_sweep(session, too_large)
-        job = session.get_one(Job, job_id)
+        job = session.get_one(JobRow, job_id)
         job.sweep_id = 1
         factories.add_attempt(session, job_id, state=AttemptState.FAILED)
         job.failure_kind, job.reason = "out_of_memory", "the kernel killed rank 0"

@@ -29,7 +29,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.series import epochs_of, samples_of, steps_of
-from farm.store.tables import Attempt, Job, LateReport, Rank
+from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from tests.e2e.live_farm import wait_until
 
 # The demo takes one minute, and five on a busy machine at a third of the usual speed.
@@ -79,19 +79,19 @@ def rows(engine: Engine) -> list[MeasurementRow]:
         return list(session.scalars(select(MeasurementRow).order_by(MeasurementRow.id)))
 
 
-def attempts(engine: Engine) -> list[tuple[Attempt, Job, list[Rank]]]:
+def attempts(engine: Engine) -> list[tuple[AttemptRow, JobRow, list[RankRow]]]:
     """Every successful attempt with its job and its ranks."""
     with reading(engine) as session:
         found = session.execute(
-            select(Attempt, Job)
-            .join(Job, Job.id == Attempt.job_id)
-            .where(Attempt.state == AttemptState.SUCCEEDED)
+            select(AttemptRow, JobRow)
+            .join(JobRow, JobRow.id == AttemptRow.job_id)
+            .where(AttemptRow.state == AttemptState.SUCCEEDED)
         ).all()
         return [
             (
                 attempt,
                 job,
-                list(session.scalars(select(Rank).where(Rank.attempt_id == attempt.id))),
+                list(session.scalars(select(RankRow).where(RankRow.attempt_id == attempt.id))),
             )
             for attempt, job in found
         ]
@@ -107,7 +107,7 @@ def test_every_job_succeeded_and_is_measured_once(
     engine: Engine, rows: list[MeasurementRow]
 ) -> None:
     with reading(engine) as session:
-        jobs = session.scalars(select(Job)).all()
+        jobs = session.scalars(select(JobRow)).all()
         assert session.scalars(select(LateReport)).all() == []
     assert {job.state for job in jobs} == {JobState.SUCCEEDED}
     assert sorted(row.job_id or 0 for row in rows) == sorted(job.id for job in jobs)
@@ -267,8 +267,8 @@ def test_ctrl_c_leaves_no_process_no_port_and_no_half_written_row(
     if (tmp_path / "farm.db").exists() and moment == "training":
         engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
         with reading(engine) as session:
-            states = {job.state for job in session.scalars(select(Job))}
-            finished = [job.finished_at for job in session.scalars(select(Job))]
+            states = {job.state for job in session.scalars(select(JobRow))}
+            finished = [job.finished_at for job in session.scalars(select(JobRow))]
         engine.dispose()
         assert JobState.WAITING not in states
         assert all(at is None or at <= dt.datetime.now(dt.UTC) for at in finished)
@@ -288,7 +288,10 @@ def _is_training(home: Path) -> bool:
     engine = make_engine(f"sqlite:///{home}/farm.db")
     try:
         with reading(engine) as session:
-            return session.scalar(select(Job.id).where(Job.state == JobState.RUNNING)) is not None
+            return (
+                session.scalar(select(JobRow.id).where(JobRow.state == JobState.RUNNING))
+                is not None
+            )
     except (OperationalError, Unreachable):
         return False  # its tables are being made
     finally:

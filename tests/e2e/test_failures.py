@@ -17,7 +17,7 @@ from farm.messages.trainer_lines import FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.series.series import steps_of
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_job
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, live_farm, wait_until
 from tests.memory_group import limited_group
 
@@ -46,10 +46,10 @@ def real_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFarm]:
         yield farm
 
 
-def first_end(farm: LiveFarm, job_id: int, *, within_s: float = TENSORFLOW_S) -> Attempt:
+def first_end(farm: LiveFarm, job_id: int, *, within_s: float = TENSORFLOW_S) -> AttemptRow:
     """Wait until the first attempt of a job is over."""
 
-    def ended() -> Attempt | None:
+    def ended() -> AttemptRow | None:
         first = farm.attempts(job_id)[0]
         return first if first.ended_at is not None else None
 

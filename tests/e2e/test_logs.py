@@ -11,7 +11,7 @@ from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading
 from farm.store.reports.logs import log_stretch
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from farm.values.codec import from_json
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
 from tests.farm_command import FarmCommand
@@ -24,7 +24,7 @@ STEPS = 100
 def log_while_it_trains(farm: LiveFarm, token: int, rank: int) -> str:
     """The log so far; empty once the attempt is over."""
     with reading(farm.engine) as session:
-        is_running = session.get_one(Attempt, token).state is AttemptState.RUNNING
+        is_running = session.get_one(AttemptRow, token).state is AttemptState.RUNNING
         return log_stretch(session, token, rank=rank).text if is_running else ""
 
 

@@ -18,7 +18,7 @@ from farm.messages.envelope import WIRE_VERSION
 from farm.store.agents.agent_keys import add_agent_key, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
 from farm.store.schema import upgrade
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.e2e.live_farm import LiveFarm, wait_until
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
 
@@ -105,7 +105,7 @@ def assert_refused_in_one_line(farm: LiveFarm, *, within_s: float) -> None:
     assert len(lines("former")) <= most
     assert len(lines("collector")) <= most
     with reading(farm.engine) as session:
-        assert session.get(Agent, "former") is None
+        assert session.get(AgentRow, "former") is None
 
 
 def test_a_removed_agent_is_cut_off_and_its_gang_is_free(farm: LiveFarm) -> None:
@@ -117,7 +117,7 @@ def test_a_removed_agent_is_cut_off_and_its_gang_is_free(farm: LiveFarm) -> None
 
     def is_free() -> bool:
         with reading(farm.engine) as session:
-            return session.get_one(Agent, "agent-1").attempt_id is None
+            return session.get_one(AgentRow, "agent-1").attempt_id is None
 
     wait_until(is_free, "the other member of the gang is free", within_s=15)
     wait_until(lambda: not farm.trainers_of("agent-2"), "the removed agent has ended its rank")

@@ -16,7 +16,7 @@ from farm.broker.life_signs import read_signs
 from farm.gang.lifecycle import JobState
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Sweep
+from farm.store.tables import AttemptRow, SweepRow
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.integration.conftest import new_database
 
@@ -67,7 +67,7 @@ class MovableFarm(LiveFarm):
 
     def last_token(self) -> int:
         with reading(self.engine) as session:
-            return session.scalar(select(func.max(Attempt.id))) or 0
+            return session.scalar(select(func.max(AttemptRow.id))) or 0
 
 
 @contextmanager
@@ -113,7 +113,10 @@ def test_a_farm_goes_on_from_a_backup_that_is_older_than_its_agents(
         assert states == {JobState.SUCCEEDED}, farm.story(kept) + farm.story(kept + 1)
         assert [farm.measurement_count(job.id) for job in (*jobs, *fresh)] == [1] * (JOBS + 1)
         with reading(farm.engine) as session:
-            assert list(session.scalars(select(Sweep.id).order_by(Sweep.id))) == [kept, kept + 1]
-            tokens = list(session.scalars(select(Attempt.id).where(Attempt.id > before)))
+            assert list(session.scalars(select(SweepRow.id).order_by(SweepRow.id))) == [
+                kept,
+                kept + 1,
+            ]
+            tokens = list(session.scalars(select(AttemptRow.id).where(AttemptRow.id > before)))
         assert tokens
         assert min(tokens) > given

@@ -11,7 +11,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.messages.trainer_lines import Epoch
 from farm.store.engine import writing
 from farm.store.series.series import insert_epoch
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests import factories
 from tests.farm_command import FarmCommand
 
@@ -49,7 +49,7 @@ def _trained(engine: sa.Engine) -> str:
                     val_accuracy_ratio=accuracy,
                 )
                 insert_epoch(session, token=token, rank=0, epoch=one)
-        return str(session.get_one(Job, ids[0]).sweep_id)
+        return str(session.get_one(JobRow, ids[0]).sweep_id)
 
 
 def test_the_time_and_the_cost_to_an_accuracy_are_told(
@@ -77,6 +77,6 @@ def test_the_time_and_the_cost_to_an_accuracy_are_told(
 def test_a_target_is_asked_of_one_sweep(farm: FarmCommand, engine: sa.Engine) -> None:
     assert "needs a SWEEP" in farm.run("status", "--target-accuracy", "0.9").output
     with writing(engine) as session:
-        sweep_id = session.get_one(Job, factories.add_job(session)).sweep_id
+        sweep_id = session.get_one(JobRow, factories.add_job(session)).sweep_id
     told = farm.text("status", str(sweep_id), "--target-accuracy", "0.9")
     assert "no cell was trained by epochs" in told

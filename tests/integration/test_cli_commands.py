@@ -28,7 +28,7 @@ from farm.store.queue import waiting_reasons
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Agent, Attempt, Job, JobEvent
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow
 from tests.factories import (
     NOW,
     add_agent,
@@ -63,8 +63,8 @@ def hostile(engine: sa.Engine) -> None:
         add_agent(session, "a1", heartbeat_at=now, facts=facts)
         for one in (job_id, other_id):
             token = add_attempt(session, one, ["a1"], state=AttemptState.FAILED)
-            session.get_one(Attempt, token).reason = _HOSTILE
-            job = session.get_one(Job, one)
+            session.get_one(AttemptRow, token).reason = _HOSTILE
+            job = session.get_one(JobRow, one)
             job.reason = _HOSTILE
         job.state = JobState.FAILED
         session.add(JobEvent(job_id=job_id, at=now, event="job: failed", reason=_HOSTILE))
@@ -101,7 +101,7 @@ def waiting(engine: sa.Engine) -> None:
 
 def _job_states(engine: sa.Engine) -> list[str]:
     with reading(engine) as session:
-        return [state.value for state in session.scalars(select(Job.state).order_by(Job.id))]
+        return [state.value for state in session.scalars(select(JobRow.state).order_by(JobRow.id))]
 
 
 @pytest.mark.usefixtures("waiting")
@@ -176,7 +176,7 @@ def many(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> int:
         add_attempt(session, running, ["a1"], state=AttemptState.RUNNING)
         add_sweep(session, *(job_spec(seed=i, world_size=4) for i in range(9)))
         [paused] = add_sweep(session, job_spec())
-        set_paused(session, session.get_one(Job, paused).sweep_id, is_paused=True)
+        set_paused(session, session.get_one(JobRow, paused).sweep_id, is_paused=True)
         add_sweep(session, *(job_spec(seed=i) for i in range(9)))
         return add_sweep(session, job_spec())[0]
 
@@ -219,7 +219,7 @@ def test_the_doctor_counts_all_that_nobody_can_serve(farm: FarmCommand) -> None:
 def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:
     with writing(engine) as session:
         (job_id,) = add_sweep(session, job_spec(), name="measured")
-        session.get_one(Job, job_id).state = JobState.SUCCEEDED
+        session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
         add_measurement(session, "job 1", job_id=job_id, step_time_s=0.0123, accuracy=0.5)
     shown = farm.text("status", "measured")
     assert "1 of 1 job done" in shown
@@ -243,7 +243,7 @@ def test_status_shows_what_was_measured_without_prices_too(
 ) -> None:
     with writing(engine) as session:
         (job_id,) = add_sweep(session, job_spec(), name="measured")
-        session.get_one(Job, job_id).state = JobState.SUCCEEDED
+        session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
         add_measurement(session, "job 1", job_id=job_id, step_time_s=0.0123)
     monkeypatch.setenv("FARM_PRICES", "/nowhere/prices.csv")
     shown = farm.run("status", "measured")
@@ -257,7 +257,7 @@ def test_status_measures_the_cells_that_pages_show(farm: FarmCommand, engine: sa
     specs = [job_spec(steps=n, repetition=r, seed=r) for n in (10, 300) for r in (0, 1)]
     with writing(engine) as session:
         for job_id in add_sweep(session, *specs, name="lengths"):
-            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
             add_measurement(session, f"job {job_id}", job_id=job_id)
     told = farm.json("status", "lengths")
     assert [(one["steps"], one["run_count"]) for one in told["measured"]] == [(10, 2), (300, 2)]
@@ -318,7 +318,7 @@ def test_agents_show_what_their_warm_trainers_cost(farm: FarmCommand, engine: sa
     with writing(engine) as session:
         add_agent(session, "warm", heartbeat_at=now)
         add_agent(session, "cold", heartbeat_at=now)
-        session.get_one(Agent, "warm").template_bytes = 357_000_000
+        session.get_one(AgentRow, "warm").template_bytes = 357_000_000
     assert {a["id"]: a["template_bytes"] for a in farm.json("agents")} == {
         "warm": 357_000_000,
         "cold": None,
@@ -336,7 +336,7 @@ def test_a_drained_agent_takes_jobs_again_only_when_told(
 
     def is_drained() -> bool:
         with reading(engine) as session:
-            return session.get_one(Agent, "a1").is_drained
+            return session.get_one(AgentRow, "a1").is_drained
 
     farm.text("drain", "a1")
     assert is_drained()

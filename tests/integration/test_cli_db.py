@@ -17,7 +17,7 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.maintenance.partitions import missing_days
 from farm.store.result_tables import SampleRow
 from farm.store.series.series import insert_samples
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from tests.factories import add_agent, add_attempt, add_job
 from tests.farm_command import FarmCommand
 from tests.integration.conftest import new_database
@@ -37,7 +37,7 @@ def aged(engine: sa.Engine) -> None:
         with writing(engine) as session:
             token = add_attempt(session, add_job(session), state=AttemptState.SUCCEEDED)
             leased_at = now - dt.timedelta(days=days_ago)
-            session.get_one(Attempt, token).leased_at = leased_at
+            session.get_one(AttemptRow, token).leased_at = leased_at
             samples = [Sample(tick=tick) for tick in range(20)]
             insert_samples(session, day=leased_at.date(), token=token, rank=0, samples=samples)
 

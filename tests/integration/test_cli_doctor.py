@@ -34,7 +34,7 @@ from farm.messages.trainer_lines import FailureKind
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import writing
 from farm.store.maintenance.partitions import make_partitions
-from farm.store.tables import Agent, Attempt
+from farm.store.tables import AgentRow, AttemptRow
 from tests import factories
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
 from tests.fakes.server import wait_until
@@ -357,7 +357,7 @@ def test_a_backlog_is_told(
     with broker.client() as client:
         client.rpush(HEARTBEATS_QUEUE, *["beat"] * 60)
     with writing(engine) as session:
-        agent = session.get_one(Agent, "a1")
+        agent = session.get_one(AgentRow, "a1")
         agent.backlog_count, agent.backlog_bytes, agent.report_lag_s = 12, 3400, 45.0
     assert "60 heartbeats and 0 batches of reports wait" in doctor.words("collector")
     assert "a1 holds back 12 reports (3.40 kB), the oldest for 45.0 s" in doctor.words("reports")
@@ -457,14 +457,14 @@ def test_agents_are_examined_one_by_one(
             session, "a4", heartbeat_at=now, state=AgentState.SPOOL_FULL, disk_free_bytes=1000
         )
         token = factories.add_attempt(session, factories.add_job(session), ["a3"])
-        session.get_one(Agent, "a3").lease_expires_at = now - dt.timedelta(minutes=4)
+        session.get_one(AgentRow, "a3").lease_expires_at = now - dt.timedelta(minutes=4)
         lost = factories.add_attempt(session, factories.add_job(session), state=AttemptState.LOST)
-        attempt = session.get_one(Attempt, lost)
+        attempt = session.get_one(AttemptRow, lost)
         attempt.failure_kind, attempt.ended_at = FailureKind.AGENT_LOST.value, now
         attempt.reason = "no fresh heartbeat within the lease from a3"
         for state, kind in ((AttemptState.VOID, "disturbed"), (AttemptState.SUCCEEDED, None)):
             ended = factories.add_attempt(session, factories.add_job(session), state=state)
-            attempt = session.get_one(Attempt, ended)
+            attempt = session.get_one(AttemptRow, ended)
             attempt.failure_kind, attempt.ended_at = kind, now
             attempt.reason = "others took 40 % of the cores" if kind else None
         factories.add_job(session, factories.job_spec(labels={"kind": "rare"}))
@@ -622,11 +622,11 @@ def test_metrics_tell_the_same(
     engine: sa.Engine, broker: RedisServer, running: dict[str, SignOfLife]
 ) -> None:
     with writing(engine) as session:
-        agent = session.get_one(Agent, "a1")
+        agent = session.get_one(AgentRow, "a1")
         agent.backlog_count, agent.backlog_bytes, agent.report_lag_s = 12, 3400, 45.0
         agent.disk_free_bytes = 10**10
         lost = factories.add_attempt(session, factories.add_job(session), state=AttemptState.LOST)
-        session.get_one(Attempt, lost).failure_kind = FailureKind.AGENT_LOST.value
+        session.get_one(AttemptRow, lost).failure_kind = FailureKind.AGENT_LOST.value
         old = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
         factories.add_agent(session, "gone", heartbeat_at=old, clock_offset_s=1.0)
     with broker.client() as client:

@@ -12,7 +12,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import LogPart
 from farm.store.engine import writing
 from farm.store.reports.logs import insert_log_part
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_job, job_spec
 from tests.farm_command import FarmCommand
 
@@ -44,8 +44,8 @@ def write(engine: sa.Engine, token: int, text: str, *, rank: int = 0, first: int
 
 def end(engine: sa.Engine, token: int) -> None:
     with writing(engine) as session:
-        session.get_one(Attempt, token).state = AttemptState.SUCCEEDED
-        job = session.scalars(sa.select(Job)).one()
+        session.get_one(AttemptRow, token).state = AttemptState.SUCCEEDED
+        job = session.scalars(sa.select(JobRow)).one()
         job.state, job.attempt_id = JobState.SUCCEEDED, None
 
 
@@ -115,7 +115,7 @@ def test_a_log_that_does_not_exist_is_refused(farm: FarmCommand, engine: sa.Engi
     assert "job 7: there is none" in farm.refusal("logs", "7", status=1)
     assert "it is waiting" in farm.refusal("logs", "1", status=1)
     with writing(engine) as session:
-        session.scalars(sa.select(Job)).one().state = JobState.CANCELLED
+        session.scalars(sa.select(JobRow)).one().state = JobState.CANCELLED
     assert "it is cancelled" in farm.refusal("logs", "1", "--follow", status=1)
 
 

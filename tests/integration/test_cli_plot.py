@@ -16,7 +16,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.series.series import insert_samples
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 
@@ -49,7 +49,7 @@ def measured(engine: sa.Engine) -> list[int]:
     with writing(engine) as session:
         jobs = add_sweep(session, *specs(), name="scaling")
         for job_id, spec in zip(jobs, specs(), strict=True):
-            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
             delay_s = spec.network.one_way_delay_s if spec.network else 0.0
             step_time_s = spec.global_batch_size / spec.world_size * 1e-4 + 4 * delay_s + 1e-3
             add_measurement(
@@ -74,7 +74,7 @@ def sampled(engine: sa.Engine, measured: list[int]) -> int:
     with writing(engine) as session:
         agents = [add_agent(session, f"a{n}") for n in range(2)]
         token = add_attempt(session, job_id, agents, state=AttemptState.SUCCEEDED)
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank in range(2):
             samples = [Sample(tick=t, cpu_ratio=0.5, resident_bytes=10**8) for t in range(5)]
             insert_samples(session, day=day, token=token, rank=rank, samples=samples)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from farm.cli.start.reproduce import begin
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.studies.runs_file import write_runs
 from farm.submission import plan, read_sweep_file
 from tests.factories import add_measurement
@@ -50,7 +50,7 @@ def sweep(tmp_path: Path) -> Path:
 def finish_jobs(engine: sa.Engine, *, count: int) -> None:
     """Let the first jobs that wait be measured."""
     with writing(engine) as session:
-        waiting = sa.select(Job).where(Job.state == JobState.WAITING).order_by(Job.id)
+        waiting = sa.select(JobRow).where(JobRow.state == JobState.WAITING).order_by(JobRow.id)
         for job in session.scalars(waiting.limit(count)).all():
             job.state = JobState.SUCCEEDED
             delay_s = (job.spec["network"] or {"one_way_delay_s": 0.0})["one_way_delay_s"]
@@ -133,13 +133,13 @@ def test_a_study_goes_on_where_it_was_left(engine: sa.Engine, sweep: Path) -> No
     finish_jobs(engine, count=1)
     with writing(engine) as session:
         session.scalars(
-            sa.select(Job).where(Job.state == JobState.WAITING)
+            sa.select(JobRow).where(JobRow.state == JobState.WAITING)
         ).one().state = JobState.CANCELLED
 
     assert begin(engine, planned) == sweep_id
 
     with reading(engine) as session:
-        states = [job.state for job in session.scalars(sa.select(Job).order_by(Job.id))]
+        states = [job.state for job in session.scalars(sa.select(JobRow).order_by(JobRow.id))]
     assert states == [JobState.SUCCEEDED, JobState.WAITING]
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from farm.cli.main import main
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
-from farm.store.tables import Attempt, Job, Sweep
+from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 
@@ -61,13 +61,13 @@ def test_a_sweep_for_agents_that_are_not_there_warns_and_ends_the_waiting(
     assert waited.exit_code == 1
     assert waited.stderr.endswith(warning.format(2))
     with reading(engine) as session:
-        assert len(session.scalars(select(Job.id)).all()) == 8
+        assert len(session.scalars(select(JobRow.id)).all()) == 8
 
 
 def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_file: Path) -> None:
     assert farm.text("submit", str(sweep_file)) == "sweep 1: 4 jobs enqueued\n"
     with reading(engine) as session:
-        states = session.scalars(select(Job.state)).all()
+        states = session.scalars(select(JobRow.state)).all()
     assert [state.value for state in states] == ["waiting"] * 4
 
 
@@ -95,7 +95,7 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
     sizes = [job["global_batch_size"] for job in planned["jobs"]]
     assert [set(sizes[:2]), set(sizes[2:])] == [{32, 64}] * 2
     with reading(engine) as session:
-        assert session.scalar(select(func.count()).select_from(Sweep)) == 0
+        assert session.scalar(select(func.count()).select_from(SweepRow)) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_malformed_sweep_is_one_line_and_nothing_is_written(
     sweep_file.write_text(SWEEP.replace(old, new))
     assert message in farm.refusal("submit", str(sweep_file), status=2)
     with reading(engine) as session:
-        assert session.scalar(select(func.count()).select_from(Sweep)) == 0
+        assert session.scalar(select(func.count()).select_from(SweepRow)) == 0
 
 
 def test_a_sweep_file_that_is_not_there_is_wrong_input(
@@ -161,7 +161,7 @@ def test_a_dry_run_expects_what_was_measured_and_says_of_what_nothing_is_known(
         (job_id,) = add_sweep(session, job_spec())
         add_agent(session, "a1")
         token = add_attempt(session, job_id, ["a1"], state=AttemptState.SUCCEEDED)
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         attempt.ended_at = attempt.leased_at + dt.timedelta(seconds=10)
         # 15 steps of 0.32 s: what is left of the ten seconds is starting and ending.
         add_measurement(

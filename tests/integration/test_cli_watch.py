@@ -14,7 +14,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.settings.server import load_settings
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_sweep
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 
 
@@ -23,7 +23,7 @@ def watch(engine: sa.Engine, tmp_path: Path) -> SweepWatch:
     """A sweep of three jobs of one rank that nobody has looked at."""
     with writing(engine) as session:
         jobs = add_sweep(session, *(job_spec(repetition=i) for i in range(3)))
-        sweep_id = session.get_one(Job, jobs[0]).sweep_id
+        sweep_id = session.get_one(JobRow, jobs[0]).sweep_id
     settings = load_settings({"FARM_HOME": str(tmp_path)})
     return SweepWatch(engine, sweep_id, settings=settings)
 
@@ -43,11 +43,11 @@ def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
         for job_id in (2, 3):
-            session.get_one(Job, job_id).rank_count = 2
+            session.get_one(JobRow, job_id).rank_count = 2
 
     def first_job_ends() -> None:
         with writing(engine) as session:
-            session.get_one(Job, 1).state = JobState.SUCCEEDED
+            session.get_one(JobRow, 1).state = JobState.SUCCEEDED
 
     seen: list[int] = []
 
@@ -79,7 +79,7 @@ def test_the_time_left_follows_from_the_jobs_that_are_done(
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
         token = add_attempt(session, 1, ["a1"], state=AttemptState.SUCCEEDED)
-        session.get_one(Attempt, token).ended_at = NOW + seconds(20)
+        session.get_one(AttemptRow, token).ended_at = NOW + seconds(20)
         add_attempt(session, 2, ["a1"], state=AttemptState.RUNNING)
     line = summary_line(watch.look())
     assert line == "1 of 3 jobs done, 1 running, about 40 s left"

@@ -17,7 +17,7 @@ from farm.store.engine import reading, writing
 from farm.store.gangs.clock_steps import follow_clock
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import ABOUT_TO_START, IS_PAUSING, queue_reasons
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
 from tests.scheduler_round import run_round
 
@@ -41,7 +41,7 @@ def _reason(engine: sa.Engine, job_id: int, *, now: dt.datetime) -> str:
 
 def _is_placed(engine: sa.Engine, job_id: int) -> bool:
     with reading(engine) as session:
-        return session.get_one(Job, job_id).state is JobState.LEASED
+        return session.get_one(JobRow, job_id).state is JobState.LEASED
 
 
 @pytest.mark.parametrize("attempt_count", [0, 1, 2])
@@ -85,10 +85,10 @@ def _gang(engine: sa.Engine, *, at: dt.datetime, state: AttemptState) -> int:
     with writing(engine) as session:
         add_agent(session, heartbeat_at=at)
         token = add_attempt(session, add_job(session), ["a1"], state=state)
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         attempt.state_since = attempt.leased_at = attempt.started_at = at
-        session.get_one(Rank, (token, 0)).commanded_at = at
-        session.get_one(Agent, "a1").lease_expires_at = at + LEASE
+        session.get_one(RankRow, (token, 0)).commanded_at = at
+        session.get_one(AgentRow, "a1").lease_expires_at = at + LEASE
     return token
 
 
@@ -99,7 +99,7 @@ def _follow(engine: sa.Engine, *, now: dt.datetime, step_s: float) -> None:
 
 def _state(engine: sa.Engine, token: int) -> AttemptState:
     with reading(engine) as session:
-        return session.get_one(Attempt, token).state
+        return session.get_one(AttemptRow, token).state
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 0.0], ids=["noticed", "before the start"])
@@ -126,7 +126,7 @@ def test_a_barrier_keeps_its_limit_when_the_clock_is_set_back(engine: sa.Engine)
     token = _gang(engine, at=NOW + seconds(3600), state=AttemptState.PREPARING)
     _follow(engine, now=NOW, step_s=-3600.0)
     with writing(engine) as session:
-        session.get_one(Agent, "a1").lease_expires_at = NOW + seconds(600)
+        session.get_one(AgentRow, "a1").lease_expires_at = NOW + seconds(600)
     run_round(engine, now=NOW + seconds(31), rules=RULES)
     assert _state(engine, token) is AttemptState.LOST
 
@@ -139,7 +139,7 @@ def test_a_clock_that_is_set_forward_ends_nothing(engine: sa.Engine, state: Atte
     run_round(engine, now=ahead, rules=RULES)
     assert _state(engine, token) is state
     with reading(engine) as session:
-        assert session.get_one(Attempt, token).state_since == NOW + seconds(3600)
+        assert session.get_one(AttemptRow, token).state_since == NOW + seconds(3600)
     run_round(engine, now=ahead + seconds(21), rules=RULES)
     assert _state(engine, token) is AttemptState.LOST
 
@@ -150,17 +150,17 @@ def test_two_schedulers_that_follow_the_same_step_leave_nothing_in_the_future(
 ) -> None:
     token = _gang(engine, at=NOW, state=AttemptState.RUNNING)
     with writing(engine) as session:
-        session.get_one(Rank, (token, 0)).phase = RankPhase.ENDED
-        session.get_one(Rank, (token, 0)).ended_at = NOW
+        session.get_one(RankRow, (token, 0)).phase = RankPhase.ENDED
+        session.get_one(RankRow, (token, 0)).ended_at = NOW
         add_agent(session, "a2", unclean_token=token, stop_sent_at=NOW)
     now = NOW + seconds(step_s)
     for _ in range(2):
         _follow(engine, now=now, step_s=step_s)
     with reading(engine) as session:
-        attempt, rank = session.get_one(Attempt, token), session.get_one(Rank, (token, 0))
+        attempt, rank = session.get_one(AttemptRow, token), session.get_one(RankRow, (token, 0))
         instants = attempt.state_since, attempt.started_at, rank.commanded_at, rank.ended_at
         assert all(at is not None and at <= now for at in instants)
-        for agent in session.scalars(sa.select(Agent)):
+        for agent in session.scalars(sa.select(AgentRow)):
             assert agent.heartbeat_at is not None
             assert agent.heartbeat_at <= now
             assert agent.stop_sent_at is None or agent.stop_sent_at <= now

@@ -14,7 +14,7 @@ from farm.store.engine import reading, writing
 from farm.store.reports.logs import log_ends
 from farm.store.reports.reports import store_batches
 from farm.store.series.series import epochs_of
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 from tests.integration.test_stolen_agent import epoch
 from tests.integration.test_store_reports import MEASURED, report
@@ -25,7 +25,7 @@ def add_gangs(engine: sa.Engine, count: int, *, state: AttemptState) -> list[tup
     """Add gangs of two; return (agent id, token, rank) of everybody."""
     members = []
     with writing(engine) as session:
-        first = session.scalar(sa.select(sa.func.count()).select_from(Agent)) or 0
+        first = session.scalar(sa.select(sa.func.count()).select_from(AgentRow)) or 0
         for number in range(first, first + 2 * count, 2):
             gang = [f"agent-{number}", f"agent-{number + 1}"]
             for agent_id in gang:

@@ -37,7 +37,7 @@ from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
 from farm.store.gangs.tokens import latest_token
 from farm.store.result_tables import SampleRow
-from farm.store.tables import Agent, LateReport
+from farm.store.tables import AgentRow, LateReport
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 from tests.redis_server import RedisServer
@@ -166,7 +166,7 @@ def test_of_several_beats_of_a_life_the_last_one_counts(engine: sa.Engine) -> No
     ]
     assert [effect.is_stale for _, _, effect in taken] == [False, False, False, True]
     with reading(engine) as session:
-        agents = {a.id: (a.boot_id, a.beat_counter) for a in session.scalars(sa.select(Agent))}
+        agents = {a.id: (a.boot_id, a.beat_counter) for a in session.scalars(sa.select(AgentRow))}
     assert agents == {"a": ("later", 1), "b": ("boot", 7)}
 
 

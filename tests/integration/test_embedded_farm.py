@@ -20,7 +20,7 @@ from farm.embedded.home import read_endpoints
 from farm.embedded.leftovers import end_marked, find_marked
 from farm.embedded.redis import free_port
 from farm.store.engine import make_engine, reading
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 
 _ROOT = Path(__file__).parents[2]
 _DEADLINE_S = 240.0
@@ -230,7 +230,7 @@ def test_jobs_of_an_earlier_farm_are_given_out_once_all_agents_are_there(up: Up)
     up.wait_until_up()
     engine = make_engine(f"sqlite:///{up.home}/farm.db")
     with reading(engine) as session:
-        seen_at = session.scalars(sa.select(Agent.first_seen_at)).one()
+        seen_at = session.scalars(sa.select(AgentRow.first_seen_at)).one()
     engine.dispose()
     up.wait_until(up.schedulers, "a scheduler")
     (scheduler,) = up.schedulers()

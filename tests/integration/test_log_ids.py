@@ -15,7 +15,7 @@ from farm.messages.envelope import seal
 from farm.messages.reports import Report, ReportBatch
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import writing
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
 from tests.scheduler_round import run_round
 
@@ -51,7 +51,7 @@ def test_an_attempt_that_is_given_up(engine: sa.Engine, caplog: pytest.LogCaptur
         job_id = add_job(session)
         add_agent(session, "a")
         token = add_attempt(session, job_id, ["a"])
-        session.get_one(Job, job_id).spec = {"nonsense": True}
+        session.get_one(JobRow, job_id).spec = {"nonsense": True}
     with caplog.at_level(logging.INFO):
         run_round(engine, now=NOW, rules=RULES)
     expected = {"job_id": job_id, "attempt_id": token}

@@ -21,7 +21,7 @@ from farm.broker.celery_app import HEARTBEAT_TASK, HEARTBEATS_QUEUE, REPORTS_QUE
 from farm.broker.task_message import task_text
 from farm.messages.envelope import seal
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import add_agent, add_job, heartbeat
 from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
@@ -64,7 +64,7 @@ class Process:
     def has_heard(self, agent_id: str) -> bool:
         assert self._process.poll() is None, self.log()
         with reading(self._engine) as session:
-            return session.get(Agent, agent_id) is not None
+            return session.get(AgentRow, agent_id) is not None
 
     def kill(self) -> None:
         self._process.kill()

@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.sweeps.jobs import list_jobs
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from farm.submission import plan, submit
 from tests import factories
 from tests.farm_command import FarmCommand
@@ -53,7 +53,7 @@ def sweep_id(engine: sa.Engine) -> int:
         sweep_id = submit(session, plan(SWEEP), now=factories.NOW).sweep_id
         for job in list_jobs(session, sweep_id=sweep_id):
             token = factories.add_attempt(session, job.id, state=AttemptState.SUCCEEDED)
-            session.get_one(Attempt, token).ended_at = factories.NOW + factories.seconds(60)
+            session.get_one(AttemptRow, token).ended_at = factories.NOW + factories.seconds(60)
             factories.add_measurement(
                 session,
                 f"job {job.id}",

@@ -22,7 +22,7 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
 from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank, Sweep
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 from farm.values.codec import to_json
 from tests.factories import (
     NOW,
@@ -57,7 +57,7 @@ def add_gangs(
     """
     specs = [job_spec(world_size=2, global_batch_size=32 + 2 * i) for i in range(len(failures))]
     job_ids = add_sweep(session, *specs)
-    sweep = session.get_one(Sweep, session.get_one(Job, job_ids[0]).sweep_id)
+    sweep = session.get_one(SweepRow, session.get_one(JobRow, job_ids[0]).sweep_id)
     sweep.spec = {**sweep.spec, **(precision or {})}
     return [
         _gang(session, index, job_id, failure)
@@ -66,7 +66,7 @@ def add_gangs(
 
 
 def _gang(session: Session, index: int, job_id: int, failure: Failure | None) -> int:
-    count = session.scalar(select(sa.func.count()).select_from(Agent)) or 0
+    count = session.scalar(select(sa.func.count()).select_from(AgentRow)) or 0
     agents = [f"a{count + rank:03d}" for rank in range(2)]
     for agent_id in agents:
         add_agent(session, agent_id, facts=agent_facts(machine_id=f"machine of {agent_id}"))
@@ -91,7 +91,7 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
                 log_tail="",
             ),
         }
-        row = session.get_one(Rank, (token, rank))
+        row = session.get_one(RankRow, (token, rank))
         for column, body in told.items():
             setattr(row, column, to_json(body))
         row.ended_at, row.control_s = LATER, 1.0
@@ -116,9 +116,9 @@ def states(engine: sa.Engine) -> list[tuple[AttemptState, JobState, str | None]]
     """Return what has become of each attempt and of its job, and why, by token."""
     with reading(engine) as session:
         rows = session.execute(
-            select(Attempt.state, Job.state, Attempt.failure_kind)
-            .join(Job, Job.id == Attempt.job_id)
-            .order_by(Attempt.id)
+            select(AttemptRow.state, JobRow.state, AttemptRow.failure_kind)
+            .join(JobRow, JobRow.id == AttemptRow.job_id)
+            .order_by(AttemptRow.id)
         )
         return [(row[0], row[1], row[2]) for row in rows]
 
@@ -145,7 +145,9 @@ def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(
         counts.append(len(seen))
     assert counts[1] == counts[0] <= at_most
     with reading(engine) as session:
-        assert session.scalars(select(Attempt.id).where(Attempt.ended_at.is_(None))).all() == []
+        assert (
+            session.scalars(select(AttemptRow.id).where(AttemptRow.ended_at.is_(None))).all() == []
+        )
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
@@ -158,8 +160,10 @@ def test_nor_does_it_with_the_cells_that_are_not_precise_yet(engine: sa.Engine) 
             lead_attempts(engine, now=LATER, rules=RULES)
         counts.append(len(seen))
         with reading(engine) as session:
-            waiting = select(Job.cell_hash).where(Job.state == JobState.WAITING)
-            latest = waiting.where(Job.sweep_id == select(sa.func.max(Sweep.id)).scalar_subquery())
+            waiting = select(JobRow.cell_hash).where(JobRow.state == JobState.WAITING)
+            latest = waiting.where(
+                JobRow.sweep_id == select(sa.func.max(SweepRow.id)).scalar_subquery()
+            )
             assert len(set(session.scalars(latest))) == count
     assert counts[1] == counts[0]
 
@@ -178,9 +182,9 @@ def test_each_of_many_that_end_together_has_its_own_measurement(engine: sa.Engin
     with reading(engine) as session:
         rows = session.scalars(select(MeasurementRow).order_by(MeasurementRow.attempt_id)).all()
         events = session.execute(select(JobEvent.attempt_id, JobEvent.event)).all()
-        agents = session.scalars(select(Agent).order_by(Agent.id)).all()
+        agents = session.scalars(select(AgentRow).order_by(AgentRow.id)).all()
         # The scheduler's clock was behind: no attempt is over before its ranks.
-        assert set(session.scalars(select(Attempt.ended_at))) == {LATER}
+        assert set(session.scalars(select(AttemptRow.ended_at))) == {LATER}
     measured = [(r.attempt_id, r.status, r.step_time_s, r.cpu_ratio) for r in rows]
     assert measured == [
         (tokens[0], "ok", pytest.approx(0.1), pytest.approx(0.1)),
@@ -200,7 +204,7 @@ def test_one_that_the_database_refuses_does_not_stop_those_that_end_with_it(
 ) -> None:
     with writing(engine) as session:
         tokens = add_gangs(session, [None, None, None])
-        job_id = session.get_one(Attempt, tokens[1]).job_id
+        job_id = session.get_one(AttemptRow, tokens[1]).job_id
         add_measurement(session, f"job {job_id}")
     lead_attempts(engine, now=LATER, rules=RULES)
     assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]
@@ -220,9 +224,9 @@ def test_one_that_makes_no_sense_does_not_stop_those_that_end_with_it(
         if column == "times":
             session.get_one(StepChunk, (tokens[1], 0, 0)).times = b"no times"
         elif column == "prepared":
-            session.get_one(Rank, (tokens[1], 0)).prepared = {"nonsense": True}
+            session.get_one(RankRow, (tokens[1], 0)).prepared = {"nonsense": True}
         else:
-            job = session.get_one(Job, session.get_one(Attempt, tokens[1]).job_id)
+            job = session.get_one(JobRow, session.get_one(AttemptRow, tokens[1]).job_id)
             job.spec = {**job.spec, "strategy": "gone_since_the_upgrade"}
     lead_attempts(engine, now=LATER, rules=RULES)
     assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]

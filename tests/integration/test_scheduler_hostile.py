@@ -15,7 +15,7 @@ from farm.messages.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts
 from farm.store.sweeps.jobs import request_cancel_sweep
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_sweep, job_spec
 from tests.two_agents import ENDED, FACTS, RULES, TwoAgents
 
@@ -71,32 +71,32 @@ def test_an_attempt_that_cannot_be_decided_on_does_not_stop_the_others(
 ) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
-        session.scalars(select(Job)).one().spec = {"nonsense": True}
+        session.scalars(select(JobRow)).one().spec = {"nonsense": True}
         add_sweep(session, job_spec())
         add_agent(session, "c", facts=dataclasses.replace(FACTS["a"], machine_id="m3"))
     gang.round()
     with reading(gang.engine) as session:
-        assert session.get_one(Attempt, token).state is AttemptState.LOST
+        assert session.get_one(AttemptRow, token).state is AttemptState.LOST
 
 
 def test_a_waiting_job_that_cannot_be_started_ends_and_keeps_no_other_waiting(
     gang: TwoAgents,
 ) -> None:
     with writing(gang.engine) as session:
-        bad = session.scalars(select(Job)).one()
+        bad = session.scalars(select(JobRow)).one()
         bad.spec = {**bad.spec, "strategy": "gone_since_the_upgrade"}
         [good_id] = add_sweep(session, job_spec())
         add_agent(session, "c", facts=dataclasses.replace(FACTS["a"], machine_id="m3"))
     gang.round()
     with reading(gang.engine) as session:
-        assert session.get_one(Job, good_id).state is JobState.LEASED
+        assert session.get_one(JobRow, good_id).state is JobState.LEASED
     for _ in range(RULES.policy.max_attempts):
         gang.round(after_s=4.0)
         for agent_id in "ab":
             gang.beat(agent_id, serving=None, highest=gang.attempts()[-1].id)
         gang.round(after_s=2.0)
     with reading(gang.engine) as session:
-        ended = session.get_one(Job, good_id - 1)
+        ended = session.get_one(JobRow, good_id - 1)
     assert (ended.state, ended.failure_kind) == (JobState.FAILED, "senseless")
     assert ended.reason is not None
     assert "gone_since_the_upgrade" in ended.reason

@@ -21,7 +21,7 @@ from farm.scheduler.placing import Recollection
 from farm.store.engine import reading, writing
 from farm.store.gangs.gangs import gangs_at_work
 from farm.store.queue.waiting import waiting_jobs
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import (
     NOW,
     add_agent,
@@ -44,7 +44,7 @@ def test_the_gangs_at_work_are_told_with_their_age(engine: sa.Engine) -> None:
         agents = [add_agent(session, name) for name in ("a", "b")]
         add_attempt(session, job_id, agents, state=AttemptState.RUNNING)
         add_agent(session, "c")
-        job = session.get_one(Job, job_id)
+        job = session.get_one(JobRow, job_id)
         told = gangs_at_work(session, now=NOW + seconds(5), expected_s={job.cell_hash: 9.0})
     assert told == [
         GangAtWork(sweep_id=job.sweep_id, agent_ids=("a", "b"), age_s=5.0, expected_s=9.0)
@@ -55,7 +55,7 @@ def test_lengths_come_from_the_gangs_that_succeeded(engine: sa.Engine) -> None:
     with writing(engine) as session:
         done, _ = add_sweep(session, job_spec(steps=7), job_spec(steps=7, repetition=1))
         token = add_attempt(session, done, state=AttemptState.SUCCEEDED)
-        session.get_one(Attempt, token).ended_at = NOW + seconds(33)
+        session.get_one(AttemptRow, token).ended_at = NOW + seconds(33)
     lengths = JobLengths(engine)
     lengths.refresh()
     with reading(engine) as session:
@@ -68,11 +68,11 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
     with writing(engine) as session:
         add_agent(session, "a")
         _, longer = add_sweep(session, short, long)
-        sweep_id = session.get_one(Job, longer).sweep_id
+        sweep_id = session.get_one(JobRow, longer).sweep_id
     known = Recollection({short.cell_hash: 1.0, long.cell_hash: 100.0})
     run_round(engine, now=NOW, rules=RULES, recollection=known)
     with reading(engine) as session:
-        [attempt] = session.scalars(sa.select(Attempt)).all()
+        [attempt] = session.scalars(sa.select(AttemptRow)).all()
         assert attempt.job_id == longer
     assert known.last_starts == {sweep_id: NOW}
 
@@ -103,7 +103,7 @@ def test_a_gang_is_expected_to_take_what_the_same_gang_took(
         token = add_attempt(
             session, job_id, [add_agent(session, "a")], state=AttemptState.SUCCEEDED
         )
-        session.get_one(Attempt, token).ended_at = NOW + seconds(33)
+        session.get_one(AttemptRow, token).ended_at = NOW + seconds(33)
         for name in (network, None):  # and one machine, which has none
             add_measurement(
                 session,

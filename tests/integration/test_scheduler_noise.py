@@ -17,7 +17,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from tests.factories import add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.scheduler_round import run_round
 from tests.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents
@@ -103,7 +103,7 @@ def remember(engine: sa.Engine, agent_id: str, *control_s: float) -> None:
             token = add_attempt(
                 session, job_id, [agent_id], state=AttemptState.FAILED, phase=RankPhase.ENDED
             )
-            session.get_one(Rank, (token, 0)).control_s = value
+            session.get_one(RankRow, (token, 0)).control_s = value
 
 
 def test_a_quiet_attempt_is_measured_with_its_interval_and_outliers(gang: NoisyGang) -> None:

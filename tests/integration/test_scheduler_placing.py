@@ -12,7 +12,7 @@ from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import Recollection, place_jobs
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting_queue import WaitingQueue
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 from tests.store_statements import statements
 from tests.two_agents import RULES
@@ -43,7 +43,9 @@ def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(
     sent, _ = placed(1.6)
     assert [type(one.command) for one in sent] == [StartRank, StartRank]
     with reading(engine) as session:
-        [token] = set(session.scalars(sa.select(Agent.attempt_id).where(Agent.id != "unclean")))
+        [token] = set(
+            session.scalars(sa.select(AgentRow.attempt_id).where(AgentRow.id != "unclean"))
+        )
     assert token is not None
     with writing(engine) as session:
         add_agent(session, "c", machine_id="c")
@@ -107,6 +109,6 @@ def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) ->
         add_sweep(session, job_spec())
         add_agent(session, "a", machine_id="a")
     with engine.connect() as other, other.begin():
-        other.execute(sa.select(Agent.id).with_for_update())
+        other.execute(sa.select(AgentRow.id).with_for_update())
         assert place_jobs(engine, now=NOW, rules=RULES, known=known) == []
     assert len(place_jobs(engine, now=NOW, rules=RULES, known=known)) == 1

@@ -11,7 +11,7 @@ from farm.gang.lifecycle import JobState
 from farm.scheduler.main import Post, lead_once, place_once
 from farm.scheduler.placing import Recollection
 from farm.store.engine import reading, writing
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.redis_server import RedisServer
 from tests.two_agents import RULES
@@ -35,7 +35,7 @@ def test_nobody_sets_out_while_gangs_on_their_way_are_told_nothing(
 
     def state() -> JobState:
         with reading(engine) as session:
-            return session.get_one(Job, job_id).state
+            return session.get_one(JobRow, job_id).state
 
     nowhere = Post(make_app(f"redis://127.0.0.1:{free_port()}/0", owner="scheduler"))
     turn_once(engine, nowhere, after_s=1.0)

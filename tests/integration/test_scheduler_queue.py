@@ -19,7 +19,7 @@ from farm.store.queue import waiting
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import queue_reasons
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests.factories import (
     NOW,
     add_agent,
@@ -50,8 +50,10 @@ def known(request: pytest.FixtureRequest) -> Recollection:
 def _older(session: Session, *, count: int = 2 * MOST, priority: int = 0, **spec: object) -> int:
     """Add a sweep that came before everybody else; return its id."""
     ids = add_sweep(session, *(job_spec(seed=n, **spec) for n in range(count)))
-    session.execute(sa.update(Job).where(Job.id.in_(ids)).values(due_at=OLD, priority=priority))
-    return session.get_one(Job, ids[0]).sweep_id
+    session.execute(
+        sa.update(JobRow).where(JobRow.id.in_(ids)).values(due_at=OLD, priority=priority)
+    )
+    return session.get_one(JobRow, ids[0]).sweep_id
 
 
 def _many_sweeps(session: Session) -> None:
@@ -61,13 +63,13 @@ def _many_sweeps(session: Session) -> None:
 
 def _pausing(session: Session) -> None:
     sweep_id = _older(session)
-    later = sa.update(Job).where(Job.sweep_id == sweep_id)
+    later = sa.update(JobRow).where(JobRow.sweep_id == sweep_id)
     session.execute(later.values(due_at=NOW + seconds(1), attempt_count=1))
 
 
 def _drained(session: Session) -> None:
     add_agent(session, "drained", facts=agent_facts(machine_id="m1", labels={"kind": "drained"}))
-    session.get_one(Agent, "drained").is_drained = True
+    session.get_one(AgentRow, "drained").is_drained = True
     _older(session, labels={"kind": "drained"})
 
 
@@ -106,7 +108,7 @@ def test_what_cannot_be_served_now_does_not_hold_up_what_can(
         [behind] = add_sweep(session, job_spec())
     place_jobs(engine, now=NOW, rules=RULES, known=known)
     with reading(engine) as session:
-        assert session.get_one(Job, behind).attempt_id is not None
+        assert session.get_one(JobRow, behind).attempt_id is not None
 
 
 @pytest.mark.parametrize("sweep_count", [1, 3, 2 * MOST])
@@ -123,7 +125,7 @@ def test_each_sweep_has_its_turn_whatever_the_lengths_of_the_others(
     place_jobs(engine, now=NOW, rules=RULES, known=known)
     with reading(engine) as session:
         at_work = session.scalars(
-            sa.select(Job.sweep_id).join(Attempt, Attempt.id == Job.attempt_id)
+            sa.select(JobRow.sweep_id).join(AttemptRow, AttemptRow.id == JobRow.attempt_id)
         ).all()
     assert len(at_work) == len(set(at_work)) == min(sweep_count + 1, MOST)
     assert long in at_work
@@ -140,7 +142,7 @@ def test_more_important_jobs_of_a_kind_are_not_hidden_by_many_sweeps(
         urgent = [add_job(session, job_spec(seed=n), priority=1) for n in range(3)]
     place_jobs(engine, now=NOW, rules=RULES, known=known)
     with reading(engine) as session:
-        assert all(session.get_one(Job, job_id).attempt_id for job_id in urgent)
+        assert all(session.get_one(JobRow, job_id).attempt_id for job_id in urgent)
 
 
 def test_the_lengths_of_short_sweeps_behind_long_ones_are_asked_for(engine: sa.Engine) -> None:

@@ -26,7 +26,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Job
+from farm.store.tables import AgentRow, JobRow
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
 from tests.two_agents import (
     ENDED,
@@ -77,7 +77,7 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
     assert gang.job().state is JobState.SUCCEEDED
     with reading(gang.engine) as session:
         # Their last words were that nothing of it is left, so nobody asks them.
-        assert {a.unclean_token for a in session.scalars(select(Agent))} == {None}
+        assert {a.unclean_token for a in session.scalars(select(AgentRow))} == {None}
         row = session.scalars(select(MeasurementRow)).one()
     assert row.status == "ok"
     assert row.loaded_rtt_s is None
@@ -310,11 +310,11 @@ def test_a_failed_configuration_is_stored_as_a_result(gang: TwoAgents) -> None:
 def test_a_cancelled_job_ends_and_lets_its_agents_go(gang: TwoAgents) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
-        session.scalars(select(Job)).one().cancel_requested = True
+        session.scalars(select(JobRow)).one().cancel_requested = True
     assert kinds(gang.round()) == [("a", StopAttempt), ("b", StopAttempt)]
     assert gang.job().state is JobState.CANCELLED
     with reading(gang.engine) as session:
-        assert {a.unclean_token for a in session.scalars(select(Agent))} == {token}
+        assert {a.unclean_token for a in session.scalars(select(AgentRow))} == {token}
 
 
 def test_reports_after_the_end_of_an_attempt_do_not_bring_it_back(gang: TwoAgents) -> None:
@@ -342,7 +342,7 @@ def test_no_attempt_is_over_before_its_ranks_whatever_time_its_scheduler_goes_by
 
 def test_a_job_in_its_retry_pause_is_not_placed(gang: TwoAgents) -> None:
     with writing(gang.engine) as session:
-        job = session.scalars(select(Job)).one()
+        job = session.scalars(select(JobRow)).one()
         job.due_at, job.attempt_count = NOW + seconds(2), 1
     assert gang.round() == []
     gang.now += seconds(10)
@@ -354,7 +354,7 @@ def test_a_job_in_its_retry_pause_is_not_placed(gang: TwoAgents) -> None:
 def test_a_drained_agent_finishes_its_rank_but_gets_no_other(gang: TwoAgents) -> None:
     token = gang.start()
     with writing(gang.engine) as session:
-        session.get_one(Agent, "a").is_drained = True
+        session.get_one(AgentRow, "a").is_drained = True
     gang.end(token)
     gang.round()
     assert gang.job().state is JobState.SUCCEEDED

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.store.engine import reading, writing
-from farm.store.tables import Job, Rank
+from farm.store.tables import JobRow, RankRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 from tests.web_client import client_of
@@ -28,7 +28,7 @@ def disturbed(engine: sa.Engine) -> int:
             token = add_attempt(
                 session, one, ["a1"], state=AttemptState.SUCCEEDED, phase=RankPhase.ENDED
             )
-        session.get_one(Rank, (token, 0)).control_s = 0.0205
+        session.get_one(RankRow, (token, 0)).control_s = 0.0205
         add_measurement(session, "quiet", job_id=quiet, outlier_step_count=0)
         add_measurement(
             session,
@@ -65,7 +65,7 @@ def test_the_page_of_the_sweep_marks_its_line_and_no_other(
     engine: sa.Engine, disturbed: int
 ) -> None:
     with reading(engine) as session:
-        sweep_id = session.get_one(Job, disturbed).sweep_id
+        sweep_id = session.get_one(JobRow, disturbed).sweep_id
     page = client_of(engine).get(f"/sweeps/{sweep_id}").get_data(as_text=True)
     assert page.count(f'title="{FLAG["message"]}"') == 1
     assert "! was disturbed" in page

@@ -30,7 +30,7 @@ from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS
 from farm.store.reports.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt, Job, LateReport, Rank
+from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from farm.values.codec import to_json
 from farm.values.ranges import EXTRAS
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
@@ -99,7 +99,7 @@ def test_more_step_times_than_its_job_has_end_the_rank_and_are_not_stored(
     assert count(engine, StepChunk) == 0
     run_round(engine, now=NOW + seconds(30), rules=RULES)
     with reading(engine) as session:
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
     assert (attempt.state, attempt.failure_kind) == (AttemptState.LOST, "senseless")
     assert "rank 0 on a: steps up to 100000: its job can have" in (attempt.reason or "")
 
@@ -170,7 +170,7 @@ def test_refused_samples_and_logs_cost_the_rank_nothing_else(engine: sa.Engine, 
     extra = {f"x{number}": 1.0 for number in range(EXTRAS.most + 1)}
     send(engine, Samples(samples=(Sample(tick=1, extra=extra),)), token=token)
     with reading(engine) as session:
-        assert session.get_one(Rank, (token, 0)).ended is None
+        assert session.get_one(RankRow, (token, 0)).ended is None
 
 
 def test_a_result_as_long_as_a_book_ends_the_rank(engine: sa.Engine, token: int) -> None:
@@ -184,7 +184,7 @@ def test_a_result_as_long_as_a_book_ends_the_rank(engine: sa.Engine, token: int)
         batch = ReportBatch(agent_id="a", generation="g", reports=(one,))
         assert store_batch(session, batch, now=NOW).late_count == 1
     with reading(engine) as session:
-        stored = session.get_one(Rank, (token, 0)).ended
+        stored = session.get_one(RankRow, (token, 0)).ended
     assert stored is not None
     assert stored["failure"]["kind"] == "senseless"
 
@@ -214,12 +214,12 @@ def test_an_attempt_with_more_rows_than_its_job_can_have_is_set_aside_and_others
             insert_steps(session, token=bad, rank=0, steps=steps(first, 100))
     run_round(engine, now=NOW + seconds(5), rules=RULES)
     with reading(engine) as session:
-        assert "903 step times of its ranks" in (session.get_one(Attempt, bad).reason or "")
-        states = {a.id: (a.state, a.failure_kind) for a in session.scalars(select(Attempt))}
+        assert "903 step times of its ranks" in (session.get_one(AttemptRow, bad).reason or "")
+        states = {a.id: (a.state, a.failure_kind) for a in session.scalars(select(AttemptRow))}
         assert states[bad] == (AttemptState.LOST, "senseless")
         assert states[good] == (AttemptState.SUCCEEDED, None)
         assert session.scalars(select(MeasurementRow.attempt_id)).all() == [good]
-        assert session.scalars(select(Job.state).order_by(Job.id)).all() == [
+        assert session.scalars(select(JobRow.state).order_by(JobRow.id)).all() == [
             JobState.WAITING,
             JobState.SUCCEEDED,
         ]

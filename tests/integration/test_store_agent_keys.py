@@ -21,7 +21,7 @@ from farm.messages.signing import MessageDirection, sign
 from farm.store.agents.agent_keys import add_agent_key, key_records, remove_agent, rotate_agent_key
 from farm.store.engine import reading, writing
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
-from farm.store.tables import Agent, SpoolPosition
+from farm.store.tables import AgentRow, SpoolPosition
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, refused_report
 
 HOUR = dt.timedelta(hours=1)
@@ -108,14 +108,14 @@ def test_a_removed_agent_loses_its_lease_and_no_heartbeat_brings_it_back(
     _, _, effect = take_heartbeat(engine, seal(beat), now=NOW, lease=LEASE)
     assert effect.is_stale
     with reading(engine) as session:
-        agent = session.get_one(Agent, "a")
+        agent = session.get_one(AgentRow, "a")
         assert agent.is_drained
         assert agent.lease_expires_at == NOW
     add(engine)
     later = dataclasses.replace(beat, counter=1_001)
     take_heartbeat(engine, seal(later), now=NOW, lease=LEASE)
     with reading(engine) as session:
-        agent = session.get_one(Agent, "a")
+        agent = session.get_one(AgentRow, "a")
         assert not agent.is_drained
         assert agent.lease_expires_at == NOW + LEASE
 

@@ -25,7 +25,7 @@ from farm.store.agents.agent_list import (
 )
 from farm.store.agents.control_runs import agent_runs
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent, Attempt, LateReport, Rank, SpoolPosition
+from farm.store.tables import AgentRow, AttemptRow, LateReport, RankRow, SpoolPosition
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 
@@ -85,9 +85,9 @@ def test_the_ranks_of_an_agent_are_told_with_how_they_ended(engine: sa.Engine) -
         spec = job_spec(world_size=2, global_batch_size=64)
         job_id = add_job(session, spec)
         failed = add_attempt(session, job_id, ["a2", "a1"], state=AttemptState.FAILED)
-        attempt = session.get_one(Attempt, failed)
+        attempt = session.get_one(AttemptRow, failed)
         attempt.reason, attempt.ended_at = "rank 1 has no memory left", NOW + seconds(30)
-        own = session.get_one(Rank, (failed, 1))
+        own = session.get_one(RankRow, (failed, 1))
         ended = RankEnded(
             result=None,
             failure=Failure(kind=FailureKind.OUT_OF_MEMORY, message="killed"),
@@ -97,7 +97,7 @@ def test_the_ranks_of_an_agent_are_told_with_how_they_ended(engine: sa.Engine) -
         own.phase, own.control_s = RankPhase.ENDED, 0.25
         own.ended = to_json(ended)  # type: ignore[assignment] # a table
         void = add_attempt(session, add_job(session), ["a1"], state=AttemptState.VOID)
-        session.get_one(Rank, (void, 0)).disturbed_by = "cpu_steal"
+        session.get_one(RankRow, (void, 0)).disturbed_by = "cpu_steal"
         add_attempt(session, add_job(session), ["a1"], state=AttemptState.RUNNING)
     with reading(engine) as session:
         running, voided, lost = ranks_of(session, "a1", limit=9)
@@ -125,11 +125,11 @@ def test_the_control_runs_of_an_agent_are_told_with_their_circumstances(
         for gang, control_s in ((["a1"], 1.0), (["a1", "a2"], 2.0), (["a1", "b1"], None)):
             job_id = add_job(session, job_spec(world_size=len(gang)))
             token = add_attempt(session, job_id, gang, state=AttemptState.SUCCEEDED)
-            session.get_one(Rank, (token, 0)).control_s = control_s
+            session.get_one(RankRow, (token, 0)).control_s = control_s
         other = to_json(agent_facts().hardware)
         assert isinstance(other, dict)
         token = add_attempt(session, add_job(session), ["a1"], state=AttemptState.SUCCEEDED)
-        last = session.get_one(Rank, (token, 0))
+        last = session.get_one(RankRow, (token, 0))
         last.control_s, last.hardware = 4.0, {**other, "cpu_model": "Another CPU"}
     with reading(engine) as session:
         runs = agent_runs(session, "a1", limit=9)
@@ -176,4 +176,4 @@ def test_late_reports_and_the_newest_spool_are_the_agents_own(engine: sa.Engine)
         assert (position.generation, position.confirmed_number) == ("new", 7)
         assert spool_position(session, "a3") is None
         assert (late_report_count_of(session, "a1"), late_report_count_of(session, "a3")) == (2, 0)
-        assert session.get_one(Agent, "a1").attempt_id is None
+        assert session.get_one(AgentRow, "a1").attempt_id is None

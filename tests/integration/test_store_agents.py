@@ -18,7 +18,7 @@ from farm.store.agents.agents import (
     set_drained,
 )
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 
 LIVE_WITHIN_S = 20.0
@@ -114,7 +114,7 @@ def test_live_agents_are_counted_and_those_known_are_not_read_again(engine: sa.E
         add_attempt(session, add_job(session), ["b"])
     with reading(engine) as session:
         every = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S)
-        known = [session.get_one(Agent, agent_id) for agent_id in ("d", "b", "c")]
+        known = [session.get_one(AgentRow, agent_id) for agent_id in ("d", "b", "c")]
         again = live_agents(session, now=NOW, live_within_s=LIVE_WITHIN_S, known=known)
         count = live_agent_count(session, now=NOW, live_within_s=LIVE_WITHIN_S)
     assert [agent.agent_id for agent in every] == ["a", "b", "c"]
@@ -136,11 +136,11 @@ def test_draining_is_kept_until_it_is_taken_back(engine: sa.Engine) -> None:
         add_agent(session, "a1")
         set_drained(session, "a1", is_drained=True)
     with reading(engine) as session:
-        assert session.get_one(Agent, "a1").is_drained
+        assert session.get_one(AgentRow, "a1").is_drained
     with writing(engine) as session:
         set_drained(session, "a1", is_drained=False)
     with reading(engine) as session:
-        assert not session.get_one(Agent, "a1").is_drained
+        assert not session.get_one(AgentRow, "a1").is_drained
 
 
 def test_an_unknown_agent_cannot_be_drained(engine: sa.Engine) -> None:

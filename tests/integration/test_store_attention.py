@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.store.engine import reading, writing
 from farm.store.gangs.attention import attempts_to_decide
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 
 END_S = 60.0
@@ -19,7 +19,7 @@ END_S = 60.0
 
 def add_running(session: Session, *, state: AttemptState = AttemptState.RUNNING) -> int:
     """Add an attempt of two ranks that train; return its token."""
-    count = session.scalar(sa.select(sa.func.count()).select_from(Agent)) or 0
+    count = session.scalar(sa.select(sa.func.count()).select_from(AgentRow)) or 0
     agents = [add_agent(session, f"a{count + i}") for i in range(2)]
     job_id = add_job(session, job_spec(world_size=2, time_limit_s=100.0))
     return add_attempt(session, job_id, agents, state=state, phase=RankPhase.STARTED)
@@ -66,11 +66,11 @@ def test_what_may_end_an_attempt_makes_a_round_look(
     with writing(engine) as session:
         add_running(session)
         token = add_running(session)
-        rank = session.get_one(Rank, (token, 1))
+        rank = session.get_one(RankRow, (token, 1))
         rows = {
-            "job": session.get_one(Job, session.get_one(Attempt, token).job_id),
+            "job": session.get_one(JobRow, session.get_one(AttemptRow, token).job_id),
             "rank": rank,
-            "agent": session.get_one(Agent, rank.agent_id),
+            "agent": session.get_one(AgentRow, rank.agent_id),
         }
         for row, values in change.items():
             for column, value in values.items():
@@ -81,7 +81,7 @@ def test_what_may_end_an_attempt_makes_a_round_look(
 def test_an_attempt_beyond_its_time_limit_is_looked_at(engine: sa.Engine) -> None:
     with writing(engine) as session:
         token = add_running(session)
-        for agent in session.scalars(sa.select(Agent)):
+        for agent in session.scalars(sa.select(AgentRow)):
             agent.lease_expires_at = NOW + seconds(1000)
     assert looked_at(engine, after_s=100.0 + END_S - 0.1) == []
     assert looked_at(engine, after_s=100.0 + END_S) == [token]

@@ -25,7 +25,7 @@ from farm.store.maintenance.backup import back_up, restore
 from farm.store.maintenance.copy import CopiedTable
 from farm.store.schema import check_schema
 from farm.store.series.series import insert_samples
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
 from tests.postgres_programs import binary_folder
@@ -204,7 +204,10 @@ def test_a_restored_store_gives_no_token_that_an_agent_may_know(
     load(tmp_path / "farm.backup", target)
 
     with reading(target) as session:
-        assert [agent.heartbeat_at for agent in session.scalars(sa.select(Agent))] == [None, None]
+        assert [agent.heartbeat_at for agent in session.scalars(sa.select(AgentRow))] == [
+            None,
+            None,
+        ]
     with writing(target) as session:
         assert add_attempt(session, add_job(session), ["vm-2"]) > max(lost)
         # Were it not enough, an agent that beats says so.

@@ -13,7 +13,7 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import CellJobs, changed_groups, job_groups
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import add_jobs
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests import factories
 
 _MANY = 1000
@@ -30,7 +30,7 @@ def _sweep(engine: sa.Engine) -> tuple[int, list[int]]:
     with writing(engine) as session:
         job_ids = factories.add_sweep(session, *specs)
         _measure(session, job_ids[0])
-        return session.get_one(Job, job_ids[0]).sweep_id, job_ids
+        return session.get_one(JobRow, job_ids[0]).sweep_id, job_ids
 
 
 def _measure(session: Session, job_id: int) -> None:
@@ -40,7 +40,7 @@ def _measure(session: Session, job_id: int) -> None:
 
 def _fail(session: Session, job_id: int) -> None:
     factories.add_attempt(session, job_id, state=AttemptState.FAILED)
-    job = session.get_one(Job, job_id)
+    job = session.get_one(JobRow, job_id)
     job.finished_at, job.failure_kind = _LATER, "out_of_memory"
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(
         known = job_groups(session, sweep_id, max_jobs=_MANY)
     with writing(engine) as session:
         _measure(session, job_ids[1])
-        session.get_one(Job, job_ids[1]).finished_at = factories.NOW - factories.seconds(600)
+        session.get_one(JobRow, job_ids[1]).finished_at = factories.NOW - factories.seconds(600)
     found, whole = _again(engine, sweep_id, known)
     assert found is not None
     assert found.by_cell == whole.by_cell != known.by_cell

@@ -9,7 +9,7 @@ from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.measuring.control_run import PAST_COUNT
 from farm.store.agents.control_runs import control_runs
 from farm.store.engine import writing
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from farm.values.codec import to_json
 from tests.factories import add_agent, add_attempt, add_job, agent_facts, job_spec
 
@@ -21,7 +21,7 @@ def add_run(session: Session, *agent_ids: str, control_s: float | None = 1.0) ->
         session, job_id, agent_ids, state=AttemptState.LOST, phase=RankPhase.MEASURED
     )
     for rank in range(len(agent_ids)):
-        session.get_one(Rank, (token, rank)).control_s = control_s
+        session.get_one(RankRow, (token, rank)).control_s = control_s
     return token
 
 
@@ -59,7 +59,7 @@ def test_runs_on_other_hardware_are_no_past(engine: sa.Engine) -> None:
         old = add_run(session, "a1", control_s=1.0)
         other = to_json(agent_facts().hardware)
         assert isinstance(other, dict)
-        session.get_one(Rank, (old, 0)).hardware = {**other, "cpu_model": "Another CPU"}
+        session.get_one(RankRow, (old, 0)).hardware = {**other, "cpu_model": "Another CPU"}
         add_run(session, "a1", control_s=2.0)
         assert past_of(session, add_run(session, "a1")) == (2.0,)
 

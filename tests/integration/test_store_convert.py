@@ -22,7 +22,7 @@ from farm.store.maintenance.convert import convert
 from farm.store.maintenance.copy import copy_store
 from farm.store.schema import FORMER_REVISIONS, check_schema, stamp, upgrade
 from farm.store.sweeps.jobs import list_jobs
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.values.codec import from_json
 from tests.factories import add_job
 from tests.farm_command import FarmCommand
@@ -108,7 +108,7 @@ def test_a_converted_store_is_left_as_it_is(former: sa.Engine) -> None:
 def test_converted_jobs_are_of_the_cells_that_new_ones_are_of(former: sa.Engine) -> None:
     convert(former)
     with reading(former) as session:
-        jobs = {job.id: job for job in session.scalars(sa.select(Job))}
+        jobs = {job.id: job for job in session.scalars(sa.select(JobRow))}
     unreadable = jobs.pop(4)
     for job in jobs.values():
         assert job.cell_hash == from_json(JobSpec, job.spec).cell_hash

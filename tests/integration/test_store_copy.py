@@ -27,13 +27,13 @@ from farm.store.series.step_rows import insert_steps
 from farm.store.tables import (
     AgentKeyRow,
     ApiToken,
-    Attempt,
-    Job,
+    AttemptRow,
     JobEvent,
+    JobRow,
     KeptAnswer,
     LateReport,
     SpoolPosition,
-    Sweep,
+    SweepRow,
 )
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
@@ -172,12 +172,12 @@ def test_the_copy_goes_on_numbering_where_the_source_was(
     fill(engine)
     with writing(engine) as session:
         gone = add_attempt(session, add_job(session), state=AttemptState.LOST, number=2)
-        session.execute(delete(Attempt).where(Attempt.id == gone))
+        session.execute(delete(AttemptRow).where(AttemptRow.id == gone))
     copy(engine, target)
     with writing(target) as session:
         job_id = add_job(session)
         assert add_attempt(session, job_id) > gone
-        assert job_id == session.scalar(select(func.max(Job.id))) == 3
+        assert job_id == session.scalar(select(func.max(JobRow.id))) == 3
         session.add(JobEvent(job_id=job_id, at=NOW, event="job: leased"))
 
 
@@ -224,7 +224,7 @@ def test_what_the_target_refuses_leaves_it_empty(engine: sa.Engine, new_engine: 
     """SQLite does not hold texts to their length; PostgreSQL does."""
     fill(engine)
     with writing(engine) as session:
-        session.execute(sa.update(Job).values(failure_kind="x" * 33))
+        session.execute(sa.update(JobRow).values(failure_kind="x" * 33))
     target = new_engine("postgresql")
     with pytest.raises(FarmError, match=r"table jobs: nothing is copied, since .*long") as error:
         copy(engine, target)
@@ -267,8 +267,8 @@ def test_the_copy_is_of_one_moment(engine: sa.Engine, target: sa.Engine) -> None
     copy_store(engine, target, now=LATER, is_forced=False, progress=write)
     assert is_written
     with reading(target) as session:
-        assert session.scalar(select(func.count()).select_from(Sweep)) == 1
-        assert session.scalar(select(func.count()).select_from(Job)) == 1
+        assert session.scalar(select(func.count()).select_from(SweepRow)) == 1
+        assert session.scalar(select(func.count()).select_from(JobRow)) == 1
 
 
 def test_progress_ends_at_all_rows_twice(engine: sa.Engine, target: sa.Engine) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import AttemptState
 from farm.store.dashboard import finished_per_hour
 from farm.store.engine import reading, writing
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests.factories import NOW, add_attempt, add_sweep, seconds
 
 
@@ -17,7 +17,7 @@ def finish(
 ) -> None:
     [job_id] = add_sweep(session)
     add_attempt(session, job_id, state=state)
-    session.get_one(Job, job_id).finished_at = NOW - seconds(hours_ago * 3600)
+    session.get_one(JobRow, job_id).finished_at = NOW - seconds(hours_ago * 3600)
 
 
 def hours(engine: sa.Engine) -> list[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from farm.errors import InvalidSpec, Unreachable
 from farm.store.engine import make_engine, reading, redacted, writing
 from farm.store.schema import upgrade
-from farm.store.tables import Sweep
+from farm.store.tables import SweepRow
 from tests.factories import NOW, add_sweep, job_spec
 
 
@@ -44,20 +44,20 @@ def test_a_reading_block_cannot_write(engine: sa.Engine) -> None:
 
 def test_a_reading_block_sees_one_snapshot(engine: sa.Engine) -> None:
     with reading(engine) as session:
-        before = session.scalars(sa.select(Sweep.id)).all()
+        before = session.scalars(sa.select(SweepRow.id)).all()
         with writing(engine) as other:
             add_sweep(other)
-        assert session.scalars(sa.select(Sweep.id)).all() == before
+        assert session.scalars(sa.select(SweepRow.id)).all() == before
     assert _sweep_count(engine) == 1
 
 
 def test_what_was_loaded_stays_readable_after_the_block(engine: sa.Engine) -> None:
     with writing(engine) as session:
-        sweep = Sweep(name="s", spec={}, skipped=[], created_at=NOW)
+        sweep = SweepRow(name="s", spec={}, skipped=[], created_at=NOW)
         session.add(sweep)
     assert sweep.name == "s"
     with reading(engine) as session:
-        loaded = session.scalars(sa.select(Sweep)).one()
+        loaded = session.scalars(sa.select(SweepRow)).one()
     assert loaded.name == "s"
 
 
@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 def _sweep_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
-        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+        return session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) or 0
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
@@ -222,5 +222,5 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="is full"), writing(engine) as session:
         add_sweep(session, *(job_spec(seed=seed) for seed in range(1000)))
     with reading(engine) as session:
-        assert session.scalars(sa.select(Sweep)).all() == []
+        assert session.scalars(sa.select(SweepRow)).all() == []
     engine.dispose()

@@ -14,7 +14,7 @@ from farm.messages.agents import AgentState, Backlog, BeatEcho, Heartbeat
 from farm.messages.envelope import seal
 from farm.store.agents.heartbeats import BeatEffect, record_heartbeat
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
 
 LEASE = dt.timedelta(seconds=20)
@@ -36,9 +36,9 @@ def beat(engine: sa.Engine, message: Heartbeat, *, now: dt.datetime = NOW) -> Be
         return record_heartbeat(session, message, now=now, lease=LEASE)
 
 
-def agent(engine: sa.Engine) -> Agent:
+def agent(engine: sa.Engine) -> AgentRow:
     with reading(engine) as session:
-        return session.get_one(Agent, "a")
+        return session.get_one(AgentRow, "a")
 
 
 def leased(engine: sa.Engine) -> int:

@@ -19,7 +19,7 @@ from farm.store.sweeps.jobs import (
     retry_failed,
     retry_job,
 )
-from farm.store.tables import Job, JobEvent
+from farm.store.tables import JobEvent, JobRow
 from tests.factories import (
     NOW,
     add_agent,
@@ -35,9 +35,9 @@ from tests.postgres_server import wait_until_blocked
 LATER = NOW + seconds(60)
 
 
-def _job(engine: sa.Engine, job_id: int) -> Job:
+def _job(engine: sa.Engine, job_id: int) -> JobRow:
     with reading(engine) as session:
-        return session.get_one(Job, job_id)
+        return session.get_one(JobRow, job_id)
 
 
 def _last_event(engine: sa.Engine, job_id: int) -> JobEvent | None:
@@ -51,7 +51,7 @@ def test_jobs_are_listed_in_pages_by_sweep_and_state(engine: sa.Engine) -> None:
         add_job(session)
         ids = add_sweep(session, *(job_spec(repetition=i) for i in range(4)))
         add_attempt(session, ids[1], state=AttemptState.SUCCEEDED)
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
         page = list_jobs(session, sweep_id=sweep_id, state=JobState.WAITING, limit=2)
         rest = list_jobs(
             session, sweep_id=sweep_id, state=JobState.WAITING, after_id=page[-1].id, limit=2
@@ -177,7 +177,7 @@ def test_cancelling_a_sweep_counts_what_it_stops_and_leaves_others_alone(
         ids = add_sweep(session, *(job_spec(repetition=i) for i in range(4)))
         add_attempt(session, ids[2], state=AttemptState.RUNNING)
         add_attempt(session, ids[3], state=AttemptState.FAILED)
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
         assert request_cancel_sweep(session, sweep_id, now=LATER) == 3
         assert request_cancel_sweep(session, sweep_id, now=LATER) == 0
     assert _job(engine, other).state is JobState.WAITING
@@ -189,7 +189,7 @@ def test_cancelling_sees_a_lease_made_meanwhile(engine: sa.Engine) -> None:
     with writing(engine) as session:
         job_id = add_job(session)
     with writing(engine) as session:
-        seen = session.get_one(Job, job_id)  # held, or the session would forget it by itself
+        seen = session.get_one(JobRow, job_id)  # held, or the session would forget it by itself
         assert seen.state is JobState.WAITING
         with writing(engine) as scheduler:
             add_attempt(scheduler, job_id)
@@ -254,7 +254,7 @@ def test_retrying_a_sweep_takes_what_failed_and_keeps_what_succeeded(engine: sa.
         for job_id, state in zip(ids, states, strict=False):
             add_attempt(session, job_id, state=state)
             add_measurement(session, f"job {job_id}", job_id=job_id, status=state.value)
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
         assert retry_failed(session, sweep_id, now=LATER) == 2
         jobs = list_jobs(session, sweep_id=sweep_id)
         left = session.scalars(sa.select(MeasurementRow.job_id)).all()
@@ -270,7 +270,7 @@ def test_retrying_a_sweep_takes_what_failed_and_keeps_what_succeeded(engine: sa.
 def test_two_that_cancel_one_sweep_at_once_count_each_job_once(engine: sa.Engine) -> None:
     with writing(engine) as session:
         ids = add_sweep(session, *(job_spec(repetition=i) for i in range(5)))
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
     counts: list[int] = []
 
     def cancel() -> None:

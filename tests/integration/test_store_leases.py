@@ -18,7 +18,7 @@ from farm.placement.scheduling import Placement
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts, views_of
 from farm.store.gangs.leases import lease_gangs
-from farm.store.tables import Agent, Job, Rank
+from farm.store.tables import AgentRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec
 
 LEASE = dt.timedelta(seconds=20)
@@ -39,11 +39,11 @@ def test_a_gang_is_leased_whole_and_its_job_with_it(engine: sa.Engine) -> None:
         add_agent(session, "b", facts=agent_facts(machine_id="m2"))
     token = lease(engine, job_id, "b", "a")
     with reading(engine) as session:
-        job = session.get_one(Job, job_id)
+        job = session.get_one(JobRow, job_id)
         assert (job.state, job.attempt_id, job.attempt_count) == (JobState.LEASED, token, 1)
-        agents = session.scalars(select(Agent)).all()
+        agents = session.scalars(select(AgentRow)).all()
         assert {(a.attempt_id, a.lease_expires_at) for a in agents} == {(token, NOW + LEASE)}
-        ranks = session.scalars(select(Rank).order_by(Rank.rank)).all()
+        ranks = session.scalars(select(RankRow).order_by(RankRow.rank)).all()
         assert [r.agent_id for r in ranks] == ["b", "a"]
 
 
@@ -83,8 +83,8 @@ def test_of_gangs_leased_together_only_those_that_conflict_go_without(engine: sa
     assert set(leased.conflicts) == {second, third}
     assert set(again.conflicts) == {second}
     with reading(engine) as session:
-        holders = dict(session.execute(select(Agent.id, Agent.attempt_id)).all())
-        attempt_ids = select(Job.id, Job.attempt_id).where(Job.attempt_id.is_not(None))
+        holders = dict(session.execute(select(AgentRow.id, AgentRow.attempt_id)).all())
+        attempt_ids = select(JobRow.id, JobRow.attempt_id).where(JobRow.attempt_id.is_not(None))
         assert dict(session.execute(attempt_ids).all()) == leased.tokens
     assert holders == {
         "a": leased.tokens[first],
@@ -113,8 +113,8 @@ def test_one_unfit_agent_leaves_the_whole_gang_unleased(
     with pytest.raises(LeaseConflict, match="only 1 of them"):
         lease(engine, job_id, "a", "b")
     with reading(engine) as session:
-        assert session.get_one(Job, job_id).state is JobState.WAITING
-        assert session.get_one(Agent, "a").attempt_id is None
+        assert session.get_one(JobRow, job_id).state is JobState.WAITING
+        assert session.get_one(AgentRow, "a").attempt_id is None
 
 
 def test_a_leased_agent_cannot_be_leased_again(engine: sa.Engine) -> None:

@@ -16,7 +16,7 @@ from farm.store.measurements.measurements import (
     observed_rows,
 )
 from farm.store.result_tables import MeasurementRow, quantity_column
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests.factories import NOW, add_job, add_measurement, add_sweep, job_spec
 
 
@@ -113,7 +113,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             bandwidth_bytes_per_s=12_500_000.0,
             packet_loss_ratio=0.009,
         )
-        [rows] = export_parts(session, session.get_one(Job, ids[0]).sweep_id)
+        [rows] = export_parts(session, session.get_one(JobRow, ids[0]).sweep_id)
     assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
     first, second = rows
     assert first["one_way_delay_ms"] == 3.97

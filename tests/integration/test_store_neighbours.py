@@ -11,7 +11,7 @@ from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.gang.lifecycle import JobState
 from farm.store.engine import writing
 from farm.store.measurements.neighbours import neighbours_of, repetitions_of
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests import factories
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
@@ -90,12 +90,12 @@ def test_repetitions_are_the_jobs_of_the_cell_whatever_became_of_them(engine: sa
         first = _measured(session, _gang(), step_time_s=0.25)
         second = factories.add_job(session, _gang(repetition=1, seed=1))
         factories.add_job(session, _gang(world_size=3))
-        rows = repetitions_of(session, session.get_one(Job, first), limit=10)
+        rows = repetitions_of(session, session.get_one(JobRow, first), limit=10)
         assert [(row.id, row.repetition, row.state, row.step_time_s) for row in rows] == [
             (second, 1, JobState.WAITING, None),
             (first, 0, JobState.SUCCEEDED, 0.25),
         ]
-        assert len(repetitions_of(session, session.get_one(Job, first), limit=1)) == 1
+        assert len(repetitions_of(session, session.get_one(JobRow, first), limit=1)) == 1
 
 
 def test_how_a_strategy_is_set_up_is_an_axis_and_another_strategy_one_axis_in_all(

@@ -24,7 +24,7 @@ from farm.store.reports.logs import insert_log_part
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.series import insert_epoch, insert_samples, samples_of
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt, JobEvent, LateReport, SpoolPosition
+from farm.store.tables import AttemptRow, JobEvent, LateReport, SpoolPosition
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked
 
@@ -45,7 +45,7 @@ def add(engine: sa.Engine) -> AddAttempt:
         leased_at = NOW - days_ago * DAY
         with writing(engine) as session:
             token = add_attempt(session, add_job(session), state=state)
-            session.get_one(Attempt, token).leased_at = leased_at
+            session.get_one(AttemptRow, token).leased_at = leased_at
             samples = [
                 Sample(
                     tick=t,
@@ -154,7 +154,7 @@ def test_very_old_samples_are_dropped_and_what_was_measured_stays(
     assert (ticks_of(engine, old), len(ticks_of(engine, young))) == ([], 60)
     for table in (StepChunk, EpochRow, MeasurementRow, JobEvent):
         assert count(engine, table) == 1
-    assert count(engine, Attempt) == 2
+    assert count(engine, AttemptRow) == 2
 
 
 def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddAttempt) -> None:
@@ -162,7 +162,7 @@ def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddA
     young = add(days_ago=365)
     with writing(engine) as session:
         # Of the day from which on samples stay, too.
-        session.get_one(Attempt, young).leased_at -= dt.timedelta(hours=6)
+        session.get_one(AttemptRow, young).leased_at -= dt.timedelta(hours=6)
         for token in (old, active, young):
             for n in range(600 if token == old else 1):
                 part = LogPart(first_character=n, text="x")

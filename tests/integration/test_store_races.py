@@ -36,7 +36,7 @@ from farm.placement.scheduling import Placement
 from farm.store.engine import make_engine, reading, writing
 from farm.store.gangs.leases import lease_gangs
 from farm.store.result_tables import SampleRow
-from farm.store.tables import Agent, Attempt, Job, LateReport, Rank, SpoolPosition
+from farm.store.tables import AgentRow, AttemptRow, JobRow, LateReport, RankRow, SpoolPosition
 from farm.values.codec import from_json, to_json
 from tests.factories import (
     NOW,
@@ -112,9 +112,9 @@ def test_overlapping_gangs_are_leased_whole_and_no_agent_twice(
     race(database_url, 24, lease)
     assert len(set(tokens)) == len(tokens) >= 1
     with reading(engine) as session:
-        leased = session.scalars(select(Agent).where(Agent.attempt_id.is_not(None))).all()
-        ranks = session.scalars(select(Rank)).all()
-        held = session.scalars(select(Job).where(Job.state == JobState.LEASED)).all()
+        leased = session.scalars(select(AgentRow).where(AgentRow.attempt_id.is_not(None))).all()
+        ranks = session.scalars(select(RankRow)).all()
+        held = session.scalars(select(JobRow).where(JobRow.state == JobState.LEASED)).all()
     assert len(leased) == len(ranks) == 3 * len(tokens)
     assert {(r.agent_id, r.attempt_id) for r in ranks} == {(a.id, a.attempt_id) for a in leased}
     assert sorted(job.attempt_id or 0 for job in held) == sorted(tokens)
@@ -139,9 +139,9 @@ def test_one_job_is_leased_once_however_many_gangs_want_it(
     race(database_url, 24, lease)
     [token] = tokens
     with reading(engine) as session:
-        assert session.get_one(Job, job_id).attempt_id == token
-        assert session.scalar(select(func.count()).select_from(Attempt)) == 1
-        assert session.scalar(select(func.count(Agent.attempt_id))) == 1
+        assert session.get_one(JobRow, job_id).attempt_id == token
+        assert session.scalar(select(func.count()).select_from(AttemptRow)) == 1
+        assert session.scalar(select(func.count(AgentRow.attempt_id))) == 1
 
 
 def test_collectors_racing_on_one_spool_store_every_report_once(
@@ -259,7 +259,7 @@ class Agents:
     def _beat(self, agent_id: str) -> None:
         self._beats[agent_id] += 1
         with reading(self._engine) as session:
-            facts: Any = session.get_one(Agent, agent_id).facts
+            facts: Any = session.get_one(AgentRow, agent_id).facts
         beat = Heartbeat(
             agent_id=agent_id,
             boot_id=f"boot of {agent_id}",
@@ -299,14 +299,14 @@ def test_schedulers_at_once_lead_every_job_to_its_end_in_one_attempt_each(
                 agents.obey(due.agent_id, due.command)
             agents.beat()
             with reading(own) as session:
-                left = select(func.count()).where(Job.state != JobState.SUCCEEDED)
+                left = select(func.count()).where(JobRow.state != JobState.SUCCEEDED)
                 if session.scalar(left) == 0:
                     is_done.set()
 
     race(database_url, 3, schedule)
     with reading(engine) as session:
-        states = session.execute(select(Job.id, Job.state, Job.attempt_count)).all()
-        attempts = session.execute(select(Attempt.job_id, Attempt.state)).all()
+        states = session.execute(select(JobRow.id, JobRow.state, JobRow.attempt_count)).all()
+        attempts = session.execute(select(AttemptRow.job_id, AttemptRow.state)).all()
     assert sorted(states) == [(job_id, JobState.SUCCEEDED, 1) for job_id in jobs]
     assert sorted(attempts) == [(job_id, AttemptState.SUCCEEDED) for job_id in jobs]
     # One of them may be late to tell an agent to stop what the other has ended.

@@ -15,7 +15,7 @@ from farm.store.series.sample_ranges import RankRanges, ranges_by_rank, stored_s
 from farm.store.series.series import insert_samples
 from farm.store.series.step_ranges import step_series, steps_within
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from tests.factories import NOW, add_attempt, add_job
 
 
@@ -33,7 +33,7 @@ def _insert(session: Session, token: int, *samples: Sample, rank: int = 0) -> No
 def _ranges(
     session: Session, token: int, *ranks: int, max_ranges: int = 1000, **bounds: int
 ) -> dict[int, RankRanges]:
-    attempt = session.get_one(Attempt, token)
+    attempt = session.get_one(AttemptRow, token)
     return ranges_by_rank(session, attempt, ranks=ranks, max_ranges=max_ranges, **bounds)
 
 
@@ -126,7 +126,7 @@ def test_rows_that_were_thinned_in_the_store_leave_no_holes(engine: sa.Engine, t
     with writing(engine) as session:
         _insert(session, token, *[Sample(tick=t, cpu_ratio=0.5) for t in range(9, 1000, 10)])
         session.execute(sa.update(SampleRow).values(span_ticks=10))
-        assert stored_span(session, session.get_one(Attempt, token)) == 10
+        assert stored_span(session, session.get_one(AttemptRow, token)) == 10
         for max_ranges in (1000, 300, 20):
             one = _ranges(session, token, 0, max_ranges=max_ranges)[0]
             assert len(one.first_ticks) <= max_ranges

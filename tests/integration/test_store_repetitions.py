@@ -23,7 +23,7 @@ from farm.store.measurements.repetitions import extend_cells
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.sweeps.jobs import list_jobs, request_cancel_job, request_cancel_sweep, retry_job
 from farm.store.sweeps.sweeps import insert_sweep, sweep_summary
-from farm.store.tables import Attempt, Job, JobEvent
+from farm.store.tables import AttemptRow, JobEvent, JobRow
 from farm.submission import plan, submit
 from farm.values.codec import from_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, job_spec, seconds
@@ -61,12 +61,12 @@ def end(
 
 
 def ended(session: Any, job_id: int, *, step_time_s: float, failure: str | None = None) -> int:
-    tried = select(sa.func.count()).select_from(Attempt).where(Attempt.job_id == job_id)
+    tried = select(sa.func.count()).select_from(AttemptRow).where(AttemptRow.job_id == job_id)
     number = 1 + session.scalar(tried)
     state = AttemptState.SUCCEEDED if failure is None else AttemptState.FAILED
     token = add_attempt(session, job_id, state=state, number=number)
-    session.get_one(Attempt, token).ended_at = NOW + seconds(10)
-    job = session.get_one(Job, job_id)
+    session.get_one(AttemptRow, token).ended_at = NOW + seconds(10)
+    job = session.get_one(JobRow, job_id)
     job.failure_kind = failure
     add_measurement(
         session,
@@ -79,13 +79,13 @@ def ended(session: Any, job_id: int, *, step_time_s: float, failure: str | None 
     return token
 
 
-def waiting(engine: sa.Engine, sweep_id: int) -> list[Job]:
+def waiting(engine: sa.Engine, sweep_id: int) -> list[JobRow]:
     with reading(engine) as session:
         jobs = list_jobs(session, sweep_id=sweep_id, limit=1000)
     return [job for job in jobs if job.state is JobState.WAITING]
 
 
-def run(engine: sa.Engine, sweep_id: int, draw: Callable[[Job], float]) -> None:
+def run(engine: sa.Engine, sweep_id: int, draw: Callable[[JobRow], float]) -> None:
     """Measure whatever waits, until nothing does."""
     while jobs := waiting(engine, sweep_id):
         for job in jobs:
@@ -97,7 +97,7 @@ def cells_of(engine: sa.Engine, sweep_id: int) -> SweepCells:
         return cells_in(session, sweep_id)
 
 
-def end_all(engine: sa.Engine, jobs: Sequence[Job], times_s: Sequence[float]) -> int:
+def end_all(engine: sa.Engine, jobs: Sequence[JobRow], times_s: Sequence[float]) -> int:
     pairs = zip(jobs, times_s, strict=True)
     return sum(end(engine, job.id, step_time_s=time_s) for job, time_s in pairs)
 
@@ -153,7 +153,7 @@ def test_what_the_scheduler_stops_at_is_what_is_told(engine: sa.Engine) -> None:
     rng = random.Random(3)
     drift = 0.0
 
-    def draw(job: Job) -> float:
+    def draw(job: JobRow) -> float:
         nonlocal drift
         drift = 0.8 * drift + rng.gauss(0, 0.006)
         return 0.1 * math.exp(drift)
@@ -192,7 +192,7 @@ def test_the_same_end_twice_adds_once(engine: sa.Engine) -> None:
     jobs = waiting(engine, sweep_id)
     end_all(engine, jobs, [0.1, 0.2, 0.3])
     with writing(engine) as session:
-        tokens = session.scalars(select(Attempt.id)).all()
+        tokens = session.scalars(select(AttemptRow.id)).all()
         assert extend_cells(session, tokens, now=NOW) == 0
 
 
@@ -240,7 +240,7 @@ def test_a_cancelled_sweep_gets_no_new_repetitions(engine: sa.Engine) -> None:
         token = add_attempt(session, c.id, ["a1"], state=AttemptState.RUNNING)
         assert request_cancel_sweep(session, sweep_id, now=NOW) == 1
         # Its last steps may still be reported as a success.
-        job, attempt = session.get_one(Job, c.id), session.get_one(Attempt, token)
+        job, attempt = session.get_one(JobRow, c.id), session.get_one(AttemptRow, token)
         job.state, job.attempt_id = JobState.SUCCEEDED, None
         attempt.state = AttemptState.SUCCEEDED
         assert extend_cells(session, [token], now=NOW) == 0
@@ -289,7 +289,7 @@ def test_the_sweep_of_another_version_keeps_what_it_has(engine: sa.Engine) -> No
 def test_jobs_of_a_version_that_wrote_less_are_repeated_all_the_same(engine: sa.Engine) -> None:
     sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": 32}])
     with writing(engine) as session:
-        for job in session.scalars(select(Job)):
+        for job in session.scalars(select(JobRow)):
             job.spec = {key: value for key, value in job.spec.items() if key != "seed"}
     assert end_all(engine, waiting(engine, sweep_id), [0.1, 0.2, 0.3]) > 0
 
@@ -307,7 +307,7 @@ def test_the_last_two_repetitions_of_a_cell_may_end_at_the_same_time(engine: sa.
     """Two schedulers each end one; however they interleave, the cell is extended exactly once."""
     sizes = list(range(1, 9))
     sweep_id = submitted(engine, case=[{**CASE, "global_batch_size": sizes}], max_repetitions=4)
-    by_size: dict[int, list[Job]] = {size: [] for size in sizes}
+    by_size: dict[int, list[JobRow]] = {size: [] for size in sizes}
     for job in waiting(engine, sweep_id):
         by_size[job.global_batch_size].append(job)
     for jobs in by_size.values():
@@ -338,7 +338,7 @@ def test_schedulers_that_end_cells_of_several_sweeps_do_not_lock_each_other_out(
 ) -> None:
     case = [{**CASE, "global_batch_size": list(range(1, 7))}]
     sweeps = [submitted(engine, case=case, max_repetitions=4) for _ in range(2)]
-    halves: list[list[list[Job]]] = [[], []]
+    halves: list[list[list[JobRow]]] = [[], []]
     for sweep_id in sweeps:
         jobs = waiting(engine, sweep_id)
         for size in range(1, 7):
@@ -349,7 +349,7 @@ def test_schedulers_that_end_cells_of_several_sweeps_do_not_lock_each_other_out(
     added: list[int] = []
     errors: list[BaseException] = []
 
-    def scheduler(cells: list[list[Job]]) -> None:
+    def scheduler(cells: list[list[JobRow]]) -> None:
         barrier.wait(timeout=30)
         try:
             with writing(engine) as session:
@@ -386,7 +386,7 @@ def test_a_cancel_meets_the_repetitions_that_are_added_meanwhile(engine: sa.Engi
     thread = threading.Thread(target=cancel)
     thread.start()
     with writing(engine) as session:
-        session.execute(select(Job.id).where(Job.id == c.id).with_for_update())
+        session.execute(select(JobRow.id).where(JobRow.id == c.id).with_for_update())
         is_locked.set()
         wait_until_blocked(engine)
         token = ended(session, c.id, step_time_s=0.3)

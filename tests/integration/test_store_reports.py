@@ -27,7 +27,7 @@ from farm.store.engine import reading, writing
 from farm.store.reports.logs import log_stretch
 from farm.store.reports.reports import Stored, store_batch
 from farm.store.result_tables import LogPartRow, SampleRow, StepChunk
-from farm.store.tables import LateReport, Rank
+from farm.store.tables import LateReport, RankRow
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec
 
@@ -163,7 +163,7 @@ def test_a_nul_in_a_log_costs_the_character_and_not_the_report(
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="core\0dump")
     assert store(engine, [report(1, ended, token=token)]).admitted_count == 1
     with reading(engine) as session:
-        stored = session.get_one(Rank, (token, 0)).ended
+        stored = session.get_one(RankRow, (token, 0)).ended
     assert stored is not None
     assert stored["log_tail"] == "core\ufffddump"
 
@@ -175,7 +175,7 @@ def test_half_a_character_costs_the_character_and_not_the_report(
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
     assert store(engine, [report(1, ended, token=token)]).admitted_count == 1
     with reading(engine) as session:
-        stored = session.get_one(Rank, (token, 0)).ended
+        stored = session.get_one(RankRow, (token, 0)).ended
     assert stored is not None
     assert stored["failure"]["message"] == "caf?"
 
@@ -206,10 +206,10 @@ def test_a_barrier_report_moves_its_rank_forward_and_never_back(
 ) -> None:
     store(engine, [report(1, MEASURED, token=token)])
     with writing(engine) as session:
-        session.get_one(Rank, (token, 0)).phase = RankPhase.STARTED
+        session.get_one(RankRow, (token, 0)).phase = RankPhase.STARTED
     store(engine, [report(2, MEASURED, token=token)])
     with reading(engine) as session:
-        assert session.get_one(Rank, (token, 0)).phase is RankPhase.STARTED
+        assert session.get_one(RankRow, (token, 0)).phase is RankPhase.STARTED
 
 
 def test_the_last_rank_at_a_barrier_moves_its_attempt_and_a_failure_at_once(

@@ -12,7 +12,7 @@ from farm.store.measurements.accuracy_curves import learning_curves
 from farm.store.measurements.trained_cells import trained_cells
 from farm.store.series.role_series import SERVING, TRAINING, roles_apart, roles_collocated
 from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 
 
@@ -27,7 +27,7 @@ def _attempt(engine: sa.Engine, rank_count: int, samples: dict[int, list[Sample]
         job_id = factories.add_job(session, spec)
         agents = [factories.add_agent(session, f"a{n}") for n in range(rank_count)]
         token = factories.add_attempt(session, job_id, agents)
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank, series in samples.items():
             insert_samples(session, day=day, token=token, rank=rank, samples=series)
     return token
@@ -42,7 +42,7 @@ def test_ranks_that_train_are_averaged_and_servers_stand_apart(engine: sa.Engine
 
     token = _attempt(engine, 3, {0: series(0.2, None), 1: series(0.4, 0.6), 2: series(0.9, 1.0)})
     with reading(engine) as session:
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         training, serving = roles_apart(session, attempt, world_size=2, max_points=100)
         [wide, _] = roles_apart(session, attempt, world_size=2, max_points=1)
     assert (training.name, serving.name) == (TRAINING, SERVING)
@@ -61,7 +61,7 @@ def test_roles_of_one_rank_are_told_by_their_processes(engine: sa.Engine) -> Non
 
     token = _attempt(engine, 2, {0: series(0.5, 0.1), 1: series(0.7, 0.3)})
     with reading(engine) as session:
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         training, serving = roles_collocated(session, attempt, max_points=100)
     assert [round(v or 0, 9) for _, v in training.metrics["cpu_ratio"]] == [0.6] * 3
     assert [round(v or 0, 9) for _, v in serving.metrics["cpu_ratio"]] == [0.2] * 3
@@ -71,7 +71,7 @@ def test_roles_of_one_rank_are_told_by_their_processes(engine: sa.Engine) -> Non
 def test_an_attempt_without_samples_has_no_roles(engine: sa.Engine) -> None:
     token = _attempt(engine, 3, {})
     with reading(engine) as session:
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         assert roles_apart(session, attempt, world_size=2, max_points=9) == []
         assert roles_collocated(session, attempt, max_points=9) == []
 
@@ -124,7 +124,7 @@ def test_trainings_are_told_by_cell_with_their_accuracies(engine: sa.Engine) -> 
                     val_accuracy_ratio=0.4 * (epoch + 1),
                 )
                 insert_epoch(session, token=token, rank=0, epoch=one)
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
     with reading(engine) as session:
         found = trained_cells(session, sweep_id, max_jobs=10)
         assert not trained_cells(session, sweep_id, max_jobs=1).is_complete

@@ -16,7 +16,7 @@ from farm.store.base import Table
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import SampleRow
 from farm.store.schema import check_schema, downgrade, upgrade
-from farm.store.tables import Attempt, Job, Sweep
+from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_job
 
 
@@ -46,7 +46,7 @@ def test_downgrade_takes_everything_away_and_upgrade_brings_it_back(engine: sa.E
     assert left == {"alembic_version"}
     upgrade(engine)
     with reading(engine) as session:
-        assert session.scalars(sa.select(Job)).all() == []
+        assert session.scalars(sa.select(JobRow)).all() == []
 
 
 def test_upgrade_keeps_what_is_stored(engine: sa.Engine) -> None:
@@ -54,7 +54,7 @@ def test_upgrade_keeps_what_is_stored(engine: sa.Engine) -> None:
         job_id = add_job(session)
     upgrade(engine)
     with reading(engine) as session:
-        assert session.get_one(Job, job_id).model == "mlp"
+        assert session.get_one(JobRow, job_id).model == "mlp"
 
 
 def test_a_store_without_a_schema_asks_for_an_upgrade(empty_engine: sa.Engine) -> None:
@@ -92,7 +92,7 @@ def test_processes_may_upgrade_at_once(empty_engine: sa.Engine, database_url: st
 
 
 def test_a_row_must_belong_to_something(engine: sa.Engine) -> None:
-    attempt = Attempt(
+    attempt = AttemptRow(
         job_id=77, number=1, state=AttemptState.PREPARING, state_since=NOW, leased_at=NOW
     )
     with pytest.raises(IntegrityError), writing(engine) as session:
@@ -120,7 +120,7 @@ def test_fencing_tokens_are_never_used_twice(engine: sa.Engine) -> None:
     with writing(engine) as session:
         job_id = add_job(session)
         token = add_attempt(session, job_id, state=AttemptState.LOST)
-        session.execute(sa.delete(Attempt))
+        session.execute(sa.delete(AttemptRow))
         assert add_attempt(session, job_id) > token
 
 
@@ -128,11 +128,13 @@ def test_instants_come_back_in_utc(engine: sa.Engine) -> None:
     there = dt.timezone(dt.timedelta(hours=5, minutes=30))
     instant = dt.datetime(2026, 3, 1, 2, 0, 0, 123456, tzinfo=there)
     with writing(engine) as session:
-        session.add(Sweep(name="s", spec={}, skipped=[], created_at=instant))
+        session.add(SweepRow(name="s", spec={}, skipped=[], created_at=instant))
     with reading(engine) as session:
-        stored = session.scalars(sa.select(Sweep.created_at)).one()
+        stored = session.scalars(sa.select(SweepRow.created_at)).one()
         later = session.scalars(
-            sa.select(Sweep.id).where(Sweep.created_at > instant - dt.timedelta(microseconds=1))
+            sa.select(SweepRow.id).where(
+                SweepRow.created_at > instant - dt.timedelta(microseconds=1)
+            )
         ).all()
     assert stored == instant
     assert stored.tzinfo is dt.UTC
@@ -142,7 +144,7 @@ def test_instants_come_back_in_utc(engine: sa.Engine) -> None:
 def test_naive_instants_are_refused(engine: sa.Engine) -> None:
     naive = NOW.replace(tzinfo=None)
     with pytest.raises(StatementError, match="naive"), writing(engine) as session:
-        session.add(Sweep(name="s", spec={}, skipped=[], created_at=naive))
+        session.add(SweepRow(name="s", spec={}, skipped=[], created_at=naive))
 
 
 def test_absent_json_is_null_and_not_the_text_null(engine: sa.Engine) -> None:

@@ -13,7 +13,7 @@ from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
 from tests.web_client import Seeded, seed
 
@@ -51,7 +51,7 @@ def test_what_happens_to_a_sweep_changes_its_stamp(engine: sa.Engine, seeded: Se
 def test_each_of_many_jobs_changes_the_stamp_of_its_sweep(engine: sa.Engine) -> None:
     with writing(engine) as session:
         job_ids = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(3)))
-        sweep_id = session.get_one(Job, job_ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, job_ids[0]).sweep_id
     for job_id in job_ids:
         before = _sweep(engine, sweep_id)
         with writing(engine) as session:
@@ -83,10 +83,10 @@ def test_what_happens_to_a_job_changes_its_stamp(engine: sa.Engine, seeded: Seed
 
 def _end_a_rank_late(session: Session) -> None:
     """What the collector does when the last report of a rank arrives after its job is over."""
-    done = sa.select(Attempt.id).where(Attempt.state == AttemptState.SUCCEEDED)
-    token = session.scalar(done.order_by(Attempt.id).limit(1))
+    done = sa.select(AttemptRow.id).where(AttemptRow.state == AttemptState.SUCCEEDED)
+    token = session.scalar(done.order_by(AttemptRow.id).limit(1))
     assert token is not None
-    session.get_one(Rank, (token, 1)).ended_at = factories.NOW
+    session.get_one(RankRow, (token, 1)).ended_at = factories.NOW
 
 
 def test_a_job_that_runs_changes_with_the_beat(engine: sa.Engine, seeded: Seeded) -> None:

@@ -13,7 +13,7 @@ from farm.placement.agent_index import SHARES_CORES
 from farm.store.engine import reading, writing
 from farm.store.measurements.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
 from farm.store.result_tables import EpochRow
-from farm.store.tables import Job, Rank, Sweep
+from farm.store.tables import JobRow, RankRow, SweepRow
 from farm.submission import plan, submit
 from tests.factories import (
     NOW,
@@ -69,17 +69,17 @@ def test_what_ended_without_a_result_is_taken_up_and_nothing_else(engine: sa.Eng
             cancelled: JobState.CANCELLED,
         }
         for job_id, state in states.items():
-            session.get_one(Job, job_id).state = state
+            session.get_one(JobRow, job_id).state = state
         add_measurement(session, "1", job_id=measured)
         # Out of memory is what this configuration does.
         add_measurement(session, "2", job_id=failed, status="out_of_memory", step_time_s=None)
-        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
 
     with writing(engine) as session:
         assert take_up(session, sweep_id, now=NOW) == 2
     with reading(engine) as session:
         assert [job.id for job in unmeasured_jobs(session, sweep_id)] == [lost, cancelled, waiting]
-        found = {job.id: job.state for job in session.scalars(sa.select(Job))}
+        found = {job.id: job.state for job in session.scalars(sa.select(JobRow))}
         assert len(study_runs(session, sweep_id)) == 2
     assert [found[job_id] for job_id in (measured, failed)] == [states[measured], states[failed]]
     assert {found[job_id] for job_id in (lost, cancelled, waiting)} == {JobState.WAITING}
@@ -95,7 +95,7 @@ def test_a_run_says_what_its_page_needs(engine: sa.Engine) -> None:
             session, job_id, ["h1", "h2", "h3"], state=AttemptState.SUCCEEDED, number=2
         )
         for rank, (sent, compute_s) in enumerate([(3000, 0.01), (6000, 0.05), (None, 0.07)]):
-            session.get_one(Rank, (token, rank)).ended = {
+            session.get_one(RankRow, (token, rank)).ended = {
                 "result": {
                     "interface_tx_bytes": sent,
                     "window_step_count": 30,
@@ -111,7 +111,7 @@ def test_a_run_says_what_its_page_needs(engine: sa.Engine) -> None:
             rtt_s=0.04,
             flags=[{"kind": "steal", "message": "a"}, {"kind": "steal", "message": "b"}],
         )
-        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
 
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
@@ -128,7 +128,7 @@ def test_a_run_without_its_ranks_leaves_open_what_they_would_tell(engine: sa.Eng
     with writing(engine) as session:
         [job_id] = add_sweep(session)
         add_measurement(session, "1", job_id=job_id)
-        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
 
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
@@ -154,7 +154,7 @@ def test_a_run_says_what_its_servers_used_and_what_rank_0_lost_at_last(engine: s
             )
         servers = [{**used, "rank": i, "resident_bytes": i * 100} for i in (2, 3)]
         add_measurement(session, "1", job_id=job_id, attempt_id=token, details={"servers": servers})
-        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
 
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)

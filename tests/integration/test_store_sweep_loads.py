@@ -10,7 +10,7 @@ from farm.placement.progress import JobPace, UnfinishedJob
 from farm.store.engine import reading, writing
 from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 
 
@@ -23,11 +23,11 @@ def decide(
     number: int = 1,
 ) -> None:
     token = add_attempt(session, job_id, state=state, number=number)
-    session.get_one(Attempt, token).ended_at = NOW + seconds(duration_s)
+    session.get_one(AttemptRow, token).ended_at = NOW + seconds(duration_s)
 
 
 def sweep_of(session: Session, job_id: int) -> int:
-    return session.get_one(Job, job_id).sweep_id
+    return session.get_one(JobRow, job_id).sweep_id
 
 
 def test_a_pace_is_the_mean_of_what_was_decided_by_width(engine: sa.Engine) -> None:

@@ -16,7 +16,7 @@ from farm.store.sweeps.sweeps import (
     set_paused,
     sweep_summary,
 )
-from farm.store.tables import Job, JobEvent
+from farm.store.tables import JobEvent, JobRow
 from farm.values.codec import from_json
 from tests.factories import NOW, add_attempt, add_sweep, job_spec
 
@@ -52,8 +52,8 @@ def test_every_job_begins_its_story(engine: sa.Engine) -> None:
     with reading(engine) as session:
         story = session.execute(
             sa.select(JobEvent.event, JobEvent.at)
-            .join(Job, Job.id == JobEvent.job_id)
-            .where(Job.sweep_id == sweep_id)
+            .join(JobRow, JobRow.id == JobEvent.job_id)
+            .where(JobRow.sweep_id == sweep_id)
         ).all()
     assert [tuple(row) for row in story] == [("job: waiting", NOW)] * 2
 

@@ -23,7 +23,7 @@ from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Agent, Attempt, Job, Sweep
+from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.store_statements import statements
 
@@ -43,7 +43,7 @@ def kept(
 
 def change(session: Session, rng: random.Random, *, now: dt.datetime) -> None:
     """Do something to the queue."""
-    states = {row.id: row.state for row in session.execute(sa.select(Job.id, Job.state))}
+    states = {row.id: row.state for row in session.execute(sa.select(JobRow.id, JobRow.state))}
 
     def some(*wanted: JobState) -> int | None:
         found = [job_id for job_id, state in states.items() if state in wanted]
@@ -53,7 +53,7 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> None:
         case 0:
             specs = [job_spec(repetition=n) for n in range(rng.randrange(1, 4))]
             for new_id in add_sweep(session, *specs):
-                job = session.get_one(Job, new_id)
+                job = session.get_one(JobRow, new_id)
                 # The server's clock may have been ahead.
                 job.priority, job.due_at = rng.randrange(2), now + seconds(rng.choice((0, 600)))
         case 1 if (job_id := some(JobState.WAITING)) is not None:
@@ -61,21 +61,27 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> None:
         case 2 if (job_id := some(JobState.CANCELLED, JobState.FAILED)) is not None:
             retry_job(session, job_id, now=now)
         case 3:
-            sweep = session.get(Sweep, rng.randrange(1, 4))
+            sweep = session.get(SweepRow, rng.randrange(1, 4))
             if sweep is not None:
                 set_paused(session, sweep.id, is_paused=not sweep.is_paused)
         case 4 | 5 if (job_id := some(JobState.WAITING)) is not None:
-            free = session.scalars(sa.select(Agent.id).where(Agent.attempt_id.is_(None))).first()
+            free = session.scalars(
+                sa.select(AgentRow.id).where(AgentRow.attempt_id.is_(None))
+            ).first()
             if free is not None:
-                session.get_one(Agent, free).unclean_token = None
+                session.get_one(AgentRow, free).unclean_token = None
                 lease_gangs(session, [Placement(job_id, (free,))], now=now, lease=LEASE)
         case 6:
-            active = sa.select(Attempt.id).where(Attempt.ended_at.is_(None)).order_by(Attempt.id)
+            active = (
+                sa.select(AttemptRow.id)
+                .where(AttemptRow.ended_at.is_(None))
+                .order_by(AttemptRow.id)
+            )
             token = session.scalars(active).first()
             if token is not None:
                 end = rng.choice((AttemptState.LOST, AttemptState.FAILED))
                 end_attempts(session, [Ending(token=token, state=end)], now=now, policy=POLICY)
-                of_it = sa.update(Agent).where(Agent.unclean_token == token)
+                of_it = sa.update(AgentRow).where(AgentRow.unclean_token == token)
                 session.execute(of_it.values(unclean_token=None))
         case 7:
             follow_clock(session, now=now, step_s=-600.0, lease=LEASE, policy=POLICY)
@@ -136,7 +142,7 @@ def test_a_job_that_waits_again_is_found_at_once(engine: sa.Engine) -> None:
 def test_lengths_are_taken_over_where_they_differ(engine: sa.Engine) -> None:
     queue = WaitingQueue(epoch=NOW)
     with writing(engine) as session:
-        cell = session.get_one(Job, add_job(session)).cell_hash
+        cell = session.get_one(JobRow, add_job(session)).cell_hash
     told = []
     for lengths in ({}, {cell: 100.0}, {cell: 104.0}, {cell: 120.0}, {}):
         with reading(engine) as session:

@@ -13,7 +13,7 @@ from farm.messages.trainer_lines import TrainerResult
 from farm.store.engine import reading, writing
 from farm.store.measurements.studies import study_runs
 from farm.store.series.series import insert_samples
-from farm.store.tables import Rank, Sweep
+from farm.store.tables import RankRow, SweepRow
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 
@@ -48,11 +48,13 @@ def measured(engine: sa.Engine, *ranks: list[Sample], **columns: Any) -> StudyRu
         [job_id] = add_sweep(session, job_spec(world_size=len(ranks)))
         token = add_attempt(session, job_id, names, state=AttemptState.SUCCEEDED)
         for rank, samples in enumerate(ranks):
-            session.get_one(Rank, (token, rank)).ended = cast(dict[str, Any], to_json(_ended(rank)))
+            session.get_one(RankRow, (token, rank)).ended = cast(
+                dict[str, Any], to_json(_ended(rank))
+            )
             day = NOW.date()
             insert_samples(session, day=day, token=token, rank=rank, samples=samples)
         add_measurement(session, "1", job_id=job_id, attempt_id=token, **columns)
-        sweep_id = session.scalars(sa.select(Sweep.id)).one()
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
     return run

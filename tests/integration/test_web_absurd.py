@@ -19,7 +19,7 @@ from farm.store.base import Plausible
 from farm.store.engine import writing
 from farm.store.result_tables import EpochRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Agent, Rank
+from farm.store.tables import AgentRow, RankRow
 from tests.message_numbers import example, number_fields, replaced
 from tests.web_client import Seeded, client_of, seed, without_limits
 
@@ -52,11 +52,11 @@ ASKED = {"one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio", "jitte
 def make_absurd(engine: sa.Engine, choose: Callable[[], float]) -> None:
     """Set every number that is no count in what agents have reported and what was made of it."""
     with writing(engine) as session:
-        for table in (SampleRow, StepChunk, EpochRow, MeasurementRow, Agent):
+        for table in (SampleRow, StepChunk, EpochRow, MeasurementRow, AgentRow):
             reported = filter(is_reported, table.metadata.tables[table.__tablename__].columns)
             columns = {column.name: choose() for column in reported}
             session.execute(update(table).values(columns))
-        for rank in session.scalars(select(Rank)):
+        for rank in session.scalars(select(RankRow)):
             for name in ("prepared", "peers", "shaped", "started"):
                 setattr(rank, name, _floats(REPORTS[name], choose))
             ended = _floats(REPORTS["ended"], choose)
@@ -71,7 +71,7 @@ def make_absurd(engine: sa.Engine, choose: Callable[[], float]) -> None:
                     times_s=(choose(), choose()),
                 )
                 insert_steps(session, token=rank.attempt_id, rank=0, steps=steps)
-        for agent in session.scalars(select(Agent)):
+        for agent in session.scalars(select(AgentRow)):
             agent.facts = {**agent.facts, "hardware": _floats(AgentFacts, choose)["hardware"]}
 
 

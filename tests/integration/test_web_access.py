@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import reading
-from farm.store.tables import Sweep
+from farm.store.tables import SweepRow
 from tests.web_client import SWEEP, TOKEN, bearer, client_of, csrf_of, seed, sign_in
 
 BEARER = bearer(TOKEN)
@@ -60,7 +60,7 @@ def reading_client(engine: sa.Engine) -> FlaskClient:
 
 def _sweep_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
-        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+        return session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) or 0
 
 
 @pytest.mark.parametrize("path", CHANGES)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import reading, writing
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.web_client import client_of, csrf_of
@@ -316,7 +316,7 @@ def test_what_to_measure_next_is_one_click_away(
     answer = client.post("/sweeps", data=data)
     assert answer.status_code == 303
     with reading(engine) as session:
-        assert (session.scalar(sa.select(sa.func.count()).select_from(Job)) or 0) >= 1
+        assert (session.scalar(sa.select(sa.func.count()).select_from(JobRow)) or 0) >= 1
 
 
 def test_a_plan_without_any_measurement_says_what_is_needed(client: FlaskClient) -> None:

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent, Attempt, Rank
+from farm.store.tables import AgentRow, AttemptRow, RankRow
 from tests import factories
 from tests.web_client import Seeded, client_of, csrf_of, seed
 from tests.web_reading import page_of, part_of, read
@@ -74,8 +74,8 @@ def test_the_page_of_an_agent_tells_what_became_of_its_ranks(
     with writing(engine) as session:
         job_id = factories.add_job(session)
         void = factories.add_attempt(session, job_id, ["a2"], state=AttemptState.VOID)
-        session.get_one(Rank, (void, 0)).disturbed_by = "stolen by the hypervisor: 30 %"
-        session.get_one(Attempt, void).reason = "disturbed"
+        session.get_one(RankRow, (void, 0)).disturbed_by = "stolen by the hypervisor: 30 %"
+        session.get_one(AttemptRow, void).reason = "disturbed"
     served = part_of(page_of(client, "/agents/a2"), "served")
     assert "of the last 3: 1 succeeded, 1 failed, 1 void" in served
     assert "this machine: stolen by the hypervisor: 30 %" in served
@@ -111,7 +111,7 @@ def test_the_control_runs_of_an_agent_are_drawn_against_their_median(
         jobs = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(6)))
         for job_id, control_s in zip(jobs, (1.0, 1.0, 1.0, 1.0, 1.0, 1.1), strict=True):
             token = factories.add_attempt(session, job_id, ["a1"], state=AttemptState.SUCCEEDED)
-            session.get_one(Rank, (token, 0)).control_s = control_s
+            session.get_one(RankRow, (token, 0)).control_s = control_s
     page = page_of(client, "/agents/a1")
     assert "The last one took 1.10 s: 110.0 % of the median of those like it before" in read(page)
     assert "6 runs from +0.0 % to +10.0 %" in page
@@ -148,7 +148,7 @@ def test_draining_leads_back_to_the_page_one_came_from(
         sent = client.post(f"/agents/a2/{action}", data={"csrf_token": token, "next": field})
         assert (sent.status_code, sent.headers["Location"]) == (303, field)
     with reading(engine) as session:
-        assert session.get_one(Agent, "a2").is_drained  # drained, resumed, drained
+        assert session.get_one(AgentRow, "a2").is_drained  # drained, resumed, drained
     for elsewhere in ("https://evil.example", "//evil.example", "/\\evil.example", ""):
         sent = client.post("/agents/a2/resume", data={"csrf_token": token, "next": elsewhere})
         assert sent.headers["Location"] == "/"

@@ -17,7 +17,7 @@ from farm.gang.lifecycle import JobState
 from farm.messages.reports import Sample
 from farm.store.engine import reading, writing
 from farm.store.series.series import insert_samples
-from farm.store.tables import Agent, Attempt, Job, Sweep
+from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests import factories
 from tests.redis_server import RedisServer
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
@@ -61,7 +61,7 @@ def test_a_posted_sweep_becomes_waiting_jobs_and_says_where_it_is(
         2,
     )
     assert found["spec"] == SWEEP
-    assert _count(engine, Job) == 2
+    assert _count(engine, JobRow) == 2
 
 
 def test_a_sweep_file_is_taken_as_it_is(client: FlaskClient) -> None:
@@ -85,7 +85,7 @@ def test_a_refused_sweep_names_the_field_and_writes_nothing(
     assert problem["field"] == "case[0].world_size"
     assert "got 0" in problem["detail"]
     assert (problem["status"], problem["title"]) == (422, "Unprocessable Entity")
-    assert _count(engine, Sweep) == 0
+    assert _count(engine, SweepRow) == 0
 
 
 def test_a_submission_rings_for_the_scheduler(engine: sa.Engine, redis: RedisServer) -> None:
@@ -181,9 +181,9 @@ def test_a_long_series_is_thinned_over_all_ranks_together(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:
     with writing(engine) as session:
-        token = session.scalar(sa.select(Attempt.id).where(Attempt.job_id == seeded.measured))
+        token = session.scalar(sa.select(AttemptRow.id).where(AttemptRow.job_id == seeded.measured))
         assert token is not None
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank in (0, 1):
             samples = [Sample(tick=tick, cpu_ratio=1.0) for tick in range(10, 5000)]
             insert_samples(session, day=day, token=token, rank=rank, samples=samples)
@@ -212,9 +212,9 @@ def test_cancelling_a_job_or_a_sweep_changes_what_is_not_over(
     whole = client.post(f"/api/v1/sweeps/{seeded.sweep_id}/cancel", json={})
     assert whole.json == {"id": seeded.sweep_id, "cancelled_count": 1}
     with reading(engine) as session:
-        assert session.get_one(Job, seeded.waiting).state is JobState.CANCELLED
-        assert session.get_one(Job, seeded.running).cancel_requested
-        assert session.get_one(Job, seeded.measured).state is JobState.SUCCEEDED
+        assert session.get_one(JobRow, seeded.waiting).state is JobState.CANCELLED
+        assert session.get_one(JobRow, seeded.running).cancel_requested
+        assert session.get_one(JobRow, seeded.measured).state is JobState.SUCCEEDED
 
 
 def test_only_a_failed_or_cancelled_job_is_retried(
@@ -222,7 +222,7 @@ def test_only_a_failed_or_cancelled_job_is_retried(
 ) -> None:
     assert client.post(f"/api/v1/jobs/{seeded.failed}/retry", json={}).status_code == 200
     with reading(engine) as session:
-        assert session.get_one(Job, seeded.failed).state is JobState.WAITING
+        assert session.get_one(JobRow, seeded.failed).state is JobState.WAITING
     refused = client.post(f"/api/v1/jobs/{seeded.measured}/retry", json={})
     assert refused.status_code == 409
     assert refused.content_type == "application/problem+json"
@@ -242,7 +242,7 @@ def test_agents_say_what_they_serve_and_can_be_drained_and_resumed(
     for action, is_drained in (("drain", True), ("resume", False)):
         assert client.post(f"/api/v1/agents/a2/{action}", json={}).status_code == 200
         with reading(engine) as session:
-            assert session.get_one(Agent, "a2").is_drained is is_drained
+            assert session.get_one(AgentRow, "a2").is_drained is is_drained
 
 
 def test_measurements_are_filtered_and_paged(client: FlaskClient, seeded: Seeded) -> None:

@@ -17,7 +17,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState, Hardware
 from farm.store.engine import writing
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
 from tests.web_client import Seeded, client_of, seed
 from tests.web_reading import figure_of, page_of, part_of, read
@@ -41,9 +41,9 @@ def _row(page: str, agent_id: str) -> str:
 def _finish(session: Session, job_id: int, *, duration_s: float = 20.0) -> None:
     """Let a job have been measured this very moment."""
     token = factories.add_attempt(session, job_id, state=AttemptState.SUCCEEDED)
-    attempt = session.get_one(Attempt, token)
+    attempt = session.get_one(AttemptRow, token)
     attempt.ended_at = attempt.leased_at + factories.seconds(duration_s)
-    session.get_one(Job, job_id).finished_at = dt.datetime.now(dt.UTC)
+    session.get_one(JobRow, job_id).finished_at = dt.datetime.now(dt.UTC)
 
 
 def test_a_sweep_of_which_only_what_nobody_can_serve_is_left_says_what_it_waits_for(
@@ -59,14 +59,14 @@ def test_a_sweep_of_which_only_what_nobody_can_serve_is_left_says_what_it_waits_
         )
         _finish(session, done)
         for job_id in (done, narrow):
-            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
     for address in ("/", "/sweeps", "/sweeps/1"):
         page = read(part_of(page_of(client, address), "main"))
         assert "waits for agents" in page
         assert "needs 4 agents; the farm has 1" in page
         assert "left" not in page
     with writing(engine) as session:
-        session.get_one(Job, narrow).state = JobState.WAITING
+        session.get_one(JobRow, narrow).state = JobState.WAITING
     for address in ("/", "/sweeps", "/sweeps/1"):
         assert "waits for agents" not in read(page_of(client, address))
 
@@ -113,10 +113,10 @@ def test_an_agent_is_shown_with_all_that_one_looks_for(
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
         factories.add_agent(session, "big", facts=facts, heartbeat_at=now, clock_offset_s=-0.012)
-        session.get_one(Agent, "a1").clock_offset_s = 3.0
-        session.get_one(Agent, "a1").is_drained = True
+        session.get_one(AgentRow, "a1").clock_offset_s = 3.0
+        session.get_one(AgentRow, "a1").is_drained = True
         for agent_id in ("big", "gone"):
-            session.get_one(Agent, agent_id).template_bytes = 357_000_000
+            session.get_one(AgentRow, agent_id).template_bytes = 357_000_000
     page = page_of(client, "/")
     big = _row(page, "big")
     assert "big idle" in big
@@ -194,8 +194,8 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
         factories.add_sweep(session, factories.job_spec(world_size=2))
         urgent = factories.add_job(session, factories.job_spec(seed=99), priority=5)
         [held, *_] = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(3)))
-        set_paused(session, session.get_one(Job, held).sweep_id, is_paused=True)
-        pausing = session.get_one(Job, jobs[0])
+        set_paused(session, session.get_one(JobRow, held).sweep_id, is_paused=True)
+        pausing = session.get_one(JobRow, jobs[0])
         pausing.due_at, pausing.attempt_count = now + dt.timedelta(seconds=250), 9
     page = page_of(client, "/")
     shown = [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)]
@@ -240,8 +240,8 @@ def test_throughput_is_drawn_once_there_is_more_than_one_hour(
     with writing(engine) as session:
         for job_id in jobs[1:]:
             _finish(session, job_id)
-            session.get_one(Job, job_id).finished_at = now - dt.timedelta(minutes=150)
-        session.get_one(Job, jobs[3]).state = JobState.FAILED
+            session.get_one(JobRow, job_id).finished_at = now - dt.timedelta(minutes=150)
+        session.get_one(JobRow, jobs[3]).state = JobState.FAILED
     page = page_of(client, "/")
     assert "from 0 to 3 in the last 3 hours, 1 in the last one" in page
     chart = page.split('id="throughput"', 1)[1].split("</figure>", 1)[0]
@@ -280,7 +280,7 @@ def test_sweeps_are_found_by_what_they_are(client: FlaskClient, engine: sa.Engin
             if name == "is over":
                 _finish(session, jobs[1])
             if name == "is held":
-                set_paused(session, session.get_one(Job, jobs[0]).sweep_id, is_paused=True)
+                set_paused(session, session.get_one(JobRow, jobs[0]).sweep_id, is_paused=True)
     for status, name in (
         ("waiting", "waits"),
         ("running", "runs"),
@@ -293,7 +293,7 @@ def test_sweeps_are_found_by_what_they_are(client: FlaskClient, engine: sa.Engin
         assert ("data-busy" in page) is (status in ("waiting", "running"))
     assert "is held paused" in part_of(page_of(client, "/sweeps"), "list")
     with writing(engine) as session:
-        session.execute(sa.update(Job).values(state=JobState.CANCELLED, attempt_id=None))
+        session.execute(sa.update(JobRow).values(state=JobState.CANCELLED, attempt_id=None))
     assert "No sweep is paused." in read(page_of(client, "/sweeps?status=paused"))
     for bad in ("/sweeps?status=lost", "/sweeps?before=x", "/sweeps?page=2"):
         assert client.get(bad).status_code == 400

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from farm.store.base import Table
 from farm.store.engine import reading
-from farm.store.tables import Sweep
+from farm.store.tables import SweepRow
 from tests.web_client import SWEEP, client_of, seed
 
 SQL = "'; DROP TABLE jobs; --"
@@ -97,7 +97,7 @@ def test_no_field_takes_nonsense(client: FlaskClient, engine: sa.Engine, field: 
         assert problem["field"].startswith(f"case[0].{field}")
         assert len(problem["detail"]) < 1000
     with reading(engine) as session:
-        assert session.scalar(sa.select(sa.func.count()).select_from(Sweep)) == 1
+        assert session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) == 1
 
 
 def test_a_sweep_of_a_billion_jobs_is_refused_before_they_are_built(client: FlaskClient) -> None:

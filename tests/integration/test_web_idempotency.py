@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from farm.keys.api_tokens import Scope
 from farm.store.access.kept_answers import KEPT
 from farm.store.engine import reading, writing
-from farm.store.tables import KeptAnswer, Sweep
+from farm.store.tables import KeptAnswer, SweepRow
 from tests.factories import seconds
 from tests.web_client import SWEEP, bearer, client_of, make_api_token, seed
 
@@ -26,7 +26,7 @@ def client(engine: sa.Engine) -> FlaskClient:
 
 def _sweep_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
-        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+        return session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) or 0
 
 
 def _answer_count(engine: sa.Engine) -> int:

@@ -20,7 +20,7 @@ from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.series import insert_samples
 from farm.store.series.step_rows import insert_steps
-from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import (
@@ -91,7 +91,7 @@ def _gang(
 
 def _sample(engine: sa.Engine, token: int, *samples: Sample, rank: int = 0) -> None:
     with writing(engine) as session:
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         insert_samples(session, day=day, token=token, rank=rank, samples=samples)
 
 
@@ -214,9 +214,9 @@ def test_the_network_asked_for_stands_beside_what_was_measured(
     assert "as asked" not in _read(_part(_page(client, path), "network"))
     network = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=1.25e6)
     with writing(engine) as session:
-        job = session.get_one(Job, seeded.measured)
+        job = session.get_one(JobRow, seeded.measured)
         job.spec = to_json(factories.job_spec(world_size=2, network=network))  # type: ignore[assignment] # a table
-        for rank in session.scalars(sa.select(Rank).where(Rank.attempt_id == 1)):
+        for rank in session.scalars(sa.select(RankRow).where(RankRow.attempt_id == 1)):
             peer = 1 - rank.rank
             before = PeerRtt(rank=peer, rtt_s=0.001, probe_count=20)
             as_shaped = PeerRtt(rank=peer, rtt_s=0.041 + rank.rank / 1e4, probe_count=20)
@@ -254,7 +254,7 @@ def test_the_shares_of_a_step_are_a_bar_and_numbers(
             .where(MeasurementRow.job_id == seeded.measured)
             .values(profiled_step_time_s=0.2, compute_s=0.1, communication_s=0.05)
         )
-        for rank in session.scalars(sa.select(Rank).where(Rank.attempt_id == 1)):
+        for rank in session.scalars(sa.select(RankRow).where(RankRow.attempt_id == 1)):
             profile = {
                 "step_count": 9,
                 "step_time_s": 0.2,
@@ -330,7 +330,9 @@ def test_nothing_is_live_once_all_is_told(
         assert name not in page.split('id="logs"')[0], name
     # For a moment after the end the last reports of its ranks still come.
     with writing(engine) as session:
-        attempt = session.scalars(sa.select(Attempt).where(Attempt.job_id == seeded.single)).one()
+        attempt = session.scalars(
+            sa.select(AttemptRow).where(AttemptRow.job_id == seeded.single)
+        ).one()
         attempt.ended_at = dt.datetime.now(dt.UTC)
     assert "data-events" in _page(client, f"/jobs/{seeded.single}")
 

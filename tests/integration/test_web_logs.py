@@ -15,7 +15,7 @@ from farm.messages.reports import LogPart, RankEnded
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.store.engine import writing
 from farm.store.reports.logs import insert_log_part
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import client_of
@@ -55,8 +55,8 @@ def write(engine: sa.Engine, token: int, *texts: str, rank: int = 0) -> None:
 
 def end(engine: sa.Engine, token: int) -> None:
     with writing(engine) as session:
-        session.get_one(Attempt, token).state = AttemptState.SUCCEEDED
-        job = session.get_one(Job, 1)
+        session.get_one(AttemptRow, token).state = AttemptState.SUCCEEDED
+        job = session.get_one(JobRow, 1)
         job.state, job.attempt_id = JobState.SUCCEEDED, None
 
 
@@ -146,7 +146,7 @@ def test_a_job_without_an_attempt_has_no_log_yet(client: FlaskClient, engine: sa
         "is_complete": False,
     }
     with writing(engine) as session:
-        session.get_one(Job, 1).state = JobState.CANCELLED
+        session.get_one(JobRow, 1).state = JobState.CANCELLED
     found = answer(client).json
     assert found is not None
     assert found["is_complete"]
@@ -232,7 +232,7 @@ def test_a_rank_that_failed_comes_first_with_its_reason(
     failure = Failure(kind=FailureKind.NOT_A_NUMBER, message=f"the loss is {EVIL}")
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="its tail")
     with writing(engine) as session:
-        session.get_one(Rank, (token, 1)).ended = to_json(ended)  # type: ignore[assignment] # a table
+        session.get_one(RankRow, (token, 1)).ended = to_json(ended)  # type: ignore[assignment] # a table
     part = logs_on(client)
     assert texts_on(part) == ["of rank 1", "of rank 0"]
     assert "Rank 1 on a1: not a number" in part
@@ -246,7 +246,7 @@ def test_what_ended_before_there_were_logs_shows_the_end_that_it_reported(
     failure = Failure(kind=FailureKind.KILLED, message="killed")
     ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="its tail\n")
     with writing(engine) as session:
-        session.get_one(Rank, (token, 0)).ended = to_json(ended)  # type: ignore[assignment] # a table
+        session.get_one(RankRow, (token, 0)).ended = to_json(ended)  # type: ignore[assignment] # a table
     part = logs_on(client)
     assert texts_on(part) == ["its tail"]
     assert "whole log" not in part

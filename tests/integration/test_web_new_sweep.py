@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 
 from farm import registry
 from farm.store.engine import reading, writing
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from tests import factories
 from tests.new_sweep_pages import (
     EVIL,
@@ -77,7 +77,7 @@ def test_what_the_form_shows_first_can_be_enqueued_as_it_is(
     assert row_count(engine) == 0
     answer = enqueue(client, preview)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/sweeps/1")
-    assert row_count(engine, Job) == 12
+    assert row_count(engine, JobRow) == 12
     assert "12 jobs are in the queue" in text_of(client.get("/sweeps/1"))
 
 
@@ -172,7 +172,7 @@ def test_a_sweep_file_can_be_enqueued_without_a_look(
     data = {"sweep": file_of(page), "csrf_token": csrf_of(client, "/sweeps/new")}
     answer = client.post("/sweeps", data=data)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/sweeps/1")
-    assert row_count(engine, Job) == 8
+    assert row_count(engine, JobRow) == 8
     assert "8 jobs are in the queue" in text_of(client.get("/sweeps/1"))
 
 
@@ -190,7 +190,7 @@ def test_an_uploaded_file_goes_before_the_text(
         answer = enqueue(client, followed(client, answer))
     assert answer.status_code == 303
     with reading(engine) as session:
-        assert session.scalar(sa.select(Sweep.name)) == "from a file"
+        assert session.scalar(sa.select(SweepRow.name)) == "from a file"
 
 
 def test_a_form_that_is_sent_twice_is_enqueued_once(client: FlaskClient, engine: sa.Engine) -> None:

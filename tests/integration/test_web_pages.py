@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
 from tests.redis_server import RedisServer
 from tests.web_client import Seeded, client_of, csrf_of, seed
@@ -105,7 +105,7 @@ def test_pages_say_of_a_job_that_could_start_that_no_scheduler_works(
     with writing(engine) as session:
         factories.add_agent(session, heartbeat_at=dt.datetime.now(dt.UTC))
         job_id = factories.add_job(session)
-        sweep_id = session.get_one(Job, job_id).sweep_id
+        sweep_id = session.get_one(JobRow, job_id).sweep_id
     with_broker = client_of(engine, FARM_BROKER_URL=broker.url)
     assert "about to start" not in _text(with_broker, "/")
     assert "Waiting: no scheduler runs: `farm doctor`" in _text(with_broker, f"/jobs/{job_id}")
@@ -127,8 +127,8 @@ def test_jobs_sweeps_and_agents_are_steered_by_forms(
     ):
         assert client.post(path, data=form).status_code == 303
     with reading(engine) as session:
-        states = {job.id: job.state for job in session.scalars(sa.select(Job))}
-        assert session.get_one(Agent, "a2").is_drained
+        states = {job.id: job.state for job in session.scalars(sa.select(JobRow))}
+        assert session.get_one(AgentRow, "a2").is_drained
     assert states[seeded.failed] is JobState.CANCELLED
     assert states[seeded.waiting] is JobState.CANCELLED
     assert states[seeded.measured] is JobState.SUCCEEDED
@@ -136,9 +136,9 @@ def test_jobs_sweeps_and_agents_are_steered_by_forms(
     client.post(f"/jobs/{seeded.waiting}/cancel", data=form)
     client.post("/agents/a2/resume", data=form)
     with reading(engine) as session:
-        assert session.get_one(Job, seeded.failed).state is JobState.WAITING
-        assert session.get_one(Job, seeded.waiting).state is JobState.CANCELLED
-        assert not session.get_one(Agent, "a2").is_drained
+        assert session.get_one(JobRow, seeded.failed).state is JobState.WAITING
+        assert session.get_one(JobRow, seeded.waiting).state is JobState.CANCELLED
+        assert not session.get_one(AgentRow, "a2").is_drained
 
 
 def test_a_success_is_not_retried(client: FlaskClient, seeded: Seeded) -> None:
@@ -180,7 +180,7 @@ def test_a_sweep_says_about_how_long_it_will_take(client: FlaskClient, engine: s
             factories.add_agent(session, agent_id, heartbeat_at=now)
         done, *_ = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(7)))
         token = factories.add_attempt(session, done, ["a1"], state=AttemptState.SUCCEEDED)
-        attempt = session.get_one(Attempt, token)
+        attempt = session.get_one(AttemptRow, token)
         attempt.ended_at = attempt.leased_at + dt.timedelta(seconds=20)
     # Six jobs of 20 s are left for two agents.
     for path in ("/", "/sweeps", "/sweeps/1"):

@@ -18,7 +18,7 @@ from farm.messages.trainer_lines import Epoch, Exchange, StepProfile, TrainerRes
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.web_client import client_of
@@ -70,14 +70,14 @@ def served_job(engine: sa.Engine, server_placement: ServerPlacement) -> int:
         job_id = factories.add_job(session, spec)
         agents = [factories.add_agent(session, f"a{n}") for n in range(spec.rank_count)]
         token = factories.add_attempt(session, job_id, agents, state=AttemptState.SUCCEEDED)
-        day = session.get_one(Attempt, token).leased_at.date()
+        day = session.get_one(AttemptRow, token).leased_at.date()
         for rank in range(spec.rank_count):
             serves = rank >= 2
             result = dataclasses.replace(RESULT, profile=None, exchange=None, window_step_count=0)
             ended = RankEnded(
                 result=result if serves else RESULT, failure=None, timed_begun_s=1.0, log_tail=""
             )
-            session.get_one(Rank, (token, rank)).ended = to_json(ended)  # type: ignore[assignment] # a dict
+            session.get_one(RankRow, (token, rank)).ended = to_json(ended)  # type: ignore[assignment] # a dict
             extra = {"worker_cpu_ratio": 0.2, "ps_cpu_ratio": 0.7}
             samples = [Sample(tick=t, cpu_ratio=0.9, extra=extra) for t in range(4)]
             insert_samples(session, day=day, token=token, rank=rank, samples=samples)
@@ -175,7 +175,7 @@ def test_a_sweep_tells_its_cells_apart_by_how_they_are_set_up(
         factories.job_spec(**ring, interface="infiniband"),
     ]
     with writing(engine) as session:
-        sweep_id = session.get_one(Job, factories.add_sweep(session, *specs)[0]).sweep_id
+        sweep_id = session.get_one(JobRow, factories.add_sweep(session, *specs)[0]).sweep_id
     _, told = read(client, f"/sweeps/{sweep_id}")
     for words in ("by speed", "hard", "infiniband"):
         assert words in told
@@ -190,7 +190,7 @@ def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
             factories.job_spec(epochs=2, global_batch_size=32),
             factories.job_spec(epochs=2, global_batch_size=64),
         )
-        sweep_id = session.get_one(Job, ids[0]).sweep_id
+        sweep_id = session.get_one(JobRow, ids[0]).sweep_id
         for number, job_id in enumerate(ids):
             agent = factories.add_agent(session, f"a{number}")
             token = factories.add_attempt(session, job_id, [agent], state=AttemptState.SUCCEEDED)
@@ -226,6 +226,6 @@ def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
 
 def test_a_sweep_by_steps_has_no_accuracies(engine: sa.Engine, client: FlaskClient) -> None:
     with writing(engine) as session:
-        sweep_id = session.get_one(Job, factories.add_job(session)).sweep_id
+        sweep_id = session.get_one(JobRow, factories.add_job(session)).sweep_id
     _, told = read(client, f"/sweeps/{sweep_id}/accuracy")
     assert "Nothing was trained by epochs here" in told

@@ -16,7 +16,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.sweeps import insert_sweep
-from farm.store.tables import Attempt, Job, Sweep
+from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests import factories
 from tests.web_client import (
     client_of,
@@ -47,10 +47,12 @@ def add_measured(engine: sa.Engine, *specs: JobSpec, name: str = "measured", **t
             priority=0,
             now=factories.NOW,
         )
-        jobs = session.scalars(sa.select(Job).where(Job.sweep_id == sweep_id).order_by(Job.id))
+        jobs = session.scalars(
+            sa.select(JobRow).where(JobRow.sweep_id == sweep_id).order_by(JobRow.id)
+        )
         for job, spec in zip(jobs, specs, strict=True):
             token = factories.add_attempt(session, job.id, state=AttemptState.SUCCEEDED)
-            attempt = session.get_one(Attempt, token)
+            attempt = session.get_one(AttemptRow, token)
             attempt.ended_at = attempt.leased_at + factories.seconds(60)
             delay_s = spec.network.one_way_delay_s if spec.network else 0.0
             factor = times.get("factor", 1.0) * (1 + 0.01 * (spec.repetition % 3))
@@ -126,7 +128,7 @@ def test_a_cell_on_two_kinds_of_hardware_has_a_line_for_each(
         specs = [factories.job_spec(repetition=n, seed=n) for n in range(3)]
         job_ids = factories.add_sweep(session, *specs)
         for job_id, kind, cpu_ratio in zip(job_ids, "bba", (None, None, 0.5), strict=True):
-            session.get_one(Job, job_id).state = JobState.SUCCEEDED
+            session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
             key = f"job {job_id}"
             factories.add_measurement(
                 session, key, job_id=job_id, fingerprint=kind * 64, cpu_ratio=cpu_ratio
@@ -183,14 +185,14 @@ def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa
     ]
     sweep_id = add_measured(engine, *specs)
     with writing(engine) as session:
-        sweep = session.get_one(Sweep, sweep_id)
+        sweep = session.get_one(SweepRow, sweep_id)
         sweep.skipped = [
             "case[0]: model=mlp dataset=digits strategy=mwms_ring world_size=4 "
             "global_batch_size=2: global_batch_size: expected at least 4, got 2"
         ]
         rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.job_id)).all()
         rows[3].flags = [{"kind": "foreign_load", "message": "other programs took 54 %"}]
-        running = session.get_one(Job, rows[4].job_id)
+        running = session.get_one(JobRow, rows[4].job_id)
         session.delete(rows[4])
         factories.add_attempt(session, running.id, state=AttemptState.RUNNING, number=2)
     page = page_of(client, f"/sweeps/{sweep_id}")
@@ -211,7 +213,7 @@ def test_a_sweep_says_why_its_jobs_wait(client: FlaskClient, engine: sa.Engine) 
         wide = [factories.job_spec(world_size=2, seed=seed) for seed in range(2)]
         first, *_ = factories.add_sweep(session, *wide)
         factories.add_sweep(session, factories.job_spec(world_size=3))
-        sweep_id = session.get_one(Job, first).sweep_id
+        sweep_id = session.get_one(JobRow, first).sweep_id
     said = text_of(_part(page_of(client, f"/sweeps/{sweep_id}"), 'id="progress"', "</section>"))
     assert "2 jobs wait: needs 2 agents; the farm has 1" in said
     assert "3 agents" not in said
@@ -309,7 +311,7 @@ def test_a_repetition_that_failed_is_told_beside_those_that_did_not(
 ) -> None:
     sweep_id = add_measured(engine, *(factories.job_spec(repetition=n, seed=n) for n in range(3)))
     with writing(engine) as session:
-        job = session.scalars(sa.select(Job).order_by(Job.id.desc())).first()
+        job = session.scalars(sa.select(JobRow).order_by(JobRow.id.desc())).first()
         assert job is not None
         job.state, job.failure_kind, job.reason = JobState.FAILED, "crashed", "its trainer raised"
     cells = text_of(page_of(client, f"/sweeps/{sweep_id}"))
@@ -323,14 +325,14 @@ def test_a_sweep_is_paused_and_resumed(client: FlaskClient, engine: sa.Engine) -
     assert 'id="pause"' in page_of(client, path)
     assert client.post(f"{path}/pause", data=form).status_code == 303
     with reading(engine) as session:
-        assert session.get_one(Sweep, seeded.sweep_id).is_paused
+        assert session.get_one(SweepRow, seeded.sweep_id).is_paused
     page = page_of(client, path)
     assert 'id="resume"' in page
     assert 'id="pause"' not in page
     assert "Paused: no further job is started" in text_of(page)
     assert client.post(f"{path}/resume", data=form).status_code == 303
     with reading(engine) as session:
-        assert not session.get_one(Sweep, seeded.sweep_id).is_paused
+        assert not session.get_one(SweepRow, seeded.sweep_id).is_paused
     assert client.post("/sweeps/4711/pause", data=form).status_code == 404
 
 
@@ -352,7 +354,7 @@ def test_what_changes_is_seen_at_the_next_look(client: FlaskClient, engine: sa.E
     path = f"/sweeps/{seeded.sweep_id}"
     assert "running" in text_of(_part(page_of(client, path), 'id="cells"', 'id="results"'))
     with writing(engine) as session:
-        job = session.get_one(Job, seeded.running)
+        job = session.get_one(JobRow, seeded.running)
         job.state, job.attempt_id, job.finished_at = JobState.SUCCEEDED, None, factories.NOW
         factories.add_measurement(
             session, "new", job_id=job.id, global_batch_size=32, step_time_s=0.077

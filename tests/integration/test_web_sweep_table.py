@@ -13,7 +13,7 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import CellTotals
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import add_jobs
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.integration.test_web_sweep_page import add_measured, grid
@@ -37,7 +37,9 @@ def _end(engine: sa.Engine, batch: int, *, step_time_s: float) -> None:
     """Let the waiting job of a batch size be measured on one machine."""
     with writing(engine) as session:
         job = session.scalars(
-            sa.select(Job).where(Job.state == JobState.WAITING, Job.global_batch_size == batch)
+            sa.select(JobRow).where(
+                JobRow.state == JobState.WAITING, JobRow.global_batch_size == batch
+            )
         ).one()
         job.state, job.finished_at = JobState.SUCCEEDED, LATER
         factories.add_measurement(
@@ -114,7 +116,7 @@ def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
 ) -> None:
     sweep_id, other_id = add_measured(engine, *grid()), add_measured(engine, *grid())
     with writing(engine) as session:
-        for job in session.scalars(sa.select(Job).where(Job.sweep_id == sweep_id)):
+        for job in session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id)):
             job.state = JobState.FAILED
     monkeypatch.setattr(kept_sweeps, "MOST_JOBS", 7)
     client = client_of(engine)
@@ -133,7 +135,7 @@ def test_a_table_is_kept_until_something_changes(engine: sa.Engine) -> None:
         first = kept_reading(kept, session, sweep_id, prices=PRICES)
         assert kept_reading(kept, session, sweep_id, prices=PRICES) is first
     with writing(engine) as session:
-        session.scalars(sa.select(Job)).first().attempt_count += 1  # type: ignore[union-attr] # there
+        session.scalars(sa.select(JobRow)).first().attempt_count += 1  # type: ignore[union-attr] # there
     with reading(engine) as session:
         renewed = kept_reading(kept, session, sweep_id, prices=PRICES)
     assert renewed is not first
@@ -148,10 +150,10 @@ def test_what_a_lost_attempt_has_cost_is_found(engine: sa.Engine) -> None:
         add_jobs(session, sweep_id, more, priority=0, now=LATER)
     first = _read(engine, sweep_id)
     with writing(engine) as session:
-        job = session.scalars(sa.select(Job).where(Job.state == JobState.WAITING)).one()
+        job = session.scalars(sa.select(JobRow).where(JobRow.state == JobState.WAITING)).one()
         job.attempt_count = 1
         session.add(
-            Attempt(
+            AttemptRow(
                 job_id=job.id,
                 number=1,
                 state=AttemptState.LOST,

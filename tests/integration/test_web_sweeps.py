@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from tests import factories
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 
@@ -29,7 +29,7 @@ def seeded(engine: sa.Engine) -> Seeded:
 
 def _sweep_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
-        return session.scalar(sa.select(sa.func.count()).select_from(Sweep)) or 0
+        return session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) or 0
 
 
 def _waiting(engine: sa.Engine) -> list[int]:
@@ -120,7 +120,7 @@ def test_no_job_of_a_paused_sweep_is_placed(
     assert job is not None
     assert job["waits_because"] == "its sweep is paused"
     with reading(engine) as session:
-        assert session.get_one(Job, seeded.running).state is JobState.RUNNING
+        assert session.get_one(JobRow, seeded.running).state is JobState.RUNNING
     assert client.post(f"{path}/resume", json={}).status_code == 200
     assert _waiting(engine) == [seeded.waiting, other]
 
@@ -131,7 +131,7 @@ def test_failed_jobs_of_a_sweep_are_asked_for_again(
     path = f"/api/v1/sweeps/{seeded.sweep_id}/retry"
     assert client.post(path, json={}).json == {"id": seeded.sweep_id, "retried_count": 1}
     with reading(engine) as session:
-        assert session.get_one(Job, seeded.failed).state is JobState.WAITING
+        assert session.get_one(JobRow, seeded.failed).state is JobState.WAITING
     assert client.post(path, json={}).json == {"id": seeded.sweep_id, "retried_count": 0}
 
 

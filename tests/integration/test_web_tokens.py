@@ -12,7 +12,7 @@ from farm.gang.lifecycle import JobState
 from farm.keys.api_tokens import Scope
 from farm.store.access.api_tokens import remove_token, revoke_token
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent, ApiToken, Job
+from farm.store.tables import AgentRow, ApiToken, JobRow
 from tests.web_client import (
     SWEEP,
     TOKEN,
@@ -69,8 +69,8 @@ def _last_used_at(engine: sa.Engine, name: str) -> dt.datetime | None:
 
 def _is_changed(engine: sa.Engine) -> bool:
     with reading(engine) as session:
-        is_cancelled = session.get_one(Job, 4).state is JobState.CANCELLED
-        return is_cancelled or session.get_one(Agent, "a1").is_drained
+        is_cancelled = session.get_one(JobRow, 4).state is JobState.CANCELLED
+        return is_cancelled or session.get_one(AgentRow, "a1").is_drained
 
 
 @pytest.mark.parametrize("scope", list(Scope))

@@ -25,7 +25,7 @@ from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.submission import plan, submit
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def main() -> None:
             running.tend()
             time.sleep(1)
             with reading(engine) as session:
-                states = list(session.scalars(select(Job.state)))
+                states = list(session.scalars(select(JobRow.state)))
             is_over = all(state in FINAL_JOB_STATES for state in states)
         say(f"{states}")
         if not all(state.value == "succeeded" for state in states):

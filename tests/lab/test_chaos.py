@@ -25,7 +25,7 @@ from farm.lab.wirefilter import WireDirection, Wirefilter
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.sweeps.jobs import request_cancel_sweep
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 from worker_agent.network import watchdog
@@ -121,7 +121,9 @@ def run_shaped_job(farm: EmbeddedFarm) -> int:
     def is_running() -> bool:
         farm.tend()
         with reading(engine) as session:
-            job = session.scalars(sa.select(Job).where(Job.sweep_id == submitted.sweep_id)).one()
+            job = session.scalars(
+                sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)
+            ).one()
             return job.state is JobState.RUNNING
 
     wait_until(is_running, "the job runs")

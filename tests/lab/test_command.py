@@ -18,7 +18,7 @@ from farm.embedded.redis import free_port
 from farm.lab.system import namespaces
 from farm.store.engine import make_engine, reading
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 
 FARM = [sys.executable, "-m", "farm.cli.main", "lab", "--agents", "2", "--delay-ms", "20"]
@@ -49,7 +49,7 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
     engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
     with reading(engine) as session:
         rows = list_measurements(session, MeasurementFilter(), limit=100)
-        [agent, _] = session.scalars(sa.select(Agent))
+        [agent, _] = session.scalars(sa.select(AgentRow))
         interface = agent.facts["interface"]
     engine.dispose()
     gangs = [row for row in rows if row.world_size == 2]

@@ -20,7 +20,7 @@ from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Agent, Job
+from farm.store.tables import AgentRow, JobRow
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 
@@ -71,7 +71,7 @@ def measured(engine: sa.Engine, farm: EmbeddedFarm) -> MeasurementRow:
             session, plan({"name": "lab", "case": [case]}), now=dt.datetime.now(dt.UTC)
         )
 
-    query = sa.select(Job).where(Job.sweep_id == submitted.sweep_id)
+    query = sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)
 
     def succeeded() -> bool:
         farm.tend()
@@ -98,7 +98,7 @@ def test_the_farm_measures_the_round_trip_that_the_lab_has_set(
     assert near.rtt_s < 0.005
     assert far.rtt_s == pytest.approx(0.04, rel=0.1)
     with reading(engine) as session:
-        facts = {agent.id: agent.facts for agent in session.scalars(sa.select(Agent))}
+        facts = {agent.id: agent.facts for agent in session.scalars(sa.select(AgentRow))}
     assert {name: (fact["address"], fact["interface"]) for name, fact in facts.items()} == {
         host.name: (host.address, host.interface) for host in lab.hosts
     }

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from farm.embedded.leftovers import find_marked
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Sweep
+from farm.store.tables import AttemptRow, SweepRow
 from farm.studies.runs_file import read_runs
 from tests.e2e.live_farm import wait_until
 from tests.lab.test_command import environment
@@ -49,7 +49,11 @@ def test_a_stopped_study_goes_on_and_measures_nothing_twice(tmp_path: Path) -> N
 
     def attempts(job_ids: set[int | None]) -> list[int]:
         with reading(engine) as session:
-            query = sa.select(Attempt.id).where(Attempt.job_id.in_(job_ids)).order_by(Attempt.id)
+            query = (
+                sa.select(AttemptRow.id)
+                .where(AttemptRow.job_id.in_(job_ids))
+                .order_by(AttemptRow.id)
+            )
             return list(session.scalars(query))
 
     with subprocess.Popen(
@@ -71,7 +75,7 @@ def test_a_stopped_study_goes_on_and_measures_nothing_twice(tmp_path: Path) -> N
 
     assert done.returncode == 0, done.stdout + done.stderr
     with reading(engine) as session:
-        assert session.scalar(sa.select(sa.func.count()).select_from(Sweep)) == 1
+        assert session.scalar(sa.select(sa.func.count()).select_from(SweepRow)) == 1
     assert attempts(first) == first_attempts
     engine.dispose()
     runs = read_runs((out / "studies/latency.csv").read_text(), name="latency.csv")

@@ -21,7 +21,7 @@ from farm.lab.lab import Lab
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.sweeps.jobs import request_cancel_sweep
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 from worker_agent.network import nft
@@ -100,7 +100,7 @@ def test_a_stranger_of_the_network_does_not_reach_a_trainer(
     with writing(engine) as session:
         now = dt.datetime.now(dt.UTC)
         submitted = submit(session, plan({"name": "strangers", "case": [case]}), now=now)
-    query = sa.select(Job).where(Job.sweep_id == submitted.sweep_id)
+    query = sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)
 
     def state() -> JobState:
         farm.tend()

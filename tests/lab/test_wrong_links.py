@@ -24,7 +24,7 @@ from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from farm.submission import plan, submit
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 from tests.lab.crooked_wire import CrookedWire
@@ -72,7 +72,7 @@ class LabFarm:
 
         def has_succeeded() -> bool:
             with reading(self._engine) as session:
-                job = session.scalars(sa.select(Job).where(Job.sweep_id == sweep_id)).one()
+                job = session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id)).one()
                 return job.state is JobState.SUCCEEDED
 
         self._wait(has_succeeded, "the job has succeeded")
@@ -80,10 +80,12 @@ class LabFarm:
             [row] = list_measurements(session, MeasurementFilter(sweep_id=sweep_id), limit=2)
         return row
 
-    def attempts(self, sweep_id: int) -> list[Attempt]:
-        query = sa.select(Attempt).join(Job, Job.id == Attempt.job_id)
+    def attempts(self, sweep_id: int) -> list[AttemptRow]:
+        query = sa.select(AttemptRow).join(JobRow, JobRow.id == AttemptRow.job_id)
         with reading(self._engine) as session:
-            return list(session.scalars(query.where(Job.sweep_id == sweep_id).order_by(Attempt.id)))
+            return list(
+                session.scalars(query.where(JobRow.sweep_id == sweep_id).order_by(AttemptRow.id))
+            )
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         def tended() -> bool:

@@ -25,7 +25,7 @@ from farm.store.base import Table
 from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.values.fields import canonical
 from tests.factories import add_measurement, add_sweep, job_spec
 
@@ -83,7 +83,7 @@ def exported(engine: sa.Engine, rows: list[dict[str, Any]]) -> list[dict[str, ob
         job_ids = add_sweep(session, *(job_spec() for _ in rows))
         for job_id, values in zip(job_ids, rows, strict=True):
             add_measurement(session, f"job {job_id}", job_id=job_id, **values)
-        parts = export_parts(session, session.get_one(Job, job_ids[0]).sweep_id)
+        parts = export_parts(session, session.get_one(JobRow, job_ids[0]).sweep_id)
         return [row for part in parts for row in part]
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series, ends, ticks
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark, ends, ticks
 from farm.charts.figure_table import MOST_ROWS, table_of
 from farm.text.display import MISSING, count, duration
 from web.drawing.drawn import drawn
@@ -16,7 +16,7 @@ SIZES = ChartAxis(title="World size", write=count, is_counted=True)
 TIME = ChartAxis(title="Time", write=duration)
 
 
-def _figure(*series: Series, x: ChartAxis = SIZES, y: ChartAxis = TIME) -> Figure:
+def _figure(*series: ChartSeries, x: ChartAxis = SIZES, y: ChartAxis = TIME) -> Figure:
     return Figure(title="Time", summary="from 1 s to 4 s", x=x, y=y, series=series)
 
 
@@ -26,7 +26,7 @@ def _marks(*points: tuple[float, float]) -> list[Mark]:
 
 def test_the_table_has_every_mark_with_its_interval() -> None:
     marks = [*_marks((1, 4.0)), Mark(x=2, y=0.7, is_solid=False)]
-    table = table_of(_figure(Series(name="ring", marks=marks)))
+    table = table_of(_figure(ChartSeries(name="ring", marks=marks)))
     assert table.titles == ("", "World size", "Time", "Interval")
     assert table.rows == (
         ("ring", "1", "4.00 s", "3.60 s to 4.80 s"),
@@ -36,14 +36,19 @@ def test_the_table_has_every_mark_with_its_interval() -> None:
 
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:
-    table = table_of(_figure(Series(name="ring", marks=_marks(*((n, 1.0) for n in range(1, 251))))))
+    table = table_of(
+        _figure(ChartSeries(name="ring", marks=_marks(*((n, 1.0) for n in range(1, 251)))))
+    )
     assert (len(table.rows), table.left_out) == (MOST_ROWS, 250 - MOST_ROWS)
 
 
 def test_series_are_joined_only_where_they_say_so() -> None:
     marks = _marks((1, 1.0), (2, 2.0))
     data = to_plotly(
-        _figure(Series(name="front", marks=marks), Series(name="x", marks=marks, is_joined=False))
+        _figure(
+            ChartSeries(name="front", marks=marks),
+            ChartSeries(name="x", marks=marks, is_joined=False),
+        )
     )["data"]
     assert isinstance(data, list)
     assert [trace["mode"] for trace in data] == ["lines+markers", "markers"]
@@ -78,7 +83,7 @@ def test_a_logarithmic_axis_has_ticks_wherever_it_lies(values: list[float]) -> N
 
 
 def test_nothing_but_zeros_can_be_drawn() -> None:
-    assert drawn(_figure(Series(name="a", marks=[Mark(x=1, y=0.0), Mark(x=2, y=0.0)]))).json
+    assert drawn(_figure(ChartSeries(name="a", marks=[Mark(x=1, y=0.0), Mark(x=2, y=0.0)]))).json
 
 
 def test_a_figure_without_marks_has_nothing_to_draw() -> None:
@@ -88,7 +93,7 @@ def test_a_figure_without_marks_has_nothing_to_draw() -> None:
 def test_names_are_text_to_a_browser_and_to_plotly() -> None:
     evil = "<b>x</b><a href='javascript:alert(1)'>y</a>"
     marks = [Mark(x=1, y=1.0, note=evil)]
-    figure = _figure(Series(name=evil, marks=marks), Series(name="other", marks=marks))
+    figure = _figure(ChartSeries(name=evil, marks=marks), ChartSeries(name="other", marks=marks))
     shown = drawn(figure)
     assert "<" not in shown.json
     told = json.dumps(json.loads(shown.json)["data"])
@@ -98,7 +103,7 @@ def test_names_are_text_to_a_browser_and_to_plotly() -> None:
 
 def test_plotly_gets_the_intervals_as_distances_and_gaps_where_there_are_none() -> None:
     marks = [Mark(x=1, y=2.0, low=1.5, high=3.0), Mark(x=2, y=1.0, is_solid=False)]
-    data = to_plotly(_figure(Series(name="ring", marks=marks)))["data"]
+    data = to_plotly(_figure(ChartSeries(name="ring", marks=marks)))["data"]
     assert isinstance(data, list)
     [trace] = data
     assert trace["error_y"]["array"] == [1.0, None]

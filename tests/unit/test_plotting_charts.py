@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason="needs the extra plot")
 
 from matplotlib.container import ErrorbarContainer
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files import charts
 from farm.charts.files.look import FORMS, file_of
 from farm.charts.files.marks import look, tick_text
@@ -26,14 +26,14 @@ SIZE = ChartAxis(title="World size", is_counted=True)
 
 
 def chart(
-    *series: Series, title: str = "a chart", x: ChartAxis = SIZE, y: ChartAxis = TIME
+    *series: ChartSeries, title: str = "a chart", x: ChartAxis = SIZE, y: ChartAxis = TIME
 ) -> Figure:
     return Figure(title=title, summary="", x=x, y=y, series=series)
 
 
-def line(name: str, *heights: float, **how: Any) -> Series:
+def line(name: str, *heights: float, **how: Any) -> ChartSeries:
     marks = [Mark(x=n, y=y, low=0.9 * y, high=1.2 * y) for n, y in enumerate(heights, start=1)]
-    return Series(name=name, marks=marks, **how)
+    return ChartSeries(name=name, marks=marks, **how)
 
 
 def keys(drawn: Any) -> list[list[str]]:
@@ -56,7 +56,7 @@ def test_no_two_series_of_a_figure_look_alike() -> None:
 
 
 def test_an_interval_is_drawn_where_it_is_though_the_mark_lies_outside_of_it() -> None:
-    odd = Series(name="odd", marks=[Mark(x=1, y=5.0, low=1.0, high=3.0), Mark(x=2, y=1.0)])
+    odd = ChartSeries(name="odd", marks=[Mark(x=1, y=5.0, low=1.0, high=3.0), Mark(x=2, y=1.0)])
     [ax] = draw_charts([chart(odd)]).axes
     assert ends_of_intervals(ax)[0] == pytest.approx((1.0, 3.0))
 
@@ -89,7 +89,7 @@ def _pairs(ax: Any) -> Sequence[tuple[Any, Any]]:
 
 def test_what_was_not_measured_is_hollow() -> None:
     marks = [Mark(x=1, y=1.0), Mark(x=2, y=2.0, is_solid=False)]
-    [ax] = draw_charts([chart(Series(name="a", marks=marks))]).axes
+    [ax] = draw_charts([chart(ChartSeries(name="a", marks=marks))]).axes
     faces = {
         tuple(one.get_xdata()): one.get_markerfacecolor()
         for one in ax.lines

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.store.base import Table
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from farm.submission import MAX_FILE_BYTES, plan, read_sweep_file, submit
 from tests.factories import NOW
 
@@ -48,7 +48,7 @@ def row_count(session: Session) -> int:
 
 def test_a_sweep_file_becomes_waiting_jobs(tmp_path: Path, session: Session) -> None:
     submitted = submit(session, plan(read_sweep_file(write(tmp_path, SWEEP))), now=NOW)
-    jobs = session.scalars(sa.select(Job).order_by(Job.id)).all()
+    jobs = session.scalars(sa.select(JobRow).order_by(JobRow.id)).all()
     assert submitted.job_count == len(jobs) == 6
     assert sorted((j.strategy, j.world_size, j.global_batch_size) for j in jobs) == [
         ("mwms_ring", 2, 32),
@@ -61,7 +61,7 @@ def test_a_sweep_file_becomes_waiting_jobs(tmp_path: Path, session: Session) -> 
     assert {(j.state, j.priority, j.sweep_id) for j in jobs} == {
         (JobState.WAITING, 3, submitted.sweep_id)
     }
-    assert session.get_one(Sweep, submitted.sweep_id).name == "how many"
+    assert session.get_one(SweepRow, submitted.sweep_id).name == "how many"
 
 
 def test_what_is_left_out_is_stored_with_its_reason(session: Session) -> None:
@@ -84,7 +84,7 @@ def test_what_is_left_out_is_stored_with_its_reason(session: Session) -> None:
         "case[0]: model=mlp dataset=digits strategy=single world_size=4 global_batch_size=32: "
         "world_size: expected 1 for strategy 'single', got 4",
     )
-    assert session.get_one(Sweep, submitted.sweep_id).skipped == list(submitted.skipped)
+    assert session.get_one(SweepRow, submitted.sweep_id).skipped == list(submitted.skipped)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farm.messages.agents import AgentState
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from web.farm.agent_status import AgentCard, AgentStatus, agent_status
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -38,7 +38,7 @@ def test_the_most_important_thing_is_said(columns: dict[str, Any], status: str) 
         "is_drained": False,
         **columns,
     }
-    assert agent_status(Agent(**fields), now=NOW, lease_s=20.0).value == status
+    assert agent_status(AgentRow(**fields), now=NOW, lease_s=20.0).value == status
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_the_most_important_thing_is_said(columns: dict[str, Any], status: str) 
     ],
 )
 def test_a_clock_is_ahead_or_behind(offset_s: float | None, text: str, is_off: bool) -> None:
-    card = AgentCard(Agent(id="a1", clock_offset_s=offset_s), AgentStatus.IDLE, None)
+    card = AgentCard(AgentRow(id="a1", clock_offset_s=offset_s), AgentStatus.IDLE, None)
     assert (card.clock, card.is_clock_off) == (text, is_off)
 
 
 def test_the_trouble_of_an_agent_that_is_gone_is_nobodys() -> None:
-    agent = Agent(id="a1", facts={"trouble": "its disk is full"})
+    agent = AgentRow(id="a1", facts={"trouble": "its disk is full"})
     assert AgentCard(agent, AgentStatus.CLEANING_UP, None).trouble == "its disk is full"
     assert AgentCard(agent, AgentStatus.LOST, None).trouble is None

@@ -16,7 +16,7 @@ from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.store.measurements.neighbours import Neighbour
 from farm.store.sweeps.stories import Story
-from farm.store.tables import Attempt, Job, JobEvent, Rank
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from tests.factories import NOW, job_spec, seconds
 from web.drawing.plotly_histogram import histogram_to_plotly
 from web.job.comparison import compare
@@ -28,8 +28,8 @@ from web.job.story import told
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
 
 
-def _rank(rank: int, **reports: Any) -> Rank:
-    return Rank(attempt_id=1, rank=rank, agent_id=f"a{rank}", phase=RankPhase.STARTED, **reports)
+def _rank(rank: int, **reports: Any) -> RankRow:
+    return RankRow(attempt_id=1, rank=rank, agent_id=f"a{rank}", phase=RankPhase.STARTED, **reports)
 
 
 def _rtts(*pairs: tuple[int, float]) -> list[dict[str, object]]:
@@ -85,7 +85,7 @@ def test_the_timed_window_is_what_the_chief_said() -> None:
 
 
 def test_a_network_as_asked_is_told_from_one_that_is_not() -> None:
-    def gang(second_s: float) -> list[Rank]:
+    def gang(second_s: float) -> list[RankRow]:
         return [
             _rank(
                 0,
@@ -209,8 +209,8 @@ def test_what_is_neither_compute_nor_communication_is_idle() -> None:
 
 
 def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> Story:
-    job = Job(id=7, state=JobState.RUNNING, created_at=NOW)
-    lost = Attempt(
+    job = JobRow(id=7, state=JobState.RUNNING, created_at=NOW)
+    lost = AttemptRow(
         id=3,
         number=1,
         job_id=7,
@@ -220,7 +220,7 @@ def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> Stor
         failure_kind="killed",
         reason="a signal",
     )
-    runs = Attempt(
+    runs = AttemptRow(
         id=4, number=2, job_id=7, state=AttemptState.RUNNING, leased_at=NOW + seconds(20)
     )
     return Story(

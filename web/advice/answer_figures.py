@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.prediction import Basis
@@ -141,7 +141,7 @@ def _against_world_size(
         x=_WORLD_SIZE,
         y=y,
         series=[
-            Series(name=names[way], marks=sorted(marks, key=lambda mark: mark.x))
+            ChartSeries(name=names[way], marks=sorted(marks, key=lambda mark: mark.x))
             for way, marks in drawn
         ],
     )
@@ -161,8 +161,8 @@ def _pareto(answer: Recommendation) -> Figure | None:
     if len(front) + len(others) < 2:
         return None
     series = [
-        Series(name="Pareto front", marks=sorted(front, key=lambda mark: mark.x)),
-        Series(name="others", marks=others, is_joined=False),
+        ChartSeries(name="Pareto front", marks=sorted(front, key=lambda mark: mark.x)),
+        ChartSeries(name="others", marks=others, is_joined=False),
     ]
     return Figure(
         title="Time against cost",

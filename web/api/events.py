@@ -14,7 +14,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.errors import InvalidSpec
 from farm.store.stamps import check_there
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from web import parameters
 from web.access.limits import viewer
 from web.api.schema.description import described
@@ -36,7 +36,10 @@ _RETRY_AFTER_S = 10
 _SWEEP = parameters.row_id("sweep", "Watch this sweep. Either this or `job`.")
 _JOB = parameters.row_id("job", "Watch this job. Either this or `sweep`.")
 _PARAMETERS = (_SWEEP, _JOB)
-_TABLES: Mapping[ChangeKind, type[Sweep | Job]] = {ChangeKind.SWEEP: Sweep, ChangeKind.JOB: Job}
+_TABLES: Mapping[ChangeKind, type[SweepRow | JobRow]] = {
+    ChangeKind.SWEEP: SweepRow,
+    ChangeKind.JOB: JobRow,
+}
 
 
 @bp.get("/events")

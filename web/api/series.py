@@ -74,7 +74,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
+class _AskedSeries:
     """What does not change with who asks, as it is sent: to write thousands of points takes long.
 
     `members`: of the answer's object, without its braces. `width_s`: what one sample stands for.
@@ -84,12 +84,14 @@ class _Series:
     width_s: float
 
 
-def _series_again(token: int, *, rank: int | None, rank_count: int, engine: sa.Engine) -> _Series:
+def _series_again(
+    token: int, *, rank: int | None, rank_count: int, engine: sa.Engine
+) -> _AskedSeries:
     with reading(engine) as session:
         return _series(session, token, rank=rank, rank_count=rank_count)
 
 
-def _series(session: Session, token: int, *, rank: int | None, rank_count: int) -> _Series:
+def _series(session: Session, token: int, *, rank: int | None, rank_count: int) -> _AskedSeries:
     share = _MAX_POINTS if rank is not None else max(1, _MAX_POINTS // max(1, rank_count))
     samples = samples_by_rank(session, token, rank=rank, max_points=share)
     steps = step_series(session, token, rank=rank or 0, max_ranges=_MAX_POINTS)
@@ -98,7 +100,7 @@ def _series(session: Session, token: int, *, rank: int | None, rank_count: int) 
         "steps": to_json(tuple(step_points(steps, max_points=_MAX_POINTS))),
         "epochs": to_json(tuple(epochs_of(session, token, rank=rank or 0))),
     }
-    return _Series(members=json.dumps(series)[1:-1], width_s=_width_s(samples))
+    return _AskedSeries(members=json.dumps(series)[1:-1], width_s=_width_s(samples))
 
 
 def _width_s(samples: Mapping[int, Sequence[Sample]]) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series, ends, heights, ticks
+from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark, ends, heights, ticks
 
 
 def to_plotly(figure: Figure) -> dict[str, object]:
@@ -28,7 +28,7 @@ def to_plotly(figure: Figure) -> dict[str, object]:
     }
 
 
-def _trace(series: Series, number: int) -> dict[str, object]:
+def _trace(series: ChartSeries, number: int) -> dict[str, object]:
     marks = series.marks
     parts = ["lines"] * series.is_joined + ["markers"] * series.has_dots
     return {

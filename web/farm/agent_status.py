@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from farm.messages.agents import AgentState
 from farm.store.dashboard import LeasedRank
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from farm.text.display import MISSING, byte_count, duration
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
@@ -40,7 +40,7 @@ _BADGES = {
 class AgentCard:
     """An agent as pages show it. `served`: what it is leased for, None for nothing."""
 
-    agent: Agent
+    agent: AgentRow
     status: AgentStatus
     served: LeasedRank | None
 
@@ -93,13 +93,13 @@ class AgentCard:
         return abs(self.agent.clock_offset_s or 0.0) > _CLOCK_TOLERANCE_S
 
 
-def is_live(agent: Agent, *, now: dt.datetime, lease_s: float) -> bool:
+def is_live(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> bool:
     """Tell whether the agent's heartbeats arrive."""
     beat_at = agent.heartbeat_at
     return beat_at is not None and now - beat_at <= dt.timedelta(seconds=lease_s)
 
 
-def agent_status(agent: Agent, *, now: dt.datetime, lease_s: float) -> AgentStatus:
+def agent_status(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentStatus:
     """Return the most important thing to know of the agent."""
     if not is_live(agent, now=now, lease_s=lease_s):
         return AgentStatus.LOST

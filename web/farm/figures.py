@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.measuring.control_run import ControlRun
 from farm.statistics.means import quantile
 from farm.store.agents.control_runs import AgentRun
@@ -54,7 +54,7 @@ def drift_figure(runs: Sequence[AgentRun], *, now: dt.datetime) -> Figure | None
     span_s = max(0.0, *((now - group[0].at).total_seconds() for group in groups))
     unit_s, unit = next((unit_s, name) for least_s, unit_s, name in _UNITS if span_s >= least_s)
     series = [
-        Series(
+        ChartSeries(
             name=_circumstances(group[0], runs[-1].kind), marks=_marks(group, now, unit_s=unit_s)
         )
         for group in groups
@@ -81,12 +81,12 @@ def latest_drift(runs: Sequence[AgentRun]) -> ControlRun | None:
 
 def _hourly(
     name: str, hours: Sequence[FinishedHour], read: Callable[[FinishedHour], int]
-) -> Series:
+) -> ChartSeries:
     marks = [
         Mark(x=-float(hour.hours_ago), y=float(read(hour)), note=f"{_when(hour)}: {read(hour)}")
         for hour in hours
     ]
-    return Series(name=name, marks=marks)
+    return ChartSeries(name=name, marks=marks)
 
 
 def _when(hour: FinishedHour) -> str:

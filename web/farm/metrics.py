@@ -23,7 +23,7 @@ from farm.messages.trainer_lines import FailureKind
 from farm.store.agents.agents import list_agents
 from farm.store.dashboard import job_counts, late_report_count
 from farm.store.health import failure_counts
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from web.farm.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
@@ -43,18 +43,18 @@ class FarmState:
     now: dt.datetime
     lease_s: float
     jobs: Mapping[JobState, int]
-    agents: Sequence[Agent]
+    agents: Sequence[AgentRow]
     late_report_count: int
     failures: Mapping[str, int]
     queues: QueueLengths | None
     signs: Sequence[LifeSign]
 
     @property
-    def live(self) -> list[Agent]:
+    def live(self) -> list[AgentRow]:
         return [a for a in self.agents if is_live(a, now=self.now, lease_s=self.lease_s)]
 
     @property
-    def shown(self) -> Iterator[Agent]:
+    def shown(self) -> Iterator[AgentRow]:
         """The agents that were heard of lately, and those that hold back reports undrained."""
         for agent in self.agents:
             at = agent.heartbeat_at
@@ -115,7 +115,7 @@ def _of_one(read: Callable[[FarmState], float]) -> Callable[[FarmState], Values]
     return values
 
 
-def _of_agents(read: Callable[[Agent], float | None]) -> Callable[[FarmState], Values]:
+def _of_agents(read: Callable[[AgentRow], float | None]) -> Callable[[FarmState], Values]:
     """Give the last value of each agent that has told it; the age of its heartbeat is its age."""
 
     def values(seen: FarmState) -> Values:
@@ -152,7 +152,7 @@ def _beat_ages(seen: FarmState) -> Values:
             yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
 
 
-def _lag_s(agent: Agent) -> float | None:
+def _lag_s(agent: AgentRow) -> float | None:
     # Nothing that waits is no lag; not to have told is none at all.
     return None if agent.backlog_count is None else agent.report_lag_s or 0.0
 

@@ -29,7 +29,7 @@ from farm.store.queue.waiting_reasons import (
 )
 from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps.sweeps import SweepSummary
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 from web.backend import backend
 
 # Of a queue that is not longer than that, reasons are read for each answer.
@@ -144,12 +144,12 @@ def _idle_reason() -> str | None:
 
 
 def waiting_reason(
-    session: Session, job: Job, settings: Settings, *, now: dt.datetime
+    session: Session, job: JobRow, settings: Settings, *, now: dt.datetime
 ) -> str | None:
     """Say why a job waits; None where it does not."""
     if job.state is not JobState.WAITING:
         return None
-    if session.get_one(Sweep, job.sweep_id).is_paused:
+    if session.get_one(SweepRow, job.sweep_id).is_paused:
         return IS_PAUSED
     policy = settings.retry_policy
     if is_pausing(job.due_at, now=now, attempt_count=job.attempt_count, policy=policy):

@@ -15,7 +15,7 @@ from farm.charts.job.steps import StepSummary
 from farm.charts.timelines import Shade, TimelineFigure
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.engine import reading
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 from web.drawing.drawn import Drawn, drawn
 from web.kept import Kept
 
@@ -45,7 +45,7 @@ class JobCharts:
 def job_charts(
     session: Session,
     drawings: Kept,
-    attempt: Attempt,
+    attempt: AttemptRow,
     shown: ChartSelection,
     *,
     timed_window: tuple[float, float] | None,
@@ -67,7 +67,7 @@ def _kept_running_s(charts: JobCharts) -> float:
 
 def _draw_again(
     engine: sa.Engine,
-    attempt: Attempt,
+    attempt: AttemptRow,
     shown: ChartSelection,
     timed_window: tuple[float, float] | None,
 ) -> JobCharts:
@@ -77,7 +77,7 @@ def _draw_again(
 
 def _draw(
     session: Session,
-    attempt: Attempt,
+    attempt: AttemptRow,
     shown: ChartSelection,
     timed_window: tuple[float, float] | None,
 ) -> JobCharts:

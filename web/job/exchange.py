@@ -8,7 +8,7 @@ from typing import Any
 
 from farm.measuring.exchange_figures import exchange_figures
 from farm.messages.trainer_lines import Exchange, StepProfile
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from farm.values.codec import from_stored
 
 _MOST_BARS = 20
@@ -48,7 +48,7 @@ class StalenessBar:
     ratio: float  # of all updates
 
 
-def rank_exchanges(rows: Sequence[Rank], *, world_size: int) -> list[RankExchange]:
+def rank_exchanges(rows: Sequence[RankRow], *, world_size: int) -> list[RankExchange]:
     """Return what the ranks that train have told at their end, in order."""
     found = []
     for row in rows:

@@ -21,7 +21,7 @@ from farm.gang.network_check import (
     is_bandwidth_as_asked,
 )
 from farm.messages.reports import PeerBandwidth, PeerRtt
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 
 _MOST_WAYS = 12
 _MOST_REMARKS = 4
@@ -81,7 +81,7 @@ class Network:
     emulators: Sequence[str]
 
 
-def network_of(ranks: Sequence[Rank], profile: NetworkProfile | None) -> Network | None:
+def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Network | None:
     """Put together what the ranks of a gang measured; None of one that has no network."""
     if len(ranks) < 2:
         return None
@@ -181,7 +181,7 @@ def _longest(ways: Sequence[Way], name: str) -> Way | None:
     return max(known, key=lambda way: float(getattr(way, name)), default=None)
 
 
-def _measured(rank: Rank) -> RankNetwork:
+def _measured(rank: RankRow) -> RankNetwork:
     shaped: Mapping[str, Any] = rank.shaped or {}
     return RankNetwork(
         rank=rank.rank,
@@ -198,7 +198,7 @@ def _measured(rank: Rank) -> RankNetwork:
     )
 
 
-def _after(rank: Rank) -> RankNetwork:
+def _after(rank: RankRow) -> RankNetwork:
     return RankNetwork(
         rank=rank.rank,
         agent_id=rank.agent_id,

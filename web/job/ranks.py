@@ -13,7 +13,7 @@ from typing import Any
 
 from farm.errors import InvalidSpec
 from farm.messages.trainer_lines import StepProfile
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from farm.text.display import duration
 from farm.values.codec import from_stored
 
@@ -50,7 +50,7 @@ class RankCard:
         return self.failure_kind is not None or self.disturbed_by is not None
 
 
-def card(row: Rank) -> RankCard:
+def card(row: RankRow) -> RankCard:
     """Return what is shown of a rank."""
     started: Mapping[str, Any] = row.started or {}
     ended: Mapping[str, Any] = row.ended or {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.sweeps.stories import Story
-from farm.store.tables import Attempt, JobEvent
+from farm.store.tables import AttemptRow, JobEvent
 
 # What an event says to whoever does not know the states.
 _MEANINGS = {
@@ -55,7 +55,7 @@ class Entry:
 class AttemptStory:
     """`is_open`: its fold is, unless the reader closes it. `lasted_s` None: it goes on."""
 
-    attempt: Attempt
+    attempt: AttemptRow
     entries: list[Entry] = field(default_factory=list)
     lasted_s: float | None
     is_open: bool
@@ -94,7 +94,7 @@ def told(story: Story) -> list[Chapter]:
     return chapters
 
 
-def _attempt_story(attempt: Attempt, story: Story) -> AttemptStory:
+def _attempt_story(attempt: AttemptRow, story: Story) -> AttemptStory:
     ended_at = attempt.ended_at
     return AttemptStory(
         attempt=attempt,

@@ -18,7 +18,7 @@ from farm.store.measurements.neighbours import neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
 from farm.store.sweeps.stories import Story, ranks_of
-from farm.store.tables import Attempt, Rank
+from farm.store.tables import AttemptRow, RankRow
 from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.comparison import Compared, compare
@@ -54,7 +54,7 @@ class Selection:
 class ShownAttempt:
     """One attempt. `most_ranks`: so many may be drawn at once; `ranks`: the first of all its."""
 
-    attempt: Attempt
+    attempt: AttemptRow
     ranks: Sequence[RankCard]
     rank_count: int
     charts: JobCharts
@@ -62,7 +62,7 @@ class ShownAttempt:
     most_ranks: int
     network: Network | None
     epochs: Sequence[Epoch]
-    rows: Sequence[Rank]
+    rows: Sequence[RankRow]
     is_told: bool
 
     @property
@@ -168,7 +168,7 @@ def spec_of(story: Story) -> JobSpec:
     return from_json(JobSpec, story.job.spec)
 
 
-def _chosen(story: Story, number: int | None) -> Attempt | None:
+def _chosen(story: Story, number: int | None) -> AttemptRow | None:
     if number is None:
         return story.attempts[-1] if story.attempts else None
     for attempt in story.attempts:
@@ -177,11 +177,11 @@ def _chosen(story: Story, number: int | None) -> Attempt | None:
     raise NotFound(f"attempt {number} of job {story.job.id}: there is none")
 
 
-def _chief(rows: Sequence[Rank]) -> Rank | None:
+def _chief(rows: Sequence[RankRow]) -> RankRow | None:
     return rows[0] if rows and rows[0].rank == 0 else None
 
 
-def _span_s(session: Session, attempt: Attempt, asked: Selection) -> float:
+def _span_s(session: Session, attempt: AttemptRow, asked: Selection) -> float:
     """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
     found = extent(session, attempt, [0])
     begin_s = asked.from_s or 0

@@ -24,7 +24,7 @@ from farm.store.dashboard import (
 )
 from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
 from farm.store.sweeps.sweeps import list_sweeps
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from web import params
 from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn
@@ -50,7 +50,7 @@ class WaitingCard:
     `more_count`: others of its sweep that wait for the same reason, and have no card.
     """
 
-    job: Job
+    job: JobRow
     reason: str
     waited_s: float
     more_count: int = 0

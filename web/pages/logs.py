@@ -16,7 +16,7 @@ from farm.store.engine import reading
 from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
 from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import AttemptDetail, job_detail
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from farm.text.log_text import last_lines, readable
 from farm.values.codec import from_json
 from web import parameters, params
@@ -95,7 +95,7 @@ def _pieces(engine: sa.Engine, first: LogStretch, *, token: int, rank: int) -> I
         yield stretch.text
 
 
-def _shown(row: Rank, end: LogEnd | None) -> ShownLog:
+def _shown(row: RankRow, end: LogEnd | None) -> ShownLog:
     # What ended before agents sent logs has only what its last report holds.
     text = end.text if end is not None else str((row.ended or {}).get("log_tail", ""))
     whole = readable(text).removesuffix("\n")
@@ -110,6 +110,6 @@ def _shown(row: Rank, end: LogEnd | None) -> ShownLog:
     )
 
 
-def _failure(row: Rank) -> Failure | None:
+def _failure(row: RankRow) -> Failure | None:
     found = (row.ended or {}).get("failure")
     return None if found is None else from_json(Failure, found)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from farm.cells.configuration import configuration_of
-from farm.charts.chart import STYLES, ChartAxis, Figure, Mark, Series
+from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axes import AXES, Value
 from farm.measuring.learning_curves import mean_curve
 from farm.registry import catalogue
@@ -53,7 +53,7 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
         curve = mean_curve([curve for cell in groups[key] for curve in cell.curves])
         name = ", ".join(names[key][i] for i in told if names[key][i])
         marks = [Mark(x=float(n), y=ratio) for n, ratio in enumerate(curve, start=1)]
-        series.append(Series(name=name, marks=marks))
+        series.append(ChartSeries(name=name, marks=marks))
     best = max(series, key=lambda one: one.marks[-1].y)
     left_out = f"; {len(groups) - len(shown)} more are left out" if len(groups) > STYLES else ""
     return Figure(

@@ -69,7 +69,7 @@ def _panel(ax: Axes, shown: chart.Figure, styles: Mapping[str, int]) -> dict[str
     return handles
 
 
-def _beside(shown: chart.Figure) -> list[chart.Series]:
+def _beside(shown: chart.Figure) -> list[chart.ChartSeries]:
     """Move marks of the same counted place a little apart, so that each interval can be seen."""
     dotted = [series for series in shown.series if series.has_dots]
     places = sorted({mark.x for series in dotted for mark in series.marks})
@@ -86,7 +86,7 @@ def _beside(shown: chart.Figure) -> list[chart.Series]:
     ]
 
 
-def _series(ax: Axes, series: chart.Series, *, style: int) -> Any:
+def _series(ax: Axes, series: chart.ChartSeries, *, style: int) -> Any:
     how = look(style)
     draw_intervals(ax, series.marks, color=how["color"])
     places = [mark.x for mark in series.marks]

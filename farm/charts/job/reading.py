@@ -26,7 +26,7 @@ from farm.configuration.spec import ServerPlacement
 from farm.store.series.role_series import RoleSeries, roles_apart, roles_collocated
 from farm.store.series.sample_ranges import CHARTED, ranges_by_rank
 from farm.store.series.step_ranges import step_series, steps_within
-from farm.store.tables import Attempt, Rank
+from farm.store.tables import AttemptRow, RankRow
 
 # Of all lines of a page together, so that a wide gang does not make it heavy.
 _MOST_POINTS = 16_000
@@ -65,7 +65,7 @@ class JobFigures:
     width_ticks: int
 
 
-def timed_window(chief: Rank | None) -> tuple[float, float] | None:
+def timed_window(chief: RankRow | None) -> tuple[float, float] | None:
     """Return from when to when, in seconds after go, the steps were timed; None until it ended."""
     ended: Mapping[str, Any] = (chief.ended if chief is not None else None) or {}
     result, begun_s = ended.get("result"), ended.get("timed_begun_s")
@@ -76,7 +76,7 @@ def timed_window(chief: Rank | None) -> tuple[float, float] | None:
 
 def read_job(
     session: Session,
-    attempt: Attempt,
+    attempt: AttemptRow,
     shown: ChartSelection,
     *,
     timed_window: tuple[float, float] | None,
@@ -121,7 +121,7 @@ def read_job(
     )
 
 
-def _roles(session: Session, attempt: Attempt, shown: ChartSelection) -> list[RoleSeries]:
+def _roles(session: Session, attempt: AttemptRow, shown: ChartSelection) -> list[RoleSeries]:
     """Return the series by role, of the whole attempt; nothing of a gang without servers."""
     if shown.servers is None:
         return []

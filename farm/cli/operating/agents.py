@@ -14,7 +14,7 @@ from farm.configuration.spec import TORCH_VERSION
 from farm.messages.agents import AgentState
 from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from farm.text import display
 from farm.text.log_text import one_line
 
@@ -57,7 +57,7 @@ def agents(*, as_json: bool) -> None:
         click.echo(one_line(line))
 
 
-def troubles(found: Sequence[Agent], *, now: dt.datetime, within_s: float) -> list[str]:
+def troubles(found: Sequence[AgentRow], *, now: dt.datetime, within_s: float) -> list[str]:
     """Say of each live agent that takes no rank, or not all, what has to be mended there."""
     live = [agent for agent in found if is_alive(agent, now=now, within_s=within_s)]
     stuck = [
@@ -86,14 +86,14 @@ def drain(agent: str, *, resume: bool) -> None:
     click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
 
 
-def is_alive(agent: Agent, *, now: dt.datetime, within_s: float) -> bool:
+def is_alive(agent: AgentRow, *, now: dt.datetime, within_s: float) -> bool:
     """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
     if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
         return False
     return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
 
 
-def _frameworks(agent: Agent) -> str:
+def _frameworks(agent: AgentRow) -> str:
     version = agent.facts["hardware"]["tensorflow_version"]
     found = [f"TensorFlow {version or ''}".strip()] if has_tensorflow(agent.facts) else []
     torch = [
@@ -104,7 +104,7 @@ def _frameworks(agent: Agent) -> str:
     return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
 
 
-def _agent_cells(agent: Agent, *, is_alive: bool, now: dt.datetime) -> list[str]:
+def _agent_cells(agent: AgentRow, *, is_alive: bool, now: dt.datetime) -> list[str]:
     hardware = agent.facts["hardware"]
     is_leaving = agent.state is AgentState.LEAVING
     state = agent.state.value if is_alive else "stopped" if is_leaving else "silent"

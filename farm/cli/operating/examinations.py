@@ -63,7 +63,7 @@ from farm.store.health import (
 )
 from farm.store.maintenance.partitions import missing_days
 from farm.store.schema import revisions
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 from farm.text.display import byte_count
 
 _BROKER_TIMEOUT_S = 3.0
@@ -91,7 +91,7 @@ def _agents(settings: Settings) -> Iterator[tuple[Session, list[AgentCondition]]
         yield session, [_condition(row, now=now, lease_s=lease_s) for row in rows]
 
 
-def _condition(row: Agent, *, now: dt.datetime, lease_s: float) -> AgentCondition:
+def _condition(row: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentCondition:
     beat_at, lease_ends_at = row.heartbeat_at, row.lease_expires_at
     silent_s = None if beat_at is None else max(0.0, (now - beat_at).total_seconds())
     hardware = row.facts["hardware"]

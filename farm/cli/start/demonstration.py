@@ -26,7 +26,7 @@ from farm.recommend.sweep_answers import answers_for
 from farm.store.engine import reading, writing
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
 from farm.store.sweeps.sweeps import list_sweeps
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.submission import plan, submit
 from farm.text.nouns import counted
 
@@ -133,7 +133,7 @@ def disturbance_warning(lines: Sequence[CellLine]) -> str | None:
     )
 
 
-def _print_failures(jobs: Sequence[Job]) -> None:
+def _print_failures(jobs: Sequence[JobRow]) -> None:
     for job in jobs:
         if job.state is not JobState.SUCCEEDED:
             click.echo(

@@ -17,7 +17,7 @@ from farm.store.engine import reading
 from farm.store.measurements.measurements import flags_by_job
 from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
 from farm.store.sweeps.sweeps import find_sweep
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.text import display
 from farm.text.log_text import one_line
 
@@ -117,14 +117,14 @@ def job(job_id: int, *, as_json: bool) -> None:
         click.echo(f"{_MARK} disturbed: {one_line(flag['message'])}")
 
 
-def _waits_because(session: Session, row: Job, loaded: Settings) -> str | None:
+def _waits_because(session: Session, row: JobRow, loaded: Settings) -> str | None:
     if row.state is not JobState.WAITING:
         return None
     reasons = waits_of(session, loaded)
     return reasons[row.id].reason if row.id in reasons else None
 
 
-def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:
+def _job_cells(row: JobRow, flags: Sequence[object] | None) -> list[str]:
     state = "cancelling" if _is_ending(row) else row.state.value
     return [
         str(row.id),
@@ -141,7 +141,7 @@ def _job_cells(row: Job, flags: Sequence[object] | None) -> list[str]:
     ]
 
 
-def _is_ending(row: Job) -> bool:
+def _is_ending(row: JobRow) -> bool:
     return row.cancel_requested and row.attempt_id is not None
 
 

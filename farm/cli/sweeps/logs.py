@@ -29,7 +29,7 @@ _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _LogPiece:
     """What was new in a log. `is_end`: there is no more, for now; if `is_over` for good."""
 
     attempt: int
@@ -52,7 +52,7 @@ class _Log:
         self._rank = rank
         self._next_character = 0
 
-    def read_on(self, *, may_wait: bool) -> _Piece | None:
+    def read_on(self, *, may_wait: bool) -> _LogPiece | None:
         """Return what follows what was read before; None: the job had no attempt yet.
 
         Raises:
@@ -77,7 +77,7 @@ class _Log:
         # Should the job be tried again, this goes on with the attempt that it has begun with.
         self._attempt = chosen.attempt.number
         self._next_character = stretch.next_character
-        return _Piece(
+        return _LogPiece(
             attempt=chosen.attempt.number,
             state=chosen.attempt.state,
             text=stretch.text,

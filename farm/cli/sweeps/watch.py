@@ -24,7 +24,7 @@ from farm.store.queue.waiting_reasons import ABOUT_TO_START, queue_reasons
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.sweeps.sweep_loads import paces
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.text.display import plain, roughly
 from farm.text.log_text import one_line
 from farm.text.nouns import counted
@@ -136,7 +136,7 @@ class SweepWatch:
         )
 
 
-def _labels(job: Job) -> Mapping[str, str]:
+def _labels(job: JobRow) -> Mapping[str, str]:
     labels: Mapping[str, str] = job.spec.get("labels") or {}
     return labels
 

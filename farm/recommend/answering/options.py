@@ -65,7 +65,7 @@ def options_for(
         strategies=strategies or {},
     )
     asked = measured_as_asked(evidence, question)
-    trained = _Trained(
+    trained = _TrainedOption(
         [e for e in evidence if e.global_batch_size == batch_size], curves or {}, terms
     )
     options: list[Option] = []
@@ -83,7 +83,7 @@ def options_for(
 
 
 @dataclass(frozen=True, slots=True)
-class _Trained:
+class _TrainedOption:
     """The measurements with the global batch size asked about, and their accuracies by epoch."""
 
     evidence: Sequence[Evidence]
@@ -116,7 +116,7 @@ def _of_kind(
     kind: str | None,
     model: StepTimeModel | None,
     terms: TrainingTerms,
-    trained: _Trained,
+    trained: _TrainedOption,
 ) -> Options:
     """Return the options on one kind of hardware. Without a model only what was measured."""
     question = terms.question

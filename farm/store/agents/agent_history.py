@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import AttemptState
 from farm.store.reports.late_reports import late_count
-from farm.store.tables import Attempt, Job, Rank, SpoolPosition, Sweep
+from farm.store.tables import AttemptRow, JobRow, RankRow, SpoolPosition, SweepRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,35 +51,35 @@ def ranks_of(
     """Return the ranks an agent served, the latest first; `before_token` goes on from a page's."""
     query = (
         select(
-            Rank.attempt_id,
-            Attempt.number,
-            Job.id,
-            Job.sweep_id,
-            Sweep.name,
-            Job.model,
-            Job.dataset,
-            Job.strategy,
-            Job.world_size,
-            Job.global_batch_size,
-            Rank.rank,
-            Attempt.state,
-            Attempt.leased_at,
-            Attempt.ended_at,
-            Attempt.reason,
+            RankRow.attempt_id,
+            AttemptRow.number,
+            JobRow.id,
+            JobRow.sweep_id,
+            SweepRow.name,
+            JobRow.model,
+            JobRow.dataset,
+            JobRow.strategy,
+            JobRow.world_size,
+            JobRow.global_batch_size,
+            RankRow.rank,
+            AttemptRow.state,
+            AttemptRow.leased_at,
+            AttemptRow.ended_at,
+            AttemptRow.reason,
             # Read in the database: beside it stands the last part of the trainer's log.
-            Rank.ended["failure", "kind"].as_string(),
-            Rank.disturbed_by,
-            Rank.control_s,
+            RankRow.ended["failure", "kind"].as_string(),
+            RankRow.disturbed_by,
+            RankRow.control_s,
         )
-        .join(Attempt, Attempt.id == Rank.attempt_id)
-        .join(Job, Job.id == Attempt.job_id)
-        .join(Sweep, Sweep.id == Job.sweep_id)
-        .where(Rank.agent_id == agent_id)
-        .order_by(Rank.attempt_id.desc(), Rank.rank)
+        .join(AttemptRow, AttemptRow.id == RankRow.attempt_id)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .where(RankRow.agent_id == agent_id)
+        .order_by(RankRow.attempt_id.desc(), RankRow.rank)
         .limit(limit)
     )
     if before_token is not None:
-        query = query.where(Rank.attempt_id < before_token)
+        query = query.where(RankRow.attempt_id < before_token)
     return [
         RankOfAgent(
             token=row[0],
@@ -108,16 +108,16 @@ def ranks_of(
 def outcome_counts(session: Session, agent_id: str, *, limit: int) -> dict[AttemptState, int]:
     """Count how the last attempts of an agent ended; those under way are among them."""
     last = (
-        select(Rank.attempt_id)
-        .where(Rank.agent_id == agent_id)
-        .order_by(Rank.attempt_id.desc())
+        select(RankRow.attempt_id)
+        .where(RankRow.agent_id == agent_id)
+        .order_by(RankRow.attempt_id.desc())
         .limit(limit)
         .subquery()
     )
     rows = session.execute(
-        select(Attempt.state, func.count())
-        .join(last, last.c.attempt_id == Attempt.id)
-        .group_by(Attempt.state)
+        select(AttemptRow.state, func.count())
+        .join(last, last.c.attempt_id == AttemptRow.id)
+        .group_by(AttemptRow.state)
     )
     found = {state: count for state, count in rows}
     return {state: found[state] for state in AttemptState if state in found}

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidSpec, NotFound
 from farm.messages.agent_keys import KeyRecord
 from farm.messages.agents import check_agent_id
-from farm.store.tables import Agent, AgentKeyRow, LateReport, SpoolPosition
+from farm.store.tables import AgentKeyRow, AgentRow, LateReport, SpoolPosition
 
 
 def add_agent_key(session: Session, agent_id: str, *, now: dt.datetime) -> KeyRecord:
@@ -32,7 +32,7 @@ def add_agent_key(session: Session, agent_id: str, *, now: dt.datetime) -> KeyRe
     else:
         row.number, row.made_at = row.number + 1, now
         row.previous_until = row.revoked_at = None
-    agent = session.get(Agent, agent_id, with_for_update=True)
+    agent = session.get(AgentRow, agent_id, with_for_update=True)
     if agent is not None and agent.is_removed:
         agent.is_removed = agent.is_drained = False
     session.flush()
@@ -66,7 +66,7 @@ def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
         NotFound: there is neither a key nor an agent of that name.
     """
     row = _locked(session, agent_id)
-    agent = session.get(Agent, agent_id, with_for_update=True)
+    agent = session.get(AgentRow, agent_id, with_for_update=True)
     if row is None and agent is None:
         raise _none(agent_id)
     if row is not None and row.revoked_at is None:

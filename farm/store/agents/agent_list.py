@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from farm.errors import NotFound
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 
 
 class AgentOrder(enum.Enum):
@@ -30,34 +30,34 @@ def agent_page(
     live_since: dt.datetime,
     offset: int = 0,
     limit: int,
-) -> Sequence[Agent]:
+) -> Sequence[AgentRow]:
     """Return agents in an order. Those without a heartbeat since then come last.
 
     But for that of heartbeats, where they are what one looks for.
     """
-    is_silent = case((Agent.heartbeat_at >= live_since, 0), else_=1)
+    is_silent = case((AgentRow.heartbeat_at >= live_since, 0), else_=1)
     first: dict[AgentOrder, tuple[ColumnElement[Any], ...]] = {
         AgentOrder.NAME: (is_silent,),
-        AgentOrder.WORK: (is_silent, Agent.attempt_id.nulls_last()),
-        AgentOrder.HEARTBEAT: (Agent.heartbeat_at.nulls_first(),),
-        AgentOrder.CLOCK: (is_silent, func.abs(Agent.clock_offset_s).desc().nulls_last()),
+        AgentOrder.WORK: (is_silent, AgentRow.attempt_id.nulls_last()),
+        AgentOrder.HEARTBEAT: (AgentRow.heartbeat_at.nulls_first(),),
+        AgentOrder.CLOCK: (is_silent, func.abs(AgentRow.clock_offset_s).desc().nulls_last()),
     }
-    query = select(Agent).order_by(*first[order], Agent.id).offset(offset).limit(limit)
+    query = select(AgentRow).order_by(*first[order], AgentRow.id).offset(offset).limit(limit)
     return session.scalars(query).all()
 
 
 def agent_count(session: Session) -> int:
     """Count the agents, those long gone too."""
-    return session.scalar(select(func.count()).select_from(Agent)) or 0
+    return session.scalar(select(func.count()).select_from(AgentRow)) or 0
 
 
-def find_agent(session: Session, agent_id: str) -> Agent:
+def find_agent(session: Session, agent_id: str) -> AgentRow:
     """Return one agent.
 
     Raises:
         NotFound: there is no such agent.
     """
-    agent = session.get(Agent, agent_id)
+    agent = session.get(AgentRow, agent_id)
     if agent is None:
         raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
     return agent
@@ -65,5 +65,10 @@ def find_agent(session: Session, agent_id: str) -> Agent:
 
 def agents_of_machine(session: Session, machine_id: str, *, limit: int) -> Sequence[str]:
     """Return the ids of the agents on a machine."""
-    query = select(Agent.id).where(Agent.machine_id == machine_id).order_by(Agent.id).limit(limit)
+    query = (
+        select(AgentRow.id)
+        .where(AgentRow.machine_id == machine_id)
+        .order_by(AgentRow.id)
+        .limit(limit)
+    )
     return session.scalars(query).all()

@@ -16,19 +16,19 @@ from farm.configuration.spec import TENSORFLOW
 from farm.errors import NotFound
 from farm.gang.views import LiveAgent
 from farm.messages.agents import AgentState
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 
 # From one look of the scheduler to the next, hardly any of a thousand agents have changed.
 _MOST_KEPT = 4096
 _COLUMNS = (
-    Agent.id,
-    Agent.machine_id,
-    Agent.fingerprint,
-    Agent.state,
-    Agent.is_drained,
-    Agent.attempt_id,
-    Agent.unclean_token,
-    cast(Agent.facts, Text).label("facts_text"),
+    AgentRow.id,
+    AgentRow.machine_id,
+    AgentRow.fingerprint,
+    AgentRow.state,
+    AgentRow.is_drained,
+    AgentRow.attempt_id,
+    AgentRow.unclean_token,
+    cast(AgentRow.facts, Text).label("facts_text"),
 )
 
 
@@ -46,11 +46,11 @@ class _Abilities:
 
 def list_agents(
     session: Session, *, after_id: str | None = None, limit: int = 1000
-) -> Sequence[Agent]:
+) -> Sequence[AgentRow]:
     """Return agents by id, those long gone too; `after_id` goes on from a page's last."""
-    query = select(Agent).order_by(Agent.id).limit(limit)
+    query = select(AgentRow).order_by(AgentRow.id).limit(limit)
     if after_id is not None:
-        query = query.where(Agent.id > after_id)
+        query = query.where(AgentRow.id > after_id)
     return session.scalars(query).all()
 
 
@@ -59,7 +59,7 @@ def live_agents(
     *,
     now: dt.datetime,
     live_within_s: float,
-    known: Sequence[Agent] = (),
+    known: Sequence[AgentRow] = (),
     are_all_known: bool = False,
 ) -> list[LiveAgent]:
     """Return the agents whose last fresh heartbeat is that recent, by id.
@@ -80,7 +80,7 @@ def live_agents(
     ]
     if not are_all_known:
         query = select(*_COLUMNS).where(_is_live(fresh_since))
-        rows = session.execute(query.where(Agent.id.not_in([a.id for a in known])))
+        rows = session.execute(query.where(AgentRow.id.not_in([a.id for a in known])))
         live += map(_live_of_row, rows)
     return sorted(live, key=lambda agent: agent.agent_id)
 
@@ -88,13 +88,13 @@ def live_agents(
 def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> bool:
     """Whether any of `live_agents` takes ranks. Mostly all are at work, and no more is needed."""
     idle = (
-        select(Agent.id)
+        select(AgentRow.id)
         .where(
-            Agent.heartbeat_at >= now - dt.timedelta(seconds=live_within_s),
-            Agent.state == AgentState.IDLE,
-            Agent.is_drained.is_(False),
-            Agent.attempt_id.is_(None),
-            Agent.unclean_token.is_(None),
+            AgentRow.heartbeat_at >= now - dt.timedelta(seconds=live_within_s),
+            AgentRow.state == AgentState.IDLE,
+            AgentRow.is_drained.is_(False),
+            AgentRow.attempt_id.is_(None),
+            AgentRow.unclean_token.is_(None),
         )
         .limit(1)
     )
@@ -104,7 +104,7 @@ def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> 
 def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
     """Count what `live_agents` returns, without what each agent says of itself."""
     is_live = _is_live(now - dt.timedelta(seconds=live_within_s))
-    return session.scalar(select(func.count()).select_from(Agent).where(is_live)) or 0
+    return session.scalar(select(func.count()).select_from(AgentRow).where(is_live)) or 0
 
 
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
@@ -113,7 +113,7 @@ def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
     Raises:
         NotFound: there is no such agent.
     """
-    agent = session.get(Agent, agent_id, with_for_update=True)
+    agent = session.get(AgentRow, agent_id, with_for_update=True)
     if agent is None:
         raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
     agent.is_drained = is_drained
@@ -121,10 +121,10 @@ def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
 
 
 def _is_live(fresh_since: dt.datetime) -> ColumnElement[bool]:
-    return or_(Agent.heartbeat_at >= fresh_since, Agent.attempt_id.is_not(None))
+    return or_(AgentRow.heartbeat_at >= fresh_since, AgentRow.attempt_id.is_not(None))
 
 
-def _live(agent: Agent | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
+def _live(agent: AgentRow | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
     is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
     takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
     return LiveAgent(

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, aliased
 from farm.errors import InvalidSpec
 from farm.measuring.control_run import PAST_COUNT, ControlRun
 from farm.messages.agents import Hardware
-from farm.store.tables import Agent, Attempt, Rank
+from farm.store.tables import AgentRow, AttemptRow, RankRow
 from farm.values.codec import from_text
 
 # Of so many runs of an agent the comparable ones are its past. Without an end to it, an agent of
@@ -75,16 +75,16 @@ def agent_runs(session: Session, agent_id: str, *, limit: int) -> list[AgentRun]
     """Return the latest control runs of an agent, the oldest of them first."""
     rows = session.execute(
         select(
-            Rank.attempt_id,
-            Attempt.leased_at,
-            Rank.control_s,
-            Agent.machine_id,
-            cast(Rank.hardware, Text).label("hardware"),
+            RankRow.attempt_id,
+            AttemptRow.leased_at,
+            RankRow.control_s,
+            AgentRow.machine_id,
+            cast(RankRow.hardware, Text).label("hardware"),
         )
-        .join(Attempt, Attempt.id == Rank.attempt_id)
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.agent_id == agent_id, Rank.control_s.is_not(None))
-        .order_by(Rank.attempt_id.desc())
+        .join(AttemptRow, AttemptRow.id == RankRow.attempt_id)
+        .join(AgentRow, AgentRow.id == RankRow.agent_id)
+        .where(RankRow.agent_id == agent_id, RankRow.control_s.is_not(None))
+        .order_by(RankRow.attempt_id.desc())
         .limit(limit)
     ).all()
     neighbours = _neighbour_counts(session, {row.attempt_id for row in rows})
@@ -107,32 +107,32 @@ def _latest_runs(session: Session, tokens: Collection[int]) -> Sequence[Row[Any]
     """Return the latest runs of every agent of these attempts, by agent, the last first."""
     # Of each agent the oldest that is looked at, found by the index, so that the age of an agent
     # does not count: numbering all its runs took longer with each.
-    run = aliased(Rank)
+    run = aliased(RankRow)
     oldest = (
         select(run.attempt_id)
-        .where(run.agent_id == Agent.id, run.control_s.is_not(None))
+        .where(run.agent_id == AgentRow.id, run.control_s.is_not(None))
         .order_by(run.attempt_id.desc())
         .offset(_LOOKED_AT - 1)
         .limit(1)
         .scalar_subquery()
     )
     agents = (
-        select(Agent.id, Agent.machine_id, func.coalesce(oldest, 0).label("since"))
-        .where(Agent.id.in_(select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))))
+        select(AgentRow.id, AgentRow.machine_id, func.coalesce(oldest, 0).label("since"))
+        .where(AgentRow.id.in_(select(RankRow.agent_id).where(RankRow.attempt_id.in_(tokens))))
         .subquery()
     )
     return session.execute(
         select(
-            Rank.agent_id,
-            Rank.attempt_id,
-            Rank.rank,
-            Rank.control_s,
-            cast(Rank.hardware, Text).label("hardware"),
+            RankRow.agent_id,
+            RankRow.attempt_id,
+            RankRow.rank,
+            RankRow.control_s,
+            cast(RankRow.hardware, Text).label("hardware"),
             agents.c.machine_id,
         )
-        .join(agents, (agents.c.id == Rank.agent_id) & (Rank.attempt_id >= agents.c.since))
-        .where(Rank.control_s.is_not(None))
-        .order_by(Rank.agent_id, Rank.attempt_id.desc())
+        .join(agents, (agents.c.id == RankRow.agent_id) & (RankRow.attempt_id >= agents.c.since))
+        .where(RankRow.control_s.is_not(None))
+        .order_by(RankRow.agent_id, RankRow.attempt_id.desc())
     ).all()
 
 
@@ -145,10 +145,10 @@ def _neighbour_counts(session: Session, tokens: Collection[int]) -> dict[tuple[i
     ids = sorted(tokens)
     for begin in range(0, len(ids), _IDS_A_QUERY):
         rows = session.execute(
-            select(Rank.attempt_id, Agent.machine_id, func.count())
-            .join(Agent, Agent.id == Rank.agent_id)
-            .where(Rank.attempt_id.in_(ids[begin : begin + _IDS_A_QUERY]))
-            .group_by(Rank.attempt_id, Agent.machine_id)
+            select(RankRow.attempt_id, AgentRow.machine_id, func.count())
+            .join(AgentRow, AgentRow.id == RankRow.agent_id)
+            .where(RankRow.attempt_id.in_(ids[begin : begin + _IDS_A_QUERY]))
+            .group_by(RankRow.attempt_id, AgentRow.machine_id)
         )
         counts |= {(token, machine_id): count for token, machine_id, count in rows}
     return counts

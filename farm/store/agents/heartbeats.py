@@ -13,7 +13,7 @@ from farm.gang.admission import beat_age_s, is_clean, renews_lease
 from farm.gang.lifecycle import RankPhase
 from farm.messages.agents import AgentState, Heartbeat
 from farm.store.gangs.tokens import follow_tokens
-from farm.store.tables import Agent, Rank
+from farm.store.tables import AgentRow, RankRow
 from farm.values.codec import to_json
 
 
@@ -43,9 +43,9 @@ def record_heartbeats(
     gives up, so an older beat proves nothing any more.
     """
     locked = (
-        select(Agent)
-        .where(Agent.id.in_({beat.agent_id for beat in beats}))
-        .order_by(Agent.id)
+        select(AgentRow)
+        .where(AgentRow.id.in_({beat.agent_id for beat in beats}))
+        .order_by(AgentRow.id)
         .with_for_update()
     )
     agents = {agent.id: agent for agent in session.scalars(locked)}
@@ -74,8 +74,8 @@ def record_heartbeats(
     return effects
 
 
-def _new_agent(beat: Heartbeat, *, now: dt.datetime) -> Agent:
-    return Agent(
+def _new_agent(beat: Heartbeat, *, now: dt.datetime) -> AgentRow:
+    return AgentRow(
         id=beat.agent_id,
         first_seen_at=now,
         boot_id=beat.boot_id,
@@ -87,7 +87,7 @@ def _new_agent(beat: Heartbeat, *, now: dt.datetime) -> Agent:
     )
 
 
-def _is_overtaken(agent: Agent, beat: Heartbeat, *, is_fresh: bool) -> bool:
+def _is_overtaken(agent: AgentRow, beat: Heartbeat, *, is_fresh: bool) -> bool:
     if agent.is_removed:
         return True
     if agent.boot_id == beat.boot_id:
@@ -97,7 +97,7 @@ def _is_overtaken(agent: Agent, beat: Heartbeat, *, is_fresh: bool) -> bool:
     return not is_fresh and agent.heartbeat_at is not None
 
 
-def _note(agent: Agent, beat: Heartbeat, *, now: dt.datetime) -> None:
+def _note(agent: AgentRow, beat: Heartbeat, *, now: dt.datetime) -> None:
     """Keep what an agent says of itself."""
     agent.boot_id, agent.beat_counter, agent.state = beat.boot_id, beat.counter, beat.state
     agent.clock_offset_s = beat.agent_time_s - now.timestamp()
@@ -114,7 +114,7 @@ def _note(agent: Agent, beat: Heartbeat, *, now: dt.datetime) -> None:
 
 
 def _settle(
-    agent: Agent, beat: Heartbeat, *, has_reported: bool, now: dt.datetime, lease: dt.timedelta
+    agent: AgentRow, beat: Heartbeat, *, has_reported: bool, now: dt.datetime, lease: dt.timedelta
 ) -> None:
     """Draw the consequences of a fresh beat: the agent is clean, or keeps its lease."""
     if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
@@ -133,7 +133,7 @@ def _settle(
 
 
 def _reported(
-    session: Session, agents: Mapping[str, Agent], beats: Iterable[Heartbeat]
+    session: Session, agents: Mapping[str, AgentRow], beats: Iterable[Heartbeat]
 ) -> set[str]:
     """Return the agents that have not heard of their lease, but whose rank has passed a barrier."""
     awaiting = [
@@ -145,13 +145,14 @@ def _reported(
     ]
     if not awaiting:
         return set()
-    reported = select(Rank.agent_id).where(
-        tuple_(Rank.attempt_id, Rank.agent_id).in_(awaiting), Rank.phase != RankPhase.LEASED
+    reported = select(RankRow.agent_id).where(
+        tuple_(RankRow.attempt_id, RankRow.agent_id).in_(awaiting),
+        RankRow.phase != RankPhase.LEASED,
     )
     return set(session.scalars(reported))
 
 
-def _is_free(agent: Agent) -> bool:
+def _is_free(agent: AgentRow) -> bool:
     return (
         agent.state is AgentState.IDLE
         and agent.attempt_id is None

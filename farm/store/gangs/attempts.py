@@ -17,7 +17,7 @@ from farm.gang.views import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Shaped
 from farm.store.agents.control_runs import control_runs
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from farm.values.codec import from_json
 
 # Under this name a session keeps what `active_attempts` has locked: each decision would read it
@@ -38,7 +38,7 @@ _JUDGED = {
 class Member:
     """A rank's row, and of its agent what is wanted: to whom it is leased, and its labels."""
 
-    rank: Rank
+    rank: RankRow
     leased_to: int | None
     lease_expires_at: dt.datetime | None
     labels: Mapping[str, Any]
@@ -48,8 +48,8 @@ class Member:
 class StoredAttempt:
     """The rows of one attempt. `members`: by rank."""
 
-    attempt: Attempt
-    job: Job
+    attempt: AttemptRow
+    job: JobRow
     members: Sequence[Member]
 
 
@@ -74,13 +74,13 @@ def active_attempts(
     if not tokens:
         return Active(attempts=(), unreadable={})
     active = (
-        select(Attempt, Job)
-        .join(Job, Job.id == Attempt.job_id)
-        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES), Attempt.id.in_(tokens))
-        .order_by(Attempt.id)
+        select(AttemptRow, JobRow)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES), AttemptRow.id.in_(tokens))
+        .order_by(AttemptRow.id)
     )
     if locks:
-        active = active.with_for_update(of=[Attempt, Job], skip_locked=True)
+        active = active.with_for_update(of=[AttemptRow, JobRow], skip_locked=True)
     stored = _with_members(session, [(row[0], row[1]) for row in session.execute(active)])
     runs: Mapping[tuple[int, int], ControlRun] = {}
     if locks:
@@ -118,11 +118,11 @@ def locked_attempts(session: Session, tokens: Collection[int]) -> dict[int, Stor
     found: dict[int, StoredAttempt] = dict(session.info.get(_LOCKED, {}))
     if further := [token for token in tokens if token not in found]:
         rows = session.execute(
-            select(Attempt, Job)
-            .join(Job, Job.id == Attempt.job_id)
-            .where(Attempt.id.in_(further))
-            .order_by(Attempt.id)
-            .with_for_update(of=[Attempt, Job])
+            select(AttemptRow, JobRow)
+            .join(JobRow, JobRow.id == AttemptRow.job_id)
+            .where(AttemptRow.id.in_(further))
+            .order_by(AttemptRow.id)
+            .with_for_update(of=[AttemptRow, JobRow])
             .execution_options(populate_existing=True)
         )
         found |= _with_members(session, [(row[0], row[1]) for row in rows])
@@ -133,7 +133,7 @@ def locked_attempts(session: Session, tokens: Collection[int]) -> dict[int, Stor
 
 
 def _with_members(
-    session: Session, rows: Sequence[tuple[Attempt, Job]]
+    session: Session, rows: Sequence[tuple[AttemptRow, JobRow]]
 ) -> dict[int, StoredAttempt]:
     """Return the attempts with their ranks, which are read for all of them at once."""
     members: dict[int, list[Member]] = {attempt.id: [] for attempt, _ in rows}
@@ -141,10 +141,10 @@ def _with_members(
         return {}
     # Few of the agents' columns: what an agent is made of is much to read, and told here to nobody.
     ranks = session.execute(
-        select(Rank, Agent.attempt_id, Agent.lease_expires_at, Agent.facts["labels"])
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id.in_(members))
-        .order_by(Rank.attempt_id, Rank.rank)
+        select(RankRow, AgentRow.attempt_id, AgentRow.lease_expires_at, AgentRow.facts["labels"])
+        .join(AgentRow, AgentRow.id == RankRow.agent_id)
+        .where(RankRow.attempt_id.in_(members))
+        .order_by(RankRow.attempt_id, RankRow.rank)
     )
     for rank, leased_to, expires_at, labels in ranks:
         member = Member(

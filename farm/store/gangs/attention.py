@@ -11,24 +11,24 @@ from sqlalchemy import and_, bindparam, exists, or_, select
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 # Whether a rank of an attempt has ended or has lost its lease: looked up by the keys of the few
 # attempts that are active, since those that are over become ever more.
 _STIRS = (
     exists()
     .where(
-        Rank.attempt_id == Attempt.id,
-        Agent.id == Rank.agent_id,
+        RankRow.attempt_id == AttemptRow.id,
+        AgentRow.id == RankRow.agent_id,
         or_(
-            Rank.phase == RankPhase.ENDED,
-            Agent.attempt_id.is_(None),
-            Agent.attempt_id != Rank.attempt_id,
-            Agent.lease_expires_at.is_(None),
-            Agent.lease_expires_at <= bindparam("now"),
+            RankRow.phase == RankPhase.ENDED,
+            AgentRow.attempt_id.is_(None),
+            AgentRow.attempt_id != RankRow.attempt_id,
+            AgentRow.lease_expires_at.is_(None),
+            AgentRow.lease_expires_at <= bindparam("now"),
         ),
     )
-    .correlate(Attempt)
+    .correlate(AttemptRow)
 )
 
 
@@ -42,16 +42,16 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
     """
     rows = session.execute(
         select(
-            Attempt.id,
-            Attempt.state,
-            Attempt.state_since,
-            Job.cancel_requested,
-            Job.spec["time_limit_s"].label("limit_s"),
-            and_(Attempt.state == AttemptState.RUNNING, _STIRS).label("is_stirring"),
+            AttemptRow.id,
+            AttemptRow.state,
+            AttemptRow.state_since,
+            JobRow.cancel_requested,
+            JobRow.spec["time_limit_s"].label("limit_s"),
+            and_(AttemptRow.state == AttemptState.RUNNING, _STIRS).label("is_stirring"),
         )
-        .join(Job, Job.id == Attempt.job_id)
-        .where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
-        .order_by(Attempt.id),
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
+        .order_by(AttemptRow.id),
         {"now": now},
     ).all()
     return [

@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.gang.retries import RetryPolicy, is_pausing
 from farm.store.queue.waiting import WAITS
-from farm.store.tables import Agent, Attempt, Job, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
@@ -33,45 +33,53 @@ def follow_clock(
     that is alive renews it, and one that is not loses it after one lease.
     """
     _follow_agents(session, now=now, is_forward=step_s > 0, lease=lease)
-    future = select(Job.id, Job.due_at, Job.attempt_count).where(*WAITS, Job.due_at > now)
+    future = select(JobRow.id, JobRow.due_at, JobRow.attempt_count).where(
+        *WAITS, JobRow.due_at > now
+    )
     due_ids = [
         job_id
         for job_id, due_at, attempt_count in session.execute(future)
         if not is_pausing(due_at, now=now, attempt_count=attempt_count, policy=policy)
     ]
     for begin in range(0, len(due_ids), _IDS_A_QUERY):
-        _set(session, Job.due_at, now, Job.id.in_(due_ids[begin : begin + _IDS_A_QUERY]))
-    is_active = Attempt.state.in_(ACTIVE_ATTEMPT_STATES)
+        _set(session, JobRow.due_at, now, JobRow.id.in_(due_ids[begin : begin + _IDS_A_QUERY]))
+    is_active = AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES)
     if step_s > 0:
         step = dt.timedelta(seconds=step_s)
         for token, since in session.execute(
-            select(Attempt.id, Attempt.state_since).where(is_active)
+            select(AttemptRow.id, AttemptRow.state_since).where(is_active)
         ):
-            _set(session, Attempt.state_since, since + step, Attempt.id == token)
-    _set_back(session, Attempt.state_since, now, is_active)
-    _set_back(session, Attempt.started_at, now, is_active)
-    is_of_active = Rank.attempt_id.in_(select(Attempt.id).where(is_active))
-    _set_back(session, Rank.commanded_at, now, is_of_active)
-    _set_back(session, Rank.ended_at, now, is_of_active)
+            _set(session, AttemptRow.state_since, since + step, AttemptRow.id == token)
+    _set_back(session, AttemptRow.state_since, now, is_active)
+    _set_back(session, AttemptRow.started_at, now, is_active)
+    is_of_active = RankRow.attempt_id.in_(select(AttemptRow.id).where(is_active))
+    _set_back(session, RankRow.commanded_at, now, is_of_active)
+    _set_back(session, RankRow.ended_at, now, is_of_active)
 
 
 def _follow_agents(
     session: Session, *, now: dt.datetime, is_forward: bool, lease: dt.timedelta
 ) -> None:
     # In the order in which heartbeats lock them.
-    session.execute(select(Agent.id).order_by(Agent.id).with_for_update()).all()
-    _set_back(session, Agent.heartbeat_at, now)
-    _set_back(session, Agent.stop_sent_at, now)
-    is_leased = Agent.attempt_id.is_not(None)
+    session.execute(select(AgentRow.id).order_by(AgentRow.id).with_for_update()).all()
+    _set_back(session, AgentRow.heartbeat_at, now)
+    _set_back(session, AgentRow.stop_sent_at, now)
+    is_leased = AgentRow.attempt_id.is_not(None)
     _set(
         session,
-        Agent.lease_expires_at,
+        AgentRow.lease_expires_at,
         now + lease,
         is_leased,
-        Agent.lease_expires_at > now + lease,
+        AgentRow.lease_expires_at > now + lease,
     )
     if is_forward:
-        _set(session, Agent.lease_expires_at, now + lease, is_leased, Agent.lease_expires_at <= now)
+        _set(
+            session,
+            AgentRow.lease_expires_at,
+            now + lease,
+            is_leased,
+            AgentRow.lease_expires_at <= now,
+        )
 
 
 def _set_back(

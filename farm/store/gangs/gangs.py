@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
 from farm.gang.views import GangAtWork
-from farm.store.tables import Agent, Attempt, Job
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json
 
 _CELLS_A_QUERY = 500  # databases limit the parameters of one statement
@@ -25,15 +25,15 @@ def gangs_at_work(
     """Return every gang that is leased; `expected_s`: by cell hash, how long they take."""
     rows = session.execute(
         select(
-            Agent.id.label("agent_id"),
-            Attempt.id.label("token"),
-            Attempt.leased_at,
-            Job.sweep_id,
-            Job.cell_hash,
+            AgentRow.id.label("agent_id"),
+            AttemptRow.id.label("token"),
+            AttemptRow.leased_at,
+            JobRow.sweep_id,
+            JobRow.cell_hash,
         )
-        .join(Attempt, Attempt.id == Agent.attempt_id)
-        .join(Job, Job.id == Attempt.job_id)
-        .order_by(Attempt.id, Agent.id)
+        .join(AttemptRow, AttemptRow.id == AgentRow.attempt_id)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .order_by(AttemptRow.id, AgentRow.id)
     )
     gangs = []
     for _, members in groupby(rows, key=lambda row: row.token):
@@ -57,13 +57,13 @@ def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
     states = (JobState.WAITING, *ACTIVE_JOB_STATES)
     first = (
         select(
-            Job.sweep_id,
-            Job.cell_hash,
-            func.min(Job.id).label("id"),
-            func.max(Job.priority).label("priority"),
+            JobRow.sweep_id,
+            JobRow.cell_hash,
+            func.min(JobRow.id).label("id"),
+            func.max(JobRow.priority).label("priority"),
         )
-        .where(Job.state.in_(states))
-        .group_by(Job.sweep_id, Job.cell_hash)
+        .where(JobRow.state.in_(states))
+        .group_by(JobRow.sweep_id, JobRow.cell_hash)
         .subquery()
     )
     number = func.row_number().over(
@@ -86,7 +86,7 @@ def cell_specs(session: Session, job_ids: Collection[int]) -> dict[str, JobSpec]
     ids = list(job_ids)
     for begin in range(0, len(ids), _CELLS_A_QUERY):
         some = ids[begin : begin + _CELLS_A_QUERY]
-        specs = session.execute(select(Job.cell_hash, Job.spec).where(Job.id.in_(some)))
+        specs = session.execute(select(JobRow.cell_hash, JobRow.spec).where(JobRow.id.in_(some)))
         found.update({cell_hash: from_json(JobSpec, spec) for cell_hash, spec in specs})
     return found
 
@@ -103,10 +103,10 @@ class LastLength:
 def last_lengths(session: Session, *, limit: int) -> list[LastLength]:
     """Return how long the last gangs that succeeded took, the newest first."""
     rows = session.execute(
-        select(Job.cell_hash, Job.id, Attempt.leased_at, Attempt.ended_at)
-        .join(Job, Job.id == Attempt.job_id)
-        .where(Attempt.state == AttemptState.SUCCEEDED, Attempt.ended_at.is_not(None))
-        .order_by(Attempt.id.desc())
+        select(JobRow.cell_hash, JobRow.id, AttemptRow.leased_at, AttemptRow.ended_at)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(AttemptRow.state == AttemptState.SUCCEEDED, AttemptRow.ended_at.is_not(None))
+        .order_by(AttemptRow.id.desc())
         .limit(limit)
     )
     return [

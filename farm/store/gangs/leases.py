@@ -16,7 +16,7 @@ from farm.messages.agents import AgentState
 from farm.placement.agent_index import SHARES_CORES
 from farm.placement.scheduling import Placement
 from farm.store.gangs.attempts import Member, StoredAttempt
-from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def lease_gangs(
     jobs = _waiting_jobs(session, [placement.job_id for placement in placements])
     agent_ids = {agent_id for p in placements for agent_id in p.agent_ids}
     nearby = _Nearby(session, agent_ids, live_since=now - lease)
-    gangs: dict[int, list[Agent]] = {}
+    gangs: dict[int, list[AgentRow]] = {}
     conflicts: dict[int, str] = {}
     for placement in placements:
         if placement.job_id not in jobs:
@@ -68,7 +68,12 @@ def lease_gangs(
 
 
 def _hand_over(
-    session: Session, job: Job, attempt: Attempt, gang: Sequence[Agent], *, until: dt.datetime
+    session: Session,
+    job: JobRow,
+    attempt: AttemptRow,
+    gang: Sequence[AgentRow],
+    *,
+    until: dt.datetime,
 ) -> StoredAttempt:
     job.state = move(job.state, JobState.LEASED)
     job.attempt_id = attempt.id
@@ -78,7 +83,7 @@ def _hand_over(
     for number, agent in enumerate(gang):
         agent.attempt_id, agent.lease_expires_at = attempt.id, until
         agent.lease_boot_id = agent.boot_id
-        rank = Rank(
+        rank = RankRow(
             attempt_id=attempt.id,
             rank=number,
             agent_id=agent.id,
@@ -103,7 +108,7 @@ def is_any_to_stop(
 ) -> bool:
     """Whether `agents_to_stop` would return any; nothing is locked."""
     due = _to_stop(now=now, alive_within=alive_within, every=every)
-    return session.scalar(select(Agent.id).where(*due).limit(1)) is not None
+    return session.scalar(select(AgentRow.id).where(*due).limit(1)) is not None
 
 
 def agents_to_stop(
@@ -115,7 +120,7 @@ def agents_to_stop(
     comes back its first heartbeats bring it here again.
     """
     due = _to_stop(now=now, alive_within=alive_within, every=every)
-    unclean = select(Agent).where(*due).order_by(Agent.id).with_for_update(skip_locked=True)
+    unclean = select(AgentRow).where(*due).order_by(AgentRow.id).with_for_update(skip_locked=True)
     stops = []
     for agent in session.scalars(unclean):
         agent.stop_sent_at = now
@@ -128,18 +133,22 @@ def _to_stop(
     *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
 ) -> tuple[ColumnElement[bool], ...]:
     return (
-        Agent.unclean_token.is_not(None),
-        Agent.heartbeat_at > now - alive_within,
-        (Agent.stop_sent_at.is_(None)) | (Agent.stop_sent_at <= now - every),
+        AgentRow.unclean_token.is_not(None),
+        AgentRow.heartbeat_at > now - alive_within,
+        (AgentRow.stop_sent_at.is_(None)) | (AgentRow.stop_sent_at <= now - every),
     )
 
 
-def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, Job]:
+def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, JobRow]:
     """Lock those of these jobs that wait, and that nobody else has locked."""
     waiting = (
-        select(Job)
-        .where(Job.id.in_(job_ids), Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
-        .order_by(Job.id)
+        select(JobRow)
+        .where(
+            JobRow.id.in_(job_ids),
+            JobRow.state == JobState.WAITING,
+            JobRow.cancel_requested.is_(False),
+        )
+        .order_by(JobRow.id)
         .with_for_update(skip_locked=True)
     )
     return {job.id: job for job in session.scalars(waiting)}
@@ -156,10 +165,12 @@ class _Nearby:
     def __init__(
         self, session: Session, agent_ids: Collection[str], *, live_since: dt.datetime
     ) -> None:
-        machines = select(Agent.machine_id).where(Agent.id.in_(agent_ids))
-        nearby = Agent.machine_id.in_(machines)
-        known = session.execute(select(Agent.id, Agent.machine_id).where(nearby)).all()
-        locked = select(Agent).where(nearby).order_by(Agent.id).with_for_update(skip_locked=True)
+        machines = select(AgentRow.machine_id).where(AgentRow.id.in_(agent_ids))
+        nearby = AgentRow.machine_id.in_(machines)
+        known = session.execute(select(AgentRow.id, AgentRow.machine_id).where(nearby)).all()
+        locked = (
+            select(AgentRow).where(nearby).order_by(AgentRow.id).with_for_update(skip_locked=True)
+        )
         self._agents = {agent.id: agent for agent in session.scalars(locked)}
         self._locked_elsewhere = Counter(
             machine_id for agent_id, machine_id in known if agent_id not in self._agents
@@ -173,7 +184,7 @@ class _Nearby:
             for core in _cores(agent)
         }
 
-    def take(self, agent_ids: Sequence[str]) -> list[Agent]:
+    def take(self, agent_ids: Sequence[str]) -> list[AgentRow]:
         """Give these agents, in that order, to nobody after this; all of them or none.
 
         Raises:
@@ -201,15 +212,15 @@ class _Nearby:
         return gang
 
 
-def _cores(agent: Agent) -> set[tuple[str, int]]:
+def _cores(agent: AgentRow) -> set[tuple[str, int]]:
     return {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
 
 
-def _is_live(agent: Agent, since: dt.datetime) -> bool:
+def _is_live(agent: AgentRow, since: dt.datetime) -> bool:
     return agent.heartbeat_at is not None and agent.heartbeat_at >= since
 
 
-def _is_free(agent: Agent) -> bool:
+def _is_free(agent: AgentRow) -> bool:
     return (
         agent.attempt_id is None
         and agent.unclean_token is None
@@ -218,16 +229,18 @@ def _is_free(agent: Agent) -> bool:
     )
 
 
-def _new_attempts(session: Session, jobs: Sequence[Job], *, now: dt.datetime) -> list[Attempt]:
+def _new_attempts(
+    session: Session, jobs: Sequence[JobRow], *, now: dt.datetime
+) -> list[AttemptRow]:
     """Add the next attempt of each of these jobs; return them, in that order, with their ids."""
     tried = (
-        select(Attempt.job_id, func.count())
-        .where(Attempt.job_id.in_([job.id for job in jobs]))
-        .group_by(Attempt.job_id)
+        select(AttemptRow.job_id, func.count())
+        .where(AttemptRow.job_id.in_([job.id for job in jobs]))
+        .group_by(AttemptRow.job_id)
     )
     counts = dict(session.execute(tried).all()) if jobs else {}
     attempts = [
-        Attempt(
+        AttemptRow(
             job_id=job.id,
             number=1 + counts.get(job.id, 0),
             state=AttemptState.PREPARING,

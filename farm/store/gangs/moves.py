@@ -20,7 +20,7 @@ from farm.gang.retries import RetryPolicy, after_attempt
 from farm.messages.trainer_lines import Failure
 from farm.store.gangs.attempts import StoredAttempt, locked_attempts
 from farm.store.measurements.measurements import insert_measurements
-from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,8 @@ def mark_commanded(
     if not ranks:
         return
     session.execute(
-        update(Rank)
-        .where(tuple_(Rank.attempt_id, Rank.rank).in_(ranks))
+        update(RankRow)
+        .where(tuple_(RankRow.attempt_id, RankRow.rank).in_(ranks))
         .values(commanded_at=now)
         .execution_options(synchronize_session=False)
     )
@@ -168,9 +168,9 @@ def lock_gangs(session: Session, tokens: Collection[int]) -> Sequence[str]:
     Whoever ends several attempts one by one locks all of their agents before: heartbeats lock them
     in this order.
     """
-    members = select(Rank.agent_id).where(Rank.attempt_id.in_(tokens))
-    held = select(Agent.id).where(Agent.id.in_(members), Agent.attempt_id.in_(tokens))
-    return session.scalars(held.order_by(Agent.id).with_for_update()).all()
+    members = select(RankRow.agent_id).where(RankRow.attempt_id.in_(tokens))
+    held = select(AgentRow.id).where(AgentRow.id.in_(members), AgentRow.attempt_id.in_(tokens))
+    return session.scalars(held.order_by(AgentRow.id).with_for_update()).all()
 
 
 def _let_go(session: Session, rows: Collection[StoredAttempt], succeeded: Sequence[int]) -> None:
@@ -178,15 +178,15 @@ def _let_go(session: Session, rows: Collection[StoredAttempt], succeeded: Sequen
     agent_ids = lock_gangs(session, [stored.attempt.id for stored in rows])
     if not agent_ids:
         return
-    is_clean = Agent.attempt_id.in_(succeeded)
+    is_clean = AgentRow.attempt_id.in_(succeeded)
     session.execute(
-        update(Agent)
-        .where(Agent.id.in_(agent_ids))
+        update(AgentRow)
+        .where(AgentRow.id.in_(agent_ids))
         .values(
             attempt_id=None,
             lease_expires_at=None,
             lease_boot_id=None,
-            unclean_token=case((is_clean, null()), else_=Agent.attempt_id),
+            unclean_token=case((is_clean, null()), else_=AgentRow.attempt_id),
             stop_sent_at=None,
         )
     )
@@ -200,7 +200,7 @@ def _update(
     jobs: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write new values, all columns alike in one statement a table, and forget the old ones."""
-    for table, changed in ((Attempt, attempts), (Job, jobs)):
+    for table, changed in ((AttemptRow, attempts), (JobRow, jobs)):
         if changed:
             session.execute(update(table), changed)
     for stored in rows:

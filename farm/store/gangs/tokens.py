@@ -9,13 +9,13 @@ from sqlalchemy import column, func, select, table
 from sqlalchemy.orm import Session
 
 from farm.store.engine import POSTGRESQL
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 
 logger = logging.getLogger(__name__)
 
-_SEQUENCE = f"{Attempt.__tablename__}_id_seq"  # PostgreSQL's, which draws the tokens there
+_SEQUENCE = f"{AttemptRow.__tablename__}_id_seq"  # PostgreSQL's, which draws the tokens there
 _COUNTERS = table("sqlite_sequence", column("name"), column("seq"))  # SQLite's
-_OWN_COUNTER = _COUNTERS.c.name == Attempt.__tablename__
+_OWN_COUNTER = _COUNTERS.c.name == AttemptRow.__tablename__
 # Beyond this a token is an agent's damaged file, and following it would use up all numbers.
 _LAST_TOKEN = 2**62
 # What an agent says may be a lie. So far a single beat moves the tokens: after a loss beyond that
@@ -53,7 +53,7 @@ def raise_latest_token(session: Session, token: int) -> bool:
     if session.get_bind().dialect.name == POSTGRESQL:
         session.execute(select(func.setval(_SEQUENCE, token)))
     elif session.scalar(select(_COUNTERS.c.seq).where(_OWN_COUNTER)) is None:
-        values = {"name": Attempt.__tablename__, "seq": token}
+        values = {"name": AttemptRow.__tablename__, "seq": token}
         session.execute(_COUNTERS.insert().values(values))
     else:
         session.execute(_COUNTERS.update().where(_OWN_COUNTER).values(seq=token))

@@ -28,7 +28,7 @@ from farm.store.identity import take_over
 from farm.store.maintenance.convert import convert, refuse_too_old
 from farm.store.maintenance.copy import CopiedTable, Progress, copy_store
 from farm.store.schema import FORMER_REVISIONS, revision_of, upgrade
-from farm.store.tables import Agent
+from farm.store.tables import AgentRow
 
 # More attempts than a farm makes in the life of a backup: a thousand agents with a job a minute
 # make 1.4 million a day, but heartbeats tell a store of tokens beyond this, too.
@@ -131,7 +131,7 @@ def _copy(file: Path, own: Path) -> None:
 
 def _settle(session: Session) -> None:
     raise_latest_token(session, latest_token(session) + _TOKENS_SINCE)
-    session.execute(update(Agent).values(heartbeat_at=None))
+    session.execute(update(AgentRow).values(heartbeat_at=None))
     take_over(session)
 
 

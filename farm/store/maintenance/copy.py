@@ -28,7 +28,7 @@ from farm.store.gangs.tokens import latest_token, raise_latest_token
 from farm.store.maintenance.partitions import make_partitions
 from farm.store.result_tables import SampleRow
 from farm.store.schema import check_schema, upgrade
-from farm.store.tables import Agent, Attempt
+from farm.store.tables import AgentRow, AttemptRow
 
 _ROWS_AT_ONCE = 5000
 # Agents beat every 5 s.
@@ -128,8 +128,8 @@ def _plain(value: Any) -> Any:
 
 
 def _refuse_work(session: Session, *, now: dt.datetime) -> None:
-    active = select(func.count()).where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
-    heard = select(func.count()).where(Agent.heartbeat_at > now - _HEARD_WITHIN)
+    active = select(func.count()).where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
+    heard = select(func.count()).where(AgentRow.heartbeat_at > now - _HEARD_WITHIN)
     active_count, heard_count = session.scalar(active) or 0, session.scalar(heard) or 0
     if active_count or heard_count:
         raise FarmError(
@@ -223,7 +223,7 @@ def _follow_numbers(old: Session, new: Session, tables: Sequence[sa.Table]) -> N
     if new.get_bind().dialect.name != POSTGRESQL:
         return  # SQLite takes the number after the largest
     for table in tables:
-        if table.name == Attempt.__tablename__ or not _is_numbered(table):
+        if table.name == AttemptRow.__tablename__ or not _is_numbered(table):
             continue
         largest = new.scalar(select(func.max(table.c.id)))
         if largest is not None:

@@ -20,7 +20,7 @@ from farm.store.engine import reading
 from farm.store.maintenance.partitions import partition_days
 from farm.store.reports.late_reports import forgotten_late_count
 from farm.store.result_tables import LogPartRow, SampleRow
-from farm.store.tables import Agent, Attempt, LateReport, SpoolPosition
+from farm.store.tables import AgentRow, AttemptRow, LateReport, SpoolPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     with reading(engine) as session:
         if before is not None:
             dropped = _series(session, [SampleRow.day < before.date()])
-            leased = select(Attempt.leased_at).where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
+            leased = select(AttemptRow.leased_at).where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
             held = {at.date() for at in session.scalars(leased)}
             days = partition_days(session)
             partitions = [day for day in days if day < before.date() and day not in held]
@@ -114,10 +114,12 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
 
 def silent_agents(session: Session, *, before: dt.datetime) -> list[str]:
     """Return the agents without a lease that were last heard from before an instant."""
-    heard_at = func.coalesce(Agent.heartbeat_at, Agent.first_seen_at)
+    heard_at = func.coalesce(AgentRow.heartbeat_at, AgentRow.first_seen_at)
     return list(
         session.scalars(
-            select(Agent.id).where(heard_at < before, Agent.attempt_id.is_(None)).order_by(Agent.id)
+            select(AgentRow.id)
+            .where(heard_at < before, AgentRow.attempt_id.is_(None))
+            .order_by(AgentRow.id)
         )
     )
 
@@ -154,7 +156,7 @@ def _series(
 
 
 def _is_active() -> ColumnElement[bool]:
-    active = select(Attempt.id).where(Attempt.state.in_(ACTIVE_ATTEMPT_STATES))
+    active = select(AttemptRow.id).where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
     return SampleRow.attempt_id.in_(active)
 
 
@@ -169,7 +171,7 @@ def is_forgotten(before: dt.datetime) -> ColumnElement[bool]:
         .where(latest.agent_id == SpoolPosition.agent_id)
         .scalar_subquery()
     )
-    alive = select(Agent.id).where(Agent.heartbeat_at >= before)
+    alive = select(AgentRow.id).where(AgentRow.heartbeat_at >= before)
     is_replaced = SpoolPosition.updated_at < newest
     return sa.and_(
         SpoolPosition.updated_at < before, or_(is_replaced, SpoolPosition.agent_id.not_in(alive))
@@ -179,8 +181,8 @@ def is_forgotten(before: dt.datetime) -> ColumnElement[bool]:
 def is_old_log(before: dt.datetime) -> ColumnElement[bool]:
     """Logs of attempts that were leased before the day of an instant, and are over."""
     day = dt.datetime.combine(before.date(), dt.time(), dt.UTC)
-    over = select(Attempt.id).where(
-        Attempt.leased_at < day, Attempt.state.not_in(ACTIVE_ATTEMPT_STATES)
+    over = select(AttemptRow.id).where(
+        AttemptRow.leased_at < day, AttemptRow.state.not_in(ACTIVE_ATTEMPT_STATES)
     )
     return LogPartRow.attempt_id.in_(over)
 

@@ -22,7 +22,7 @@ from farm.measuring.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
 from farm.store.measurements.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow, quantity_column
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 
 _UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
@@ -67,16 +67,16 @@ def cells_stamp(session: Session, sweep_id: int) -> Hashable:
     """Return a value that changes whenever a job of the sweep, or any measurement, does."""
     counts = session.execute(
         select(
-            Job.state,
+            JobRow.state,
             func.count(),
-            func.max(Job.id),
-            func.max(Job.finished_at),
-            func.sum(Job.attempt_count),
-            func.sum(cast(Job.cancel_requested, Integer)),
+            func.max(JobRow.id),
+            func.max(JobRow.finished_at),
+            func.sum(JobRow.attempt_count),
+            func.sum(cast(JobRow.cancel_requested, Integer)),
         )
-        .where(Job.sweep_id == sweep_id)
-        .group_by(Job.state)
-        .order_by(Job.state)
+        .where(JobRow.sweep_id == sweep_id)
+        .group_by(JobRow.state)
+        .order_by(JobRow.state)
     )
     return measurement_stamp(session), tuple(tuple(row) for row in counts)
 
@@ -103,11 +103,11 @@ def job_groups(session: Session, sweep_id: int, *, max_jobs: int | None) -> Cell
 
 def cell_totals(session: Session, sweep_id: int) -> CellTotals:
     """Count the jobs of a sweep, its cells, and the cells of which a job failed."""
-    failed = case((Job.state == JobState.FAILED, Job.cell_hash))
+    failed = case((JobRow.state == JobState.FAILED, JobRow.cell_hash))
     jobs, cells, failed_cells = session.execute(
         select(
-            func.count(), func.count(Job.cell_hash.distinct()), func.count(failed.distinct())
-        ).where(Job.sweep_id == sweep_id)
+            func.count(), func.count(JobRow.cell_hash.distinct()), func.count(failed.distinct())
+        ).where(JobRow.sweep_id == sweep_id)
     ).one()
     return CellTotals(job_count=jobs, cell_count=cells, failed_cell_count=failed_cells)
 
@@ -125,12 +125,12 @@ def changed_groups(
         return None
     end = before.last_end
     may_have_changed = or_(
-        Job.state.in_(_UNFINISHED),
-        Job.id > before.last_id,
-        Job.finished_at >= end - _LATE_COMMIT if end else Job.finished_at.is_not(None),
+        JobRow.state.in_(_UNFINISHED),
+        JobRow.id > before.last_id,
+        JobRow.finished_at >= end - _LATE_COMMIT if end else JobRow.finished_at.is_not(None),
     )
     # Of the order like next to like, only that within a cell matters here; all of it takes longer.
-    ordered = _jobs(sweep_id).order_by(None).order_by(Job.repetition, Job.id)
+    ordered = _jobs(sweep_id).order_by(None).order_by(JobRow.repetition, JobRow.id)
     rows = list(session.execute(ordered.where(may_have_changed)).all())
     # Where clocks differ, one may have ended since at a time that is long past.
     known_ids = {row.id for row in rows}
@@ -144,7 +144,7 @@ def changed_groups(
         return None
     for begin in range(0, len(missing), _IDS_A_QUERY):
         some_ids = missing[begin : begin + _IDS_A_QUERY]
-        rows += session.execute(ordered.where(Job.id.in_(some_ids))).all()
+        rows += session.execute(ordered.where(JobRow.id.in_(some_ids))).all()
     some_by_cell: dict[str, list[Any]] = {}
     for row in rows:
         some_by_cell.setdefault(row.cell_hash, []).append(row)
@@ -171,13 +171,13 @@ def changed_groups(
 def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
     return (
         select(
-            Job.id,
-            Job.cell_hash,
-            Job.state,
-            Job.failure_kind,
-            Job.cancel_requested,
-            Job.finished_at,
-            Job.attempt_count,  # an attempt that is lost leaves nothing else behind
+            JobRow.id,
+            JobRow.cell_hash,
+            JobRow.state,
+            JobRow.failure_kind,
+            JobRow.cancel_requested,
+            JobRow.finished_at,
+            JobRow.attempt_count,  # an attempt that is lost leaves nothing else behind
             MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
             MeasurementRow.fingerprint,
@@ -195,8 +195,8 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.gradient_bytes,
             *(quantity_column(one).label(one.name) for one in QUANTITIES),
         )
-        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.sweep_id == sweep_id)
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id == sweep_id)
         .order_by(*BY_CELL)
     )
 
@@ -211,7 +211,9 @@ def jobs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
     found: dict[int, Row[Any]] = {}
     for begin in range(0, len(job_ids), _IDS_A_QUERY):
         some = job_ids[begin : begin + _IDS_A_QUERY]
-        rows = session.execute(select(Job.id, Job.cell_hash, Job.spec).where(Job.id.in_(some)))
+        rows = session.execute(
+            select(JobRow.id, JobRow.cell_hash, JobRow.spec).where(JobRow.id.in_(some))
+        )
         found |= {row.id: row for row in rows}
     return found
 
@@ -224,17 +226,17 @@ def machine_s_by_cell(
     `job_ids`: of these jobs alone, some hundred at the most.
     """
     if session.get_bind().dialect.name == "sqlite":
-        days = func.julianday(Attempt.ended_at) - func.julianday(Attempt.leased_at)
+        days = func.julianday(AttemptRow.ended_at) - func.julianday(AttemptRow.leased_at)
         taken_s: ColumnElement[Any] = days * 86400.0  # its epoch has whole seconds only
     else:
-        taken_s = extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
+        taken_s = extract("epoch", AttemptRow.ended_at) - extract("epoch", AttemptRow.leased_at)
     query = (
-        select(Job.cell_hash, func.sum(Job.rank_count * taken_s))
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(Job.sweep_id == sweep_id, Attempt.ended_at.is_not(None))
-        .group_by(Job.cell_hash)
+        select(JobRow.cell_hash, func.sum(JobRow.rank_count * taken_s))
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id == sweep_id, AttemptRow.ended_at.is_not(None))
+        .group_by(JobRow.cell_hash)
     )
-    rows = session.execute(query if job_ids is None else query.where(Job.id.in_(job_ids)))
+    rows = session.execute(query if job_ids is None else query.where(JobRow.id.in_(job_ids)))
     # PostgreSQL reckons exactly, in decimals; SQLite's days are true to a tenth of a millisecond.
     return {cell_hash: round(float(spent_s), 3) for cell_hash, spent_s in rows}
 
@@ -242,8 +244,8 @@ def machine_s_by_cell(
 def failed_jobs(session: Session, job_ids: Collection[int]) -> dict[int, FailedJob]:
     """Return of a page's jobs those that failed, with the reason."""
     rows = session.execute(
-        select(Job.id, Job.failure_kind, Job.reason).where(
-            Job.id.in_(job_ids), Job.state == JobState.FAILED
+        select(JobRow.id, JobRow.failure_kind, JobRow.reason).where(
+            JobRow.id.in_(job_ids), JobRow.state == JobState.FAILED
         )
     )
     return {row.id: FailedJob(row.id, row.failure_kind, row.reason) for row in rows}
@@ -268,7 +270,7 @@ def measured_conditions(session: Session, sweep_id: int) -> Sequence[Any]:
             MeasurementRow.jitter_s,
             is_gang,
         )
-        .join(Job, Job.id == MeasurementRow.job_id)
-        .where(Job.sweep_id == sweep_id, MeasurementRow.status == OK)
+        .join(JobRow, JobRow.id == MeasurementRow.job_id)
+        .where(JobRow.sweep_id == sweep_id, MeasurementRow.status == OK)
         .distinct()
     ).all()

@@ -18,7 +18,7 @@ from farm.measuring.measurement_table import (
     TableColumn,
 )
 from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 from farm.values.fields import canonical
 
 _ROWS_A_PART = 1000
@@ -36,10 +36,10 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
     last_id = 0
     while True:
         rows = session.execute(
-            select(Job.id, Job.spec, *columns)
-            .join(MeasurementRow, MeasurementRow.job_id == Job.id)
-            .where(Job.sweep_id == sweep_id, Job.id > last_id)
-            .order_by(Job.id)
+            select(JobRow.id, JobRow.spec, *columns)
+            .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+            .where(JobRow.sweep_id == sweep_id, JobRow.id > last_id)
+            .order_by(JobRow.id)
             .limit(_ROWS_A_PART)
         ).all()
         if not rows:

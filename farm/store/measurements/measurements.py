@@ -17,7 +17,7 @@ from farm.configuration.axes import AXES
 from farm.errors import NotFound
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.store.result_tables import MeasurementRow, axis_column
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
@@ -118,9 +118,9 @@ def ids_within(session: Session, sweep_id: int, ids: Collection[int]) -> frozens
         found.update(
             session.scalars(
                 select(MeasurementRow.id)
-                .join(Job, Job.id == MeasurementRow.job_id)
+                .join(JobRow, JobRow.id == MeasurementRow.job_id)
                 .where(
-                    Job.sweep_id == sweep_id,
+                    JobRow.sweep_id == sweep_id,
                     MeasurementRow.id.in_(ordered[begin : begin + _IDS_A_QUERY]),
                 )
             )
@@ -153,7 +153,9 @@ def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[
     wanted = {f.name: getattr(which, f.name) for f in dataclasses.fields(which)}
     sweep_id = wanted.pop("sweep_id")
     if sweep_id is not None:
-        query = query.join(Job, Job.id == MeasurementRow.job_id).where(Job.sweep_id == sweep_id)
+        query = query.join(JobRow, JobRow.id == MeasurementRow.job_id).where(
+            JobRow.sweep_id == sweep_id
+        )
     for column, value in wanted.items():
         if value is not None:
             query = query.where(getattr(MeasurementRow, column) == value)

@@ -15,7 +15,7 @@ from farm.measuring.measurement import OK
 from farm.store.base import is_known
 from farm.store.gangs.outcomes import ORIGIN
 from farm.store.result_tables import MeasurementRow, axis_column
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 
 _MOST_NEIGHBOURS = 500
 
@@ -65,7 +65,7 @@ class Neighbour:
     is_disturbed: bool
 
 
-def repetitions_of(session: Session, job: Job, *, limit: int) -> Sequence[Any]:
+def repetitions_of(session: Session, job: JobRow, *, limit: int) -> Sequence[Any]:
     """Return the jobs of a job's cell, itself among them, in whatever sweep, the latest first.
 
     Of each its id, sweep_id, repetition and state, and the measured step_time_s,
@@ -73,18 +73,18 @@ def repetitions_of(session: Session, job: Job, *, limit: int) -> Sequence[Any]:
     """
     return session.execute(
         select(
-            Job.id,
-            Job.sweep_id,
-            Job.repetition,
-            Job.state,
+            JobRow.id,
+            JobRow.sweep_id,
+            JobRow.repetition,
+            JobRow.state,
             MeasurementRow.step_time_s,
             MeasurementRow.throughput_examples_per_s,
             MeasurementRow.fingerprint,
             MeasurementRow.flags,
         )
-        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.cell_hash == job.cell_hash)
-        .order_by(Job.id.desc())
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .where(JobRow.cell_hash == job.cell_hash)
+        .order_by(JobRow.id.desc())
         .limit(limit)
     ).all()
 

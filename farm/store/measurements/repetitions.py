@@ -32,19 +32,19 @@ from farm.messages.trainer_lines import CONFIGURATION_FAILURES
 from farm.store.base import is_known
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.sweeps import add_jobs, stored_precision
-from farm.store.tables import Agent, Attempt, Job, Rank, Sweep
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SweepRow
 from farm.values.codec import from_json
 
 # Like next to like: a sweep's jobs as people compare them, the repetitions of a cell together.
 BY_CELL = (
-    Job.model,
-    Job.dataset,
-    Job.global_batch_size,
-    Job.world_size,
-    Job.strategy,
-    Job.cell_hash,
-    Job.repetition,
-    Job.id,
+    JobRow.model,
+    JobRow.dataset,
+    JobRow.global_batch_size,
+    JobRow.world_size,
+    JobRow.strategy,
+    JobRow.cell_hash,
+    JobRow.repetition,
+    JobRow.id,
 )
 # Of a sweep that is extended only its latest runs are read: more than the correlation of
 # neighbours is estimated from, with those that ended together with the cell's own.
@@ -74,29 +74,31 @@ def extend_cells(session: Session, tokens: Collection[int], *, now: dt.datetime)
     if not tokens:
         return 0
     ended = session.execute(
-        select(Job.sweep_id, Job.cell_hash)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(Attempt.id.in_(tokens), Job.state.in_(FINAL_JOB_STATES))
+        select(JobRow.sweep_id, JobRow.cell_hash)
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(AttemptRow.id.in_(tokens), JobRow.state.in_(FINAL_JOB_STATES))
         .distinct()
-        .order_by(Job.sweep_id, Job.cell_hash)
+        .order_by(JobRow.sweep_id, JobRow.cell_hash)
     ).all()
     if not ended:
         return 0
-    sweeps = session.scalars(select(Sweep).where(Sweep.id.in_({row.sweep_id for row in ended})))
+    sweeps = session.scalars(
+        select(SweepRow).where(SweepRow.id.in_({row.sweep_id for row in ended}))
+    )
     precisions = {sweep.id: stored_precision(sweep) for sweep in sweeps}
     cells = [(s, c) for s, c in ended if precisions[s] is not None]
     if not cells:
         return 0
     precise = {sweep_id for sweep_id, _ in cells}
     session.execute(
-        select(Sweep.id).where(Sweep.id.in_(precise)).order_by(Sweep.id).with_for_update()
+        select(SweepRow.id).where(SweepRow.id.in_(precise)).order_by(SweepRow.id).with_for_update()
     )
     jobs: dict[tuple[int, str], list[Any]] = {}
     for job in session.execute(
-        _repetitions(tuple_(Job.sweep_id, Job.cell_hash).in_(cells)).where(
+        _repetitions(tuple_(JobRow.sweep_id, JobRow.cell_hash).in_(cells)).where(
             # Named apart too, for the index: what a database makes of pairs differs.
-            Job.sweep_id.in_(precise),
-            Job.cell_hash.in_({cell_hash for _, cell_hash in cells}),
+            JobRow.sweep_id.in_(precise),
+            JobRow.cell_hash.in_({cell_hash for _, cell_hash in cells}),
         )
     ):
         jobs.setdefault((job.sweep_id, job.cell_hash), []).append(job)
@@ -141,16 +143,16 @@ def _latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) 
     )
     ranked = (
         select(
-            Job.id.label("job_id"),
-            Job.cell_hash,
+            JobRow.id.label("job_id"),
+            JobRow.cell_hash,
             MeasurementRow.fingerprint,
             MeasurementRow.step_time_s,
             ago.label("ago"),
         )
-        .join(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .where(
-            Job.sweep_id == sweep_id,
-            Job.state == JobState.SUCCEEDED,
+            JobRow.sweep_id == sweep_id,
+            JobRow.state == JobState.SUCCEEDED,
             MeasurementRow.status == OK,
             is_known(MeasurementRow.step_time_s),
         )
@@ -191,16 +193,18 @@ def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellSe
     if not cells:
         return {}
     rows = session.execute(
-        select(Job.sweep_id, Job.cell_hash, Rank.agent_id, Agent.fingerprint, func.count())
-        .join(Attempt, Attempt.job_id == Job.id)
-        .join(Rank, Rank.attempt_id == Attempt.id)
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(
-            Job.sweep_id.in_({sweep_id for sweep_id, _ in cells}),
-            Job.cell_hash.in_({cell_hash for _, cell_hash in cells}),
-            Attempt.state == AttemptState.SUCCEEDED,
+        select(
+            JobRow.sweep_id, JobRow.cell_hash, RankRow.agent_id, AgentRow.fingerprint, func.count()
         )
-        .group_by(Job.sweep_id, Job.cell_hash, Rank.agent_id, Agent.fingerprint)
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .join(RankRow, RankRow.attempt_id == AttemptRow.id)
+        .join(AgentRow, AgentRow.id == RankRow.agent_id)
+        .where(
+            JobRow.sweep_id.in_({sweep_id for sweep_id, _ in cells}),
+            JobRow.cell_hash.in_({cell_hash for _, cell_hash in cells}),
+            AttemptRow.state == AttemptState.SUCCEEDED,
+        )
+        .group_by(JobRow.sweep_id, JobRow.cell_hash, RankRow.agent_id, AgentRow.fingerprint)
     )
     found: dict[Cell, CellServers] = {}
     for sweep_id, cell_hash, agent_id, fingerprint, count in rows:
@@ -232,24 +236,24 @@ def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
     """Columns and no entities: those that are loaded already are older than the lock."""
     return (
         select(
-            Job.id,
-            Job.sweep_id,
-            Job.spec,
-            Job.cell_hash,
-            Job.repetition,
-            Job.priority,
-            Job.state,
-            Job.failure_kind,
-            Job.cancel_requested,
+            JobRow.id,
+            JobRow.sweep_id,
+            JobRow.spec,
+            JobRow.cell_hash,
+            JobRow.repetition,
+            JobRow.priority,
+            JobRow.state,
+            JobRow.failure_kind,
+            JobRow.cancel_requested,
             MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
             MeasurementRow.step_time_s,
             MeasurementRow.fingerprint,
             MeasurementRow.flags,
         )
-        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .where(which)
-        .order_by(Job.repetition, Job.id)
+        .order_by(JobRow.repetition, JobRow.id)
     )
 
 

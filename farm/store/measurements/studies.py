@@ -21,7 +21,7 @@ from farm.store.result_tables import EpochRow, MeasurementRow
 from farm.store.series.role_series import SERVING, TRAINING
 from farm.store.series.series import samples_by_rank
 from farm.store.sweeps.jobs import retry_job
-from farm.store.tables import Agent, Job, Rank, Sweep
+from farm.store.tables import AgentRow, JobRow, RankRow, SweepRow
 from farm.values.codec import from_stored
 
 _OVER_WITHOUT_RESULT = (JobState.FAILED, JobState.CANCELLED)
@@ -33,7 +33,7 @@ _OF_HARDWARE = (
 
 def find_same_sweep(session: Session, spec: Mapping[str, object]) -> int | None:
     """Return the newest sweep that was submitted with exactly this content, or None."""
-    named = select(Sweep).where(Sweep.name == spec.get("name")).order_by(Sweep.id.desc())
+    named = select(SweepRow).where(SweepRow.name == spec.get("name")).order_by(SweepRow.id.desc())
     return next((sweep.id for sweep in session.scalars(named) if sweep.spec == dict(spec)), None)
 
 
@@ -50,23 +50,23 @@ def take_up(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
     return len(job_ids)
 
 
-def unmeasured_jobs(session: Session, sweep_id: int) -> Sequence[Job]:
+def unmeasured_jobs(session: Session, sweep_id: int) -> Sequence[JobRow]:
     """Return the jobs of a sweep that have no measurement (yet), by id."""
     return session.scalars(
-        select(Job)
-        .outerjoin(MeasurementRow, MeasurementRow.job_id == Job.id)
-        .where(Job.sweep_id == sweep_id, MeasurementRow.id.is_(None))
-        .order_by(Job.id)
+        select(JobRow)
+        .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id == sweep_id, MeasurementRow.id.is_(None))
+        .order_by(JobRow.id)
     ).all()
 
 
 def study_runs(session: Session, sweep_id: int) -> list[StudyRun]:
     """Return the measured jobs of a sweep by job."""
     rows = session.execute(
-        select(MeasurementRow, Job)
-        .join(Job, Job.id == MeasurementRow.job_id)
-        .where(Job.sweep_id == sweep_id)
-        .order_by(Job.id)
+        select(MeasurementRow, JobRow)
+        .join(JobRow, JobRow.id == MeasurementRow.job_id)
+        .where(JobRow.sweep_id == sweep_id)
+        .order_by(JobRow.id)
     ).all()
     gangs, last_epochs = _gangs(session, sweep_id), _last_epochs(session, sweep_id)
     runs = []
@@ -81,14 +81,14 @@ def study_runs(session: Session, sweep_id: int) -> list[StudyRun]:
     return runs
 
 
-def _gangs(session: Session, sweep_id: int) -> dict[int, list[Row[Rank, Agent]]]:
+def _gangs(session: Session, sweep_id: int) -> dict[int, list[Row[RankRow, AgentRow]]]:
     """Return by attempt the ranks behind the measurements of a sweep."""
-    gangs: dict[int, list[Row[Rank, Agent]]] = {}
+    gangs: dict[int, list[Row[RankRow, AgentRow]]] = {}
     for member in session.execute(
-        select(Rank, Agent)
-        .join(Agent, Agent.id == Rank.agent_id)
-        .where(Rank.attempt_id.in_(_attempts(sweep_id)))
-        .order_by(Rank.attempt_id, Rank.rank)
+        select(RankRow, AgentRow)
+        .join(AgentRow, AgentRow.id == RankRow.agent_id)
+        .where(RankRow.attempt_id.in_(_attempts(sweep_id)))
+        .order_by(RankRow.attempt_id, RankRow.rank)
     ):
         gangs.setdefault(member[0].attempt_id, []).append(member)
     return gangs
@@ -108,15 +108,15 @@ def _attempts(sweep_id: int) -> Select[int | None]:
     """Return the attempts behind the measurements of a sweep."""
     return (
         select(MeasurementRow.attempt_id)
-        .join(Job, Job.id == MeasurementRow.job_id)
-        .where(Job.sweep_id == sweep_id)
+        .join(JobRow, JobRow.id == MeasurementRow.job_id)
+        .where(JobRow.sweep_id == sweep_id)
     )
 
 
 def _run(
     row: MeasurementRow,
-    job: Job,
-    gang: Sequence[Row[Rank, Agent]],
+    job: JobRow,
+    gang: Sequence[Row[RankRow, AgentRow]],
     last_epoch: EpochRow | None,
 ) -> StudyRun:
     hardware: dict[str, Any] = gang[0][0].hardware if gang else {}
@@ -173,7 +173,7 @@ def _wire_bytes_per_step(ended: Mapping[str, Any] | None) -> float | None:
     return sent / steps if sent is not None and steps else None
 
 
-def _cores(agent: Agent) -> list[tuple[str, int]]:
+def _cores(agent: AgentRow) -> list[tuple[str, int]]:
     return [(agent.machine_id, cpu) for cpu in agent.facts.get("cpus", ())]
 
 
@@ -184,7 +184,7 @@ _TRAINS, _SERVES = resident_extra(TRAINING), resident_extra(SERVING)
 
 
 def memory_by_role(
-    session: Session, row: MeasurementRow, ranks: Sequence[Rank]
+    session: Session, row: MeasurementRow, ranks: Sequence[RankRow]
 ) -> tuple[int | None, int | None]:
     """Return the memory in bytes of a process that trains, and of one that only serves.
 
@@ -210,7 +210,7 @@ def memory_by_role(
     )
 
 
-def _timed(rank: Rank, samples: Sequence[Sample]) -> Sequence[Sample]:
+def _timed(rank: RankRow, samples: Sequence[Sample]) -> Sequence[Sample]:
     ended = from_stored(RankEnded, rank.ended) if rank.ended else None
     if ended is None or ended.result is None:
         return samples

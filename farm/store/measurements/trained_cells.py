@@ -15,7 +15,7 @@ from farm.store.measurements.accuracy_curves import learning_curves
 from farm.store.measurements.cell_rows import specs_of
 from farm.store.measurements.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Job
+from farm.store.tables import JobRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +44,15 @@ def trained_cells(session: Session, sweep_id: int, *, max_jobs: int) -> TrainedC
     """
     rows = session.execute(
         select(
-            Job.id,
-            Job.cell_hash,
+            JobRow.id,
+            JobRow.cell_hash,
             MeasurementRow.attempt_id,
             MeasurementRow.fingerprint,
             MeasurementRow.instance_type,
         )
-        .join(MeasurementRow, MeasurementRow.job_id == Job.id)
+        .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .where(
-            Job.sweep_id == sweep_id,
+            JobRow.sweep_id == sweep_id,
             MeasurementRow.status == OK,
             MeasurementRow.epochs.is_not(None),
             MeasurementRow.attempt_id.is_not(None),

@@ -11,7 +11,7 @@ from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
 from farm.store.base import is_known
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job
+from farm.store.tables import AttemptRow, JobRow
 from farm.values.codec import from_json
 
 
@@ -27,12 +27,12 @@ class TrainingRun:
 def last_training_runs(session: Session, *, limit: int) -> list[TrainingRun]:
     """Return the last attempts that measured a step time, the newest first."""
     rows = session.execute(
-        select(Job.spec, Attempt.leased_at, Attempt.ended_at, MeasurementRow.step_time_s)
-        .join(Attempt, Attempt.id == MeasurementRow.attempt_id)
-        .join(Job, Job.id == Attempt.job_id)
+        select(JobRow.spec, AttemptRow.leased_at, AttemptRow.ended_at, MeasurementRow.step_time_s)
+        .join(AttemptRow, AttemptRow.id == MeasurementRow.attempt_id)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
         .where(
-            Attempt.state == AttemptState.SUCCEEDED,
-            Attempt.ended_at.is_not(None),
+            AttemptRow.state == AttemptState.SUCCEEDED,
+            AttemptRow.ended_at.is_not(None),
             is_known(MeasurementRow.step_time_s),
         )
         .order_by(MeasurementRow.id.desc())

@@ -21,7 +21,7 @@ from farm.placement.agent_index import Kind
 from farm.placement.scheduling import Unservable
 from farm.placement.turns import Group, shares
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
-from farm.store.tables import Attempt, Job, Rank, Sweep
+from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _ROWS_AT_ONCE = 5000
@@ -30,13 +30,13 @@ MOST_LOOKED_AT = 10_000
 # Of so many jobs at the head of the queue it is looked up who has measured their cells.
 _SPREAD_COUNT = 500
 # The ranks that said nothing are then the ones at fault.
-_WAS_STALLED = Attempt.failure_kind == FailureKind.STALLED.value
+_WAS_STALLED = AttemptRow.failure_kind == FailureKind.STALLED.value
 _NO_CELL = (0, "")
 # Who has measured which cells.
 ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
 # Paused or not, and due or not yet.
-WAITS = (Job.state == JobState.WAITING, Job.cancel_requested.is_(False))
-_OF_NO_PAUSED_SWEEP = Job.sweep_id.not_in(select(Sweep.id).where(Sweep.is_paused))
+WAITS = (JobRow.state == JobState.WAITING, JobRow.cancel_requested.is_(False))
+_OF_NO_PAUSED_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(SweepRow.is_paused))
 
 
 @dataclass(slots=True)
@@ -111,7 +111,9 @@ def waiting_jobs(
 
 def queue_rows_in_order(session: Session, *conditions: ColumnElement[bool]) -> Iterable[Any]:
     """Read those rows of `queued_rows` for which the conditions hold, in the queue's order."""
-    query = queued_rows().where(*conditions).order_by(Job.priority.desc(), Job.due_at, Job.id)
+    query = (
+        queued_rows().where(*conditions).order_by(JobRow.priority.desc(), JobRow.due_at, JobRow.id)
+    )
     return session.execute(query, execution_options={"yield_per": _ROWS_AT_ONCE})
 
 
@@ -150,16 +152,16 @@ class Kinds:
 def queued_rows() -> Select[Any]:
     """Return the query for what `queued_job` is made of: few columns, since a queue is long."""
     return select(
-        Job.id,
-        Job.sweep_id,
-        Job.cell_hash,
-        Job.repetition,
-        Job.rank_count,
-        Job.requires,
-        Job.priority,
-        Job.due_at,
-        Job.spec["labels"].label("labels"),  # specifications are wide
-        Job.attempt_count,
+        JobRow.id,
+        JobRow.sweep_id,
+        JobRow.cell_hash,
+        JobRow.repetition,
+        JobRow.rank_count,
+        JobRow.requires,
+        JobRow.priority,
+        JobRow.due_at,
+        JobRow.spec["labels"].label("labels"),  # specifications are wide
+        JobRow.attempt_count,
     )
 
 
@@ -215,7 +217,7 @@ def with_history(
 
 def waiting_count(session: Session) -> int:
     """Return how many jobs wait, those of paused sweeps and in a pause of their own among them."""
-    return session.scalar(select(func.count()).select_from(Job).where(*WAITS)) or 0
+    return session.scalar(select(func.count()).select_from(JobRow).where(*WAITS)) or 0
 
 
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
@@ -223,14 +225,14 @@ def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[st
     found: dict[int, set[str]] = {}
     for begin in range(0, len(job_ids), _IDS_A_QUERY):
         ends = session.execute(
-            select(Attempt.job_id, Rank.agent_id, Rank.ended, Rank.disturbed_by)
-            .join(Rank, Rank.attempt_id == Attempt.id)
+            select(AttemptRow.job_id, RankRow.agent_id, RankRow.ended, RankRow.disturbed_by)
+            .join(RankRow, RankRow.attempt_id == AttemptRow.id)
             .where(
-                Attempt.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
+                AttemptRow.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
                 or_(
-                    and_(Attempt.state == AttemptState.LOST, Rank.ended.is_not(None)),
-                    and_(_WAS_STALLED, Rank.ended.is_(None)),
-                    Rank.disturbed_by.is_not(None),
+                    and_(AttemptRow.state == AttemptState.LOST, RankRow.ended.is_not(None)),
+                    and_(_WAS_STALLED, RankRow.ended.is_(None)),
+                    RankRow.disturbed_by.is_not(None),
                 ),
             )
         )

@@ -36,7 +36,7 @@ from farm.store.queue.waiting import (
     queued_rows,
     with_history,
 )
-from farm.store.tables import Job, Sweep
+from farm.store.tables import JobRow, SweepRow
 
 _MOST_KEPT = 50_000  # where more wait, they are not kept
 _IDS_A_QUERY = 1000  # databases limit the parameters of one statement
@@ -44,7 +44,9 @@ _BELIEVED_RATIO = 20.0  # of the time that it took to find out
 _SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
 
 # Which job it is, and all that can change of it while it waits.
-_MARK = cast(Job.id, Text) + " " + cast(Job.due_at, Text) + " " + cast(Job.attempt_count, Text)
+_MARK = (
+    cast(JobRow.id, Text) + " " + cast(JobRow.due_at, Text) + " " + cast(JobRow.attempt_count, Text)
+)
 _kind, _group = attrgetter("kind"), attrgetter("group")
 
 
@@ -84,7 +86,7 @@ class WaitingQueue:
         if not self._refresh(session):
             return None
         self._expect(expected_s)
-        paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
+        paused = set(session.scalars(select(SweepRow.id).where(SweepRow.is_paused)))
         may_be_placed = [
             one
             for one in self._kept.values()
@@ -176,4 +178,4 @@ def _rows(session: Session, job_ids: Collection[int]) -> Iterator[Any]:
     ids = sorted(job_ids)
     for begin in range(0, len(ids), _IDS_A_QUERY):
         some_ids = ids[begin : begin + _IDS_A_QUERY]
-        yield from session.execute(queued_rows().where(Job.id.in_(some_ids)))
+        yield from session.execute(queued_rows().where(JobRow.id.in_(some_ids)))

@@ -27,7 +27,7 @@ from farm.store.queue.waiting import (
     with_history,
 )
 from farm.store.sweeps.sweeps import SweepSummary
-from farm.store.tables import Sweep
+from farm.store.tables import SweepRow
 
 WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `waits_for_agents`
 _MOST_TOLD = 2
@@ -70,7 +70,7 @@ def queue_reasons(
     policy: RetryPolicy = DEFAULT_POLICY,
 ) -> dict[int, Waits]:
     """Say of every job that waits why, the first in the queue first."""
-    paused = set(session.scalars(select(Sweep.id).where(Sweep.is_paused)))
+    paused = set(session.scalars(select(SweepRow.id).where(SweepRow.is_paused)))
     kinds = Kinds()
     unservable = Unservable(agents)
     found: dict[int, Waits] = {}

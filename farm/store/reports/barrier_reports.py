@@ -21,11 +21,11 @@ from farm.messages.reports import (
     Shaped,
 )
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 from farm.values.codec import to_json
 
 # An attempt's ranks by number, all of them.
-Gang: TypeAlias = Mapping[int, Rank]
+Gang: TypeAlias = Mapping[int, RankRow]
 
 # The phase that a report proves, and the column that it is kept in.
 _BARRIERS: dict[type, tuple[RankPhase, str]] = {
@@ -45,9 +45,9 @@ def gangs_at_barriers(session: Session, reports: Iterable[Report]) -> dict[int, 
 
     The caller has locked their attempts: what other collectors have stored of them is seen.
     """
-    gangs: dict[int, dict[int, Rank]] = {r.token: {} for r in reports if r.kind in _KINDS}
+    gangs: dict[int, dict[int, RankRow]] = {r.token: {} for r in reports if r.kind in _KINDS}
     if gangs:
-        for rank in session.scalars(select(Rank).where(Rank.attempt_id.in_(gangs))):
+        for rank in session.scalars(select(RankRow).where(RankRow.attempt_id.in_(gangs))):
             gangs[rank.attempt_id][rank.rank] = rank
     return {**gangs}
 
@@ -57,7 +57,7 @@ def fail_rank(session: Session, token: int, rank: int, *, reason: str, now: dt.d
 
     The caller has locked the attempt.
     """
-    row = session.get_one(Rank, (token, rank))
+    row = session.get_one(RankRow, (token, rank))
     if row.ended is not None:
         return
     failure = Failure(kind=FailureKind.SENSELESS, message=reason[:_REASON_CHARACTERS])

@@ -16,7 +16,7 @@ from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session
 
 from farm.store.reports.spool_positions import Spool
-from farm.store.tables import Agent, LateReport, SpoolPosition
+from farm.store.tables import AgentRow, LateReport, SpoolPosition
 
 KEPT_REPORTS = 50  # of one agent
 KEPT_BODY_BYTES = 4096  # of one report; a longer body is left out
@@ -46,7 +46,7 @@ def set_aside(session: Session, refused: Sequence[RefusedReport], *, now: dt.dat
     if not refused:
         return
     names = {one.agent_id for one in refused}
-    removed = select(Agent.id).where(Agent.id.in_(names), Agent.is_removed)
+    removed = select(AgentRow.id).where(AgentRow.id.in_(names), AgentRow.is_removed)
     agents = sorted(names - set(session.scalars(removed)))
     kept = (
         select(LateReport.agent_id, func.count())

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.messages.reports import LONGEST_LOG_PART_CHARACTERS, LogPart
 from farm.store.engine import insert_into
 from farm.store.result_tables import LogPartRow
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 
 # Of one reading. Parts may be of a few characters, or of some ten thousand.
 _CHARACTERS_AT_ONCE = 256 * 1024
@@ -139,11 +139,11 @@ def _last_firsts(session: Session, token: int, ranks: Sequence[int]) -> dict[int
     """Return rank to where its last part begins, each found by its index alone."""
     last = (
         select(func.max(LogPartRow.first_character))
-        .where(LogPartRow.attempt_id == Rank.attempt_id, LogPartRow.rank == Rank.rank)
+        .where(LogPartRow.attempt_id == RankRow.attempt_id, LogPartRow.rank == RankRow.rank)
         .scalar_subquery()
     )
     found = session.execute(
-        select(Rank.rank, last).where(Rank.attempt_id == token, Rank.rank.in_(ranks))
+        select(RankRow.rank, last).where(RankRow.attempt_id == token, RankRow.rank.in_(ranks))
     )
     return {rank: first for rank, first in found if first is not None}
 

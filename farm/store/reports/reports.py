@@ -37,7 +37,7 @@ from farm.store.reports.spool_positions import Spool, lock_positions, write_posi
 from farm.store.series.sample_rows import SampleSeries, insert_series
 from farm.store.series.series import insert_epochs
 from farm.store.series.step_rows import insert_chunks
-from farm.store.tables import Attempt, Job, Rank
+from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import from_json
 
 logger = logging.getLogger(__name__)
@@ -96,22 +96,22 @@ ElapsedTime = Callable[[int, float], float]
 # Every message passes through it, so it is built once.
 _TARGETS = (
     select(
-        Attempt.id,
-        Attempt.job_id,
-        Attempt.state,
-        Attempt.leased_at,
-        Attempt.state_since,
-        Job.attempt_id,
+        AttemptRow.id,
+        AttemptRow.job_id,
+        AttemptRow.state,
+        AttemptRow.leased_at,
+        AttemptRow.state_since,
+        JobRow.attempt_id,
         # In one row of the gang, since it is as long as all the others together.
-        case((Rank.rank == 0, Job.spec)).label("spec"),
-        Rank.rank,
-        Rank.agent_id,
+        case((RankRow.rank == 0, JobRow.spec)).label("spec"),
+        RankRow.rank,
+        RankRow.agent_id,
     )
-    .join(Job, Job.id == Attempt.job_id)
-    .join(Rank, Rank.attempt_id == Attempt.id)
-    .where(Attempt.id.in_(bindparam("tokens", expanding=True)))
-    .order_by(Attempt.id)
-    .with_for_update(of=Attempt)
+    .join(JobRow, JobRow.id == AttemptRow.job_id)
+    .join(RankRow, RankRow.attempt_id == AttemptRow.id)
+    .where(AttemptRow.id.in_(bindparam("tokens", expanding=True)))
+    .order_by(AttemptRow.id)
+    .with_for_update(of=AttemptRow)
 )
 
 

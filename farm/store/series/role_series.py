@@ -13,7 +13,7 @@ from farm.sampling.role_samples import cpu_extra, resident_extra
 from farm.store.result_tables import SampleRow
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span
 from farm.store.series.sample_rows import plausible
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 
 TRAINING, SERVING = "worker", "ps"
 _NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -28,7 +28,7 @@ class RoleSeries:
 
 
 def roles_apart(
-    session: Session, attempt: Attempt, *, world_size: int, max_points: int
+    session: Session, attempt: AttemptRow, *, world_size: int, max_points: int
 ) -> list[RoleSeries]:
     """Return the means over the ranks that train, and over those after them, which only serve."""
     width = _width(session, attempt, max_points)
@@ -50,7 +50,7 @@ def roles_apart(
     ]
 
 
-def roles_collocated(session: Session, attempt: Attempt, *, max_points: int) -> list[RoleSeries]:
+def roles_collocated(session: Session, attempt: AttemptRow, *, max_points: int) -> list[RoleSeries]:
     """Return the means over the ranks of what their processes of each role used.
 
     The network is a rank's, of whichever process. The roles' shares are stored as JSON, which takes
@@ -84,7 +84,7 @@ def _series(name: str, metrics: Mapping[str, Any], rows: Sequence[Any]) -> RoleS
     return RoleSeries(name=name, metrics=values)
 
 
-def _width(session: Session, attempt: Attempt, max_points: int) -> int | None:
+def _width(session: Session, attempt: AttemptRow, max_points: int) -> int | None:
     """Return the ticks of a point, a multiple of those of a stored row; None without samples."""
     found = extent(session, attempt, ranks_there(session, attempt))
     if found is None:
@@ -94,6 +94,6 @@ def _width(session: Session, attempt: Attempt, max_points: int) -> int | None:
     return -(-ticks // (max_points * span)) * span
 
 
-def _of(attempt: Attempt) -> list[ColumnElement[bool]]:
+def _of(attempt: AttemptRow) -> list[ColumnElement[bool]]:
     # The day comes first in the key: without it every day's partition would be searched.
     return [SampleRow.day == attempt.leased_at.date(), SampleRow.attempt_id == attempt.id]

@@ -18,7 +18,7 @@ from farm.measuring.noise import foreign_load_ratio
 from farm.messages.reports import Sample
 from farm.store.result_tables import SampleRow
 from farm.store.series.sample_rows import plausible
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 
 # Of these both the least and the most are given,
 CHARTED = ("cpu_ratio", "resident_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -53,7 +53,7 @@ class RankRanges:
 
 def ranges_by_rank(
     session: Session,
-    attempt: Attempt,
+    attempt: AttemptRow,
     *,
     ranks: Sequence[int],
     max_ranges: int,
@@ -79,13 +79,13 @@ def ranges_by_rank(
     return _ranges(session, which, begin=found[0], width=width)
 
 
-def ranks_there(session: Session, attempt: Attempt) -> Sequence[int]:
+def ranks_there(session: Session, attempt: AttemptRow) -> Sequence[int]:
     """Return the ranks to look at for the ends of an attempt: all, or some of very many."""
     last = session.scalar(select(func.max(SampleRow.rank)).where(*_of(attempt)))
     return [] if last is None else range(0, last + 1, -(-(last + 1) // _MOST_LOOKED_AT))
 
 
-def stored_span(session: Session, attempt: Attempt) -> int:
+def stored_span(session: Session, attempt: AttemptRow) -> int:
     """Return how many ticks a row stands for at the most: above 1 once the attempt was thinned.
 
     From its first rows, since `farm db prune` thins an attempt from its beginning.
@@ -95,14 +95,14 @@ def stored_span(session: Session, attempt: Attempt) -> int:
     return session.scalar(select(func.max(rows.c.span_ticks))) or 1
 
 
-def _of(attempt: Attempt) -> list[ColumnElement[bool]]:
+def _of(attempt: AttemptRow) -> list[ColumnElement[bool]]:
     # The day comes first in the key: without it every day's partition would be searched.
     return [SampleRow.day == attempt.leased_at.date(), SampleRow.attempt_id == attempt.id]
 
 
 def extent(
     session: Session,
-    attempt: Attempt,
+    attempt: AttemptRow,
     ranks: Sequence[int],
     bounds: Sequence[ColumnElement[bool]] = (),
 ) -> tuple[int, int] | None:

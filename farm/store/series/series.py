@@ -30,7 +30,7 @@ from farm.store.series.sample_rows import (
     insert_series,
     plausible,
 )
-from farm.store.tables import Attempt
+from farm.store.tables import AttemptRow
 
 _ROWS_AT_ONCE = 10_000
 _OF_EPOCH = tuple(field.name for field in dataclasses.fields(Epoch))
@@ -83,7 +83,7 @@ def samples_by_rank(
     Raises:
         NotFound: there is no such attempt.
     """
-    attempt = session.get(Attempt, token)
+    attempt = session.get(AttemptRow, token)
     if attempt is None:
         raise NotFound(f"attempt {token}: there is none")
     # The day comes first in the key: without it every day's partition would be searched.
@@ -190,7 +190,7 @@ def epoch_of(row: EpochRow) -> Epoch:
 
 
 def _range_width(
-    session: Session, attempt: Attempt, rank: int | None, max_points: int
+    session: Session, attempt: AttemptRow, rank: int | None, max_points: int
 ) -> tuple[int, int]:
     """Return the ticks of a range, and those of the longest row, of which it is a multiple."""
     found = extent(session, attempt, ranks_there(session, attempt) if rank is None else [rank])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farm.errors import NotFound
 from farm.store.sweeps.jobs import AttemptDetail, JobDetail
-from farm.store.tables import Rank
+from farm.store.tables import RankRow
 
 
 def find_attempt(detail: JobDetail, number: int | None) -> AttemptDetail | None:
@@ -21,7 +21,7 @@ def find_attempt(detail: JobDetail, number: int | None) -> AttemptDetail | None:
     raise NotFound(f"attempt {number} of job {detail.job.id}: there is none")
 
 
-def find_rank(attempt: AttemptDetail, number: int | None) -> Rank:
+def find_rank(attempt: AttemptDetail, number: int | None) -> RankRow:
     """Return the rank with a number, or rank 0.
 
     Raises:

@@ -12,20 +12,20 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidTransition, NotFound
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState, move
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDetail:
-    attempt: Attempt
-    ranks: tuple[Rank, ...]  # in order of rank
+    attempt: AttemptRow
+    ranks: tuple[RankRow, ...]  # in order of rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetail:
     """A job with its whole story, attempts and events in the order in which they happened."""
 
-    job: Job
+    job: JobRow
     sweep_name: str
     attempts: tuple[AttemptDetail, ...]
     events: tuple[JobEvent, ...]
@@ -39,15 +39,15 @@ def list_jobs(
     state: JobState | None = None,
     after_id: int | None = None,
     limit: int = 100,
-) -> Sequence[Job]:
+) -> Sequence[JobRow]:
     """Return jobs by ascending id; `after_id` goes on from a page's last."""
-    query = select(Job).order_by(Job.id).limit(limit)
+    query = select(JobRow).order_by(JobRow.id).limit(limit)
     if sweep_id is not None:
-        query = query.where(Job.sweep_id == sweep_id)
+        query = query.where(JobRow.sweep_id == sweep_id)
     if state is not None:
-        query = query.where(Job.state == state)
+        query = query.where(JobRow.state == state)
     if after_id is not None:
-        query = query.where(Job.id > after_id)
+        query = query.where(JobRow.id > after_id)
     return session.scalars(query).all()
 
 
@@ -58,16 +58,22 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
         NotFound: there is no such job.
     """
     found = session.execute(
-        select(Job, Sweep.name).join(Sweep, Sweep.id == Job.sweep_id).where(Job.id == job_id)
+        select(JobRow, SweepRow.name)
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .where(JobRow.id == job_id)
     ).one_or_none()
     if found is None:
         raise _no_job(job_id)
     job, sweep_name = found
     attempts = session.scalars(
-        select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.id)
+        select(AttemptRow).where(AttemptRow.job_id == job_id).order_by(AttemptRow.id)
     ).all()
-    ranks: dict[int, list[Rank]] = {attempt.id: [] for attempt in attempts}
-    members = select(Rank).where(Rank.attempt_id.in_(ranks)).order_by(Rank.attempt_id, Rank.rank)
+    ranks: dict[int, list[RankRow]] = {attempt.id: [] for attempt in attempts}
+    members = (
+        select(RankRow)
+        .where(RankRow.attempt_id.in_(ranks))
+        .order_by(RankRow.attempt_id, RankRow.rank)
+    )
     for rank in session.scalars(members):
         ranks[rank.attempt_id].append(rank)
     events = select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id)
@@ -89,8 +95,8 @@ def request_cancel_job(
     Raises:
         NotFound: there is no such job.
     """
-    count = _cancel(session, Job.id == job_id, now=now, by=by)
-    if count == 0 and session.get(Job, job_id) is None:
+    count = _cancel(session, JobRow.id == job_id, now=now, by=by)
+    if count == 0 and session.get(JobRow, job_id) is None:
         raise _no_job(job_id)
     return count == 1
 
@@ -104,7 +110,7 @@ def request_cancel_sweep(
     scheduler ends its attempt. Jobs that are over or marked already stay as they are. `by`: who
     asked, for the jobs' stories.
     """
-    return _cancel(session, Job.sweep_id == sweep_id, now=now, by=by)
+    return _cancel(session, JobRow.sweep_id == sweep_id, now=now, by=by)
 
 
 def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None = None) -> None:
@@ -116,7 +122,7 @@ def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None
         NotFound: there is no such job.
         InvalidTransition: it succeeded, or is not over yet.
     """
-    job = session.get(Job, job_id, with_for_update=True)
+    job = session.get(JobRow, job_id, with_for_update=True)
     if job is None:
         raise _no_job(job_id)
     try:
@@ -127,22 +133,22 @@ def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None
         raise InvalidTransition(
             f"job {job_id} cannot be retried: it is {job.state.value}; cancel it first"
         )
-    _retry(session, Job.id == job_id, now=now, by=by)
+    _retry(session, JobRow.id == job_id, now=now, by=by)
 
 
 def retry_failed(
     session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
 ) -> int:
     """Ask again for every job of a sweep that failed or was cancelled; return how many."""
-    return _retry(session, Job.sweep_id == sweep_id, now=now, by=by)
+    return _retry(session, JobRow.sweep_id == sweep_id, now=now, by=by)
 
 
 def _cancel(
     session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
 ) -> int:
     unfinished = or_(
-        Job.state == JobState.WAITING,
-        and_(Job.state.in_(ACTIVE_JOB_STATES), Job.cancel_requested.is_(False)),
+        JobRow.state == JobState.WAITING,
+        and_(JobRow.state.in_(ACTIVE_JOB_STATES), JobRow.cancel_requested.is_(False)),
     )
     count, is_first = 0, True
     # Looked for again, since a scheduler that held a lock until now may have ended the job behind
@@ -166,10 +172,12 @@ def _cancel(
 def _retry(
     session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
 ) -> int:
-    over = Job.state.in_((JobState.FAILED, JobState.CANCELLED))
+    over = JobRow.state.in_((JobState.FAILED, JobState.CANCELLED))
     jobs = _locked(session, which, over)
     session.execute(
-        delete(MeasurementRow).where(MeasurementRow.job_id.in_(select(Job.id).where(which, over)))
+        delete(MeasurementRow).where(
+            MeasurementRow.job_id.in_(select(JobRow.id).where(which, over))
+        )
     )
     for job in jobs:
         job.state = move(job.state, JobState.WAITING)
@@ -187,13 +195,13 @@ def _on_request(by: str | None) -> str:
     return "on request" if by is None else f"on request of {by}"
 
 
-def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
+def _locked(session: Session, *which: ColumnElement[bool]) -> Sequence[JobRow]:
     """Lock jobs in the order of their ids, so that two callers never wait for each other."""
-    query = select(Job).where(*which).order_by(Job.id).with_for_update()
+    query = select(JobRow).where(*which).order_by(JobRow.id).with_for_update()
     return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
-def _event(job: Job, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
+def _event(job: JobRow, event: str, *, reason: str, now: dt.datetime) -> JobEvent:
     return JobEvent(job_id=job.id, attempt_id=job.attempt_id, at=now, event=event, reason=reason)
 
 

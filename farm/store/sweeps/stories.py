@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import NotFound
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import Attempt, Job, JobEvent, Rank, Sweep
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 
 # A job that was retried for weeks has thousands; a page tells the latest.
 _MOST_EVENTS = 500
@@ -24,9 +24,9 @@ class Story:
     `is_cut`: there were more, earlier.
     """
 
-    job: Job
+    job: JobRow
     sweep_name: str
-    attempts: Sequence[Attempt]
+    attempts: Sequence[AttemptRow]
     events: Sequence[JobEvent]
     measurement: MeasurementRow | None
     is_cut: bool
@@ -35,15 +35,17 @@ class Story:
 def job_story(session: Session, job_id: int) -> Story:
     """Return the story of a job. Raises NotFound where there is no such job."""
     found = session.execute(
-        select(Job, Sweep.name).join(Sweep, Sweep.id == Job.sweep_id).where(Job.id == job_id)
+        select(JobRow, SweepRow.name)
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .where(JobRow.id == job_id)
     ).one_or_none()
     if found is None:
         raise NotFound(f"job {job_id}: there is none; `farm jobs` lists them")
     job, sweep_name = found
     attempts = session.scalars(
-        select(Attempt)
-        .where(Attempt.job_id == job_id)
-        .order_by(Attempt.number.desc())
+        select(AttemptRow)
+        .where(AttemptRow.job_id == job_id)
+        .order_by(AttemptRow.number.desc())
         .limit(_MOST_ATTEMPTS + 1)
     ).all()
     events = session.scalars(
@@ -62,8 +64,8 @@ def job_story(session: Session, job_id: int) -> Story:
     )
 
 
-def ranks_of(session: Session, token: int, *, limit: int) -> tuple[Sequence[Rank], int]:
+def ranks_of(session: Session, token: int, *, limit: int) -> tuple[Sequence[RankRow], int]:
     """Return an attempt's first ranks in order, and how many it has in all."""
-    query = select(Rank).where(Rank.attempt_id == token).order_by(Rank.rank).limit(limit)
-    count = select(func.count()).select_from(Rank).where(Rank.attempt_id == token)
+    query = select(RankRow).where(RankRow.attempt_id == token).order_by(RankRow.rank).limit(limit)
+    count = select(func.count()).select_from(RankRow).where(RankRow.attempt_id == token)
     return session.scalars(query).all(), session.scalar(count) or 0

@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
 from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob
-from farm.store.tables import Attempt, Job, Sweep
+from farm.store.tables import AttemptRow, JobRow, SweepRow
 
 # An attempt that was lost, voided or cancelled says nothing of how long one takes.
-_DECIDED = (Attempt.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
+_DECIDED = (AttemptRow.state.in_((AttemptState.SUCCEEDED, AttemptState.FAILED)),)
 _LATEST_COUNT = 1000
 
 ReadPaces = Callable[[Session, Collection[int]], Mapping[int, tuple[JobPace, ...]]]
@@ -67,11 +67,11 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPa
     if not sweep_ids:
         return {}
     rows = session.execute(
-        select(Job.sweep_id, Job.rank_count, func.count(), func.avg(_taken_s()))
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(Job.sweep_id.in_(sweep_ids), *_DECIDED, Attempt.ended_at.is_not(None))
-        .group_by(Job.sweep_id, Job.rank_count)
-        .order_by(Job.sweep_id, Job.rank_count)
+        select(JobRow.sweep_id, JobRow.rank_count, func.count(), func.avg(_taken_s()))
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id.in_(sweep_ids), *_DECIDED, AttemptRow.ended_at.is_not(None))
+        .group_by(JobRow.sweep_id, JobRow.rank_count)
+        .order_by(JobRow.sweep_id, JobRow.rank_count)
     )
     found: dict[int, list[JobPace]] = defaultdict(list)
     for sweep_id, *row in rows:
@@ -82,10 +82,10 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPa
 def latest_paces(session: Session) -> tuple[JobPace, ...]:
     """Return for every width how long the latest jobs took, whatever sweeps they were of."""
     latest = (
-        select(Job.rank_count, _taken_s().label("taken_s"))
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(*_DECIDED, Attempt.ended_at.is_not(None))
-        .order_by(Attempt.id.desc())
+        select(JobRow.rank_count, _taken_s().label("taken_s"))
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(*_DECIDED, AttemptRow.ended_at.is_not(None))
+        .order_by(AttemptRow.id.desc())
         .limit(_LATEST_COUNT)
         .subquery()
     )
@@ -99,26 +99,26 @@ def latest_paces(session: Session) -> tuple[JobPace, ...]:
 
 def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
     query = (
-        select(Job.sweep_id, Job.rank_count, Sweep.is_paused, func.count())
-        .join(Sweep, Sweep.id == Job.sweep_id)
-        .where(Job.state == JobState.WAITING)
-        .group_by(Job.sweep_id, Job.rank_count, Sweep.is_paused)
+        select(JobRow.sweep_id, JobRow.rank_count, SweepRow.is_paused, func.count())
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .where(JobRow.state == JobState.WAITING)
+        .group_by(JobRow.sweep_id, JobRow.rank_count, SweepRow.is_paused)
     )
-    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+    return query if sweep_ids is None else query.where(JobRow.sweep_id.in_(sweep_ids))
 
 
 def _active(sweep_ids: Collection[int] | None) -> Select[int, int, dt.datetime]:
     query = (
-        select(Job.sweep_id, Job.rank_count, Attempt.leased_at)
-        .join(Attempt, Attempt.id == Job.attempt_id)
-        .where(Job.state.in_(ACTIVE_JOB_STATES))
+        select(JobRow.sweep_id, JobRow.rank_count, AttemptRow.leased_at)
+        .join(AttemptRow, AttemptRow.id == JobRow.attempt_id)
+        .where(JobRow.state.in_(ACTIVE_JOB_STATES))
     )
-    return query if sweep_ids is None else query.where(Job.sweep_id.in_(sweep_ids))
+    return query if sweep_ids is None else query.where(JobRow.sweep_id.in_(sweep_ids))
 
 
 def _taken_s() -> ColumnElement[Any]:
     """Seconds from lease to end. SQLite knows whole ones only, which even out over jobs."""
-    return extract("epoch", Attempt.ended_at) - extract("epoch", Attempt.leased_at)
+    return extract("epoch", AttemptRow.ended_at) - extract("epoch", AttemptRow.leased_at)
 
 
 def _pace(row: Sequence[Any]) -> JobPace:

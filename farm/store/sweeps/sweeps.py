@@ -16,7 +16,7 @@ from farm.configuration.sweep import Precision, parse_precision
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState, SweepState
 from farm.store.base import Utc
-from farm.store.tables import Job, JobEvent, Sweep
+from farm.store.tables import JobEvent, JobRow, SweepRow
 from farm.values.codec import to_json
 
 _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
@@ -101,7 +101,7 @@ def insert_sweep(
     `spec` is the sweep as it was submitted, `skipped` a line for each impossible cell left out.
     Job ids grow in the order of `jobs`. The caller owns the transaction.
     """
-    sweep = Sweep(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
+    sweep = SweepRow(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
     session.add(sweep)
     session.flush()
     add_jobs(session, sweep.id, jobs, priority=priority, now=now)
@@ -114,31 +114,33 @@ def add_jobs(
     """Add waiting jobs to a sweep that nobody else adds to meanwhile, in this order."""
     if not jobs:
         return
-    last_id = session.scalar(select(func.max(Job.id)).where(Job.sweep_id == sweep_id)) or 0
+    last_id = session.scalar(select(func.max(JobRow.id)).where(JobRow.sweep_id == sweep_id)) or 0
     rows = [_job_row(sweep_id, job, priority=priority, now=now) for job in jobs]
-    session.execute(insert(Job), rows)
+    session.execute(insert(JobRow), rows)
     event = JobState.WAITING.value
     session.execute(
         insert(JobEvent).from_select(
             ["job_id", "at", "event"],
-            select(Job.id, literal(now, Utc), literal(f"job: {event}")).where(
-                Job.sweep_id == sweep_id, Job.id > last_id
+            select(JobRow.id, literal(now, Utc), literal(f"job: {event}")).where(
+                JobRow.sweep_id == sweep_id, JobRow.id > last_id
             ),
         )
     )
 
 
-def find_sweep(session: Session, id_or_name: str) -> Sweep:
+def find_sweep(session: Session, id_or_name: str) -> SweepRow:
     """Return the sweep with that id or, if there is none, the newest one of that name.
 
     Raises:
         NotFound: there is neither.
     """
     if id_or_name.isascii() and id_or_name.isdecimal() and len(id_or_name) <= _LONGEST_ID:
-        sweep = session.get(Sweep, int(id_or_name))
+        sweep = session.get(SweepRow, int(id_or_name))
         if sweep is not None:
             return sweep
-    named = select(Sweep).where(Sweep.name == id_or_name).order_by(Sweep.id.desc()).limit(1)
+    named = (
+        select(SweepRow).where(SweepRow.name == id_or_name).order_by(SweepRow.id.desc()).limit(1)
+    )
     sweep = session.scalar(named)
     if sweep is None:
         raise NotFound(f"sweep {id_or_name!r}: there is none; `farm status` lists them")
@@ -153,11 +155,11 @@ def list_sweeps(
     status: SweepStatus | None = None,
 ) -> list[SweepSummary]:
     """Return sweeps with their counts, the newest first; `before_id` goes on from a page's last."""
-    query = select(Sweep).order_by(Sweep.id.desc()).limit(limit)
+    query = select(SweepRow).order_by(SweepRow.id.desc()).limit(limit)
     if status is not None:
         query = query.where(_has_status(status))
     if before_id is not None:
-        query = query.where(Sweep.id < before_id)
+        query = query.where(SweepRow.id < before_id)
     return _summaries(session, session.scalars(query).all())
 
 
@@ -167,7 +169,7 @@ def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(Sweep, sweep_id)
+    sweep = session.get(SweepRow, sweep_id)
     if sweep is None:
         raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
     return _summaries(session, [sweep])[0]
@@ -179,7 +181,7 @@ def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(Sweep, sweep_id, with_for_update=True)
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
     if sweep is None:
         raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
     has_changed = sweep.is_paused is not is_paused
@@ -192,17 +194,17 @@ def _has_status(status: SweepStatus) -> ColumnElement[bool]:
     """Tell in the database which sweeps have a status, as `SweepSummary.status` does here."""
     # From the jobs that are not over, of which there are few: sweeps that are finished may have
     # many thousand jobs each.
-    is_unfinished = Sweep.id.in_(select(Job.sweep_id).where(Job.state.in_(_UNFINISHED)))
-    is_begun = exists().where(Job.sweep_id == Sweep.id, Job.state != JobState.WAITING)
+    is_unfinished = SweepRow.id.in_(select(JobRow.sweep_id).where(JobRow.state.in_(_UNFINISHED)))
+    is_begun = exists().where(JobRow.sweep_id == SweepRow.id, JobRow.state != JobState.WAITING)
     match status:
         case SweepStatus.FINISHED:
             return not_(is_unfinished)
         case SweepStatus.PAUSED:
-            return and_(is_unfinished, Sweep.is_paused)
+            return and_(is_unfinished, SweepRow.is_paused)
         case SweepStatus.WAITING:
-            return and_(is_unfinished, not_(Sweep.is_paused), not_(is_begun))
+            return and_(is_unfinished, not_(SweepRow.is_paused), not_(is_begun))
         case SweepStatus.RUNNING:
-            return and_(is_unfinished, not_(Sweep.is_paused), is_begun)
+            return and_(is_unfinished, not_(SweepRow.is_paused), is_begun)
 
 
 def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -> dict[str, object]:
@@ -225,13 +227,13 @@ def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -
     }
 
 
-def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
+def _summaries(session: Session, sweeps: Iterable[SweepRow]) -> list[SweepSummary]:
     listed = list(sweeps)
     counts = {sweep.id: dict.fromkeys(JobState, 0) for sweep in listed}
     rows = session.execute(
-        select(Job.sweep_id, Job.state, func.count())
-        .where(Job.sweep_id.in_(counts))
-        .group_by(Job.sweep_id, Job.state)
+        select(JobRow.sweep_id, JobRow.state, func.count())
+        .where(JobRow.sweep_id.in_(counts))
+        .group_by(JobRow.sweep_id, JobRow.state)
     )
     for sweep_id, state, count in rows:
         counts[sweep_id][state] = count
@@ -250,7 +252,7 @@ def _summaries(session: Session, sweeps: Iterable[Sweep]) -> list[SweepSummary]:
     ]
 
 
-def _to_come(session: Session, sweeps: Iterable[Sweep]) -> dict[int, int]:
+def _to_come(session: Session, sweeps: Iterable[SweepRow]) -> dict[int, int]:
     """Return how many jobs each sweep may still get: up to the cap for every undecided cell."""
     caps = {
         sweep.id: precision.max_repetitions
@@ -259,11 +261,11 @@ def _to_come(session: Session, sweeps: Iterable[Sweep]) -> dict[int, int]:
     }
     to_come = dict.fromkeys(caps, 0)
     if caps:
-        is_final = Job.state.in_(FINAL_JOB_STATES)
+        is_final = JobRow.state.in_(FINAL_JOB_STATES)
         cells = session.execute(
-            select(Job.sweep_id, func.count())
-            .where(Job.sweep_id.in_(caps))
-            .group_by(Job.sweep_id, Job.cell_hash)
+            select(JobRow.sweep_id, func.count())
+            .where(JobRow.sweep_id.in_(caps))
+            .group_by(JobRow.sweep_id, JobRow.cell_hash)
             .having(func.count() > func.sum(case((is_final, 1), else_=0)))
         )
         for sweep_id, count in cells:
@@ -271,7 +273,7 @@ def _to_come(session: Session, sweeps: Iterable[Sweep]) -> dict[int, int]:
     return to_come
 
 
-def stored_precision(sweep: Sweep) -> Precision | None:
+def stored_precision(sweep: SweepRow) -> Precision | None:
     """Return how precise the cells of a stored sweep are to be; None: as they are."""
     try:
         return parse_precision(sweep.spec)

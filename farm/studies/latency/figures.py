@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
 from farm.studies.latency.cells import Curve, Panel
 from farm.studies.text import ms
@@ -27,16 +27,16 @@ def draw_round_trips(shown: Sequence[Panel]) -> Drawn:
 
 def _epoch_times(panel: Panel) -> Figure:
     farthest_s = max(p.one_way_delay_s for curve in panel.curves for p in curve.points)
-    series: list[Series] = []
+    series: list[ChartSeries] = []
     for curve in panel.curves:
         name = f"{curve.world_size} {'host' if curve.world_size == 1 else 'hosts'}"
         style, marks = curve.world_size - 1, _epochs(curve)
         if curve.world_size == 1:
             # One machine waits for nobody: what was measured once holds at every delay.
             flat = [Mark(x=end_s, y=marks[0].y) for end_s in (0.0, farthest_s)]
-            series.append(Series(name=name, marks=flat, has_dots=False, style=style))
+            series.append(ChartSeries(name=name, marks=flat, has_dots=False, style=style))
         is_joined = curve.world_size > 1
-        series.append(Series(name=name, marks=marks, is_joined=is_joined, style=style))
+        series.append(ChartSeries(name=name, marks=marks, is_joined=is_joined, style=style))
     return Figure(
         title=_named(panel),
         summary="time per epoch against delay",
@@ -59,7 +59,7 @@ def _epochs(curve: Curve) -> list[Mark]:
 
 
 def _round_trips(panel: Panel) -> Figure:
-    series: list[Series] = []
+    series: list[ChartSeries] = []
     for curve in panel.gangs:
         pairs = [(run.rtt_s, run.step_time_s) for run in curve.runs]
         known = [(x, y) for x, y in pairs if x is not None and y is not None]
@@ -69,10 +69,10 @@ def _round_trips(panel: Panel) -> Figure:
         if curve.fit is not None:
             name += f": {ms(curve.fit.intercept)} ms + {curve.fit.slope:.2f} RTT"
             line = [Mark(x=x, y=curve.fit.at(x)) for x in (0.0, max(x for x, _ in known))]
-            series.append(Series(name=name, marks=line, has_dots=False, style=style))
+            series.append(ChartSeries(name=name, marks=line, has_dots=False, style=style))
         # Hollow, since runs lie upon each other.
         dots = [Mark(x=x, y=y, is_solid=False) for x, y in known]
-        series.append(Series(name=name, marks=dots, is_joined=False, style=style))
+        series.append(ChartSeries(name=name, marks=dots, is_joined=False, style=style))
     return Figure(
         title=_named(panel),
         summary="step time against measured round trip",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.charts import chart
-from farm.charts.chart import ChartAxis, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Mark
 from farm.charts.files.charts import draw_charts
 from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.text import delay_ms, whole
@@ -56,7 +56,7 @@ def draw_epochs(published: CellTimes, own: CellTimes) -> Figure:
 def _epochs(source: CellTimes, batch: int, delays_s: Sequence[float], *, who: str) -> chart.Figure:
     # Delays of the other source have a series without marks, so that one key serves all panels.
     series = [
-        Series(
+        ChartSeries(
             name=f"{delay_ms(delay_s)} ms",
             marks=[
                 _mark(cell, x=cell.world_size, factor=cell.epoch_s / cell.step_time_s)
@@ -110,7 +110,9 @@ def _examples(source: CellTimes, delay_s: float, sizes: Sequence[int], *, who: s
             for cell in cells
             if cell is not None
         ]
-        series.append(Series(name="1 machine" if size == 1 else f"{size} machines", marks=marks))
+        series.append(
+            ChartSeries(name="1 machine" if size == 1 else f"{size} machines", marks=marks)
+        )
     title = f"{who}: {delay_ms(delay_s)} ms one way"
     return chart.Figure(title=title, summary=title, x=_BATCH, y=_EXAMPLE, series=series)
 

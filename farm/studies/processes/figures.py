@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.studies.processes.set_ups import SetUp, SetUps
 from farm.studies.run_groups import mark_of
 from farm.text.display import decimal, duration, percent
@@ -14,7 +14,7 @@ def time_figures(found: SetUps) -> list[Figure]:
     first, last = found.batches[0], found.batches[-1]
     alone = found.alone
     level = [
-        Series(
+        ChartSeries(
             name=one.name,
             marks=[Mark(x=first, y=1.0), Mark(x=last, y=1.0)],
             has_dots=False,
@@ -23,7 +23,7 @@ def time_figures(found: SetUps) -> list[Figure]:
         for one in ([alone] if alone else [])
     ]
     ratios = [
-        Series(
+        ChartSeries(
             name=one.name,
             marks=[
                 mark
@@ -41,7 +41,7 @@ def time_figures(found: SetUps) -> list[Figure]:
             x=_batch_axis(),
             y=ChartAxis(title="time per epoch", write=duration, is_log=True),
             series=[
-                Series(name=one.name, marks=_marks(one), style=_style(found, one))
+                ChartSeries(name=one.name, marks=_marks(one), style=_style(found, one))
                 for one in found.all
             ],
         ),

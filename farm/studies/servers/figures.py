@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.studies.run_groups import RunGroup, mark_of
 from farm.studies.servers.lines import ALONE, ASYNC, NAMES, SYNC, ServerLines
 from farm.text.display import duration, percent
@@ -49,8 +49,8 @@ def waiting_figure(lines: ServerLines) -> Figure:
         x=_DELAY,
         y=ChartAxis(title="times as long"),
         series=[
-            Series(name="synchronous / asynchronous", marks=marks, style=3),
-            Series(name="equally long", marks=equal, has_dots=False, style=_STYLES[ALONE]),
+            ChartSeries(name="synchronous / asynchronous", marks=marks, style=3),
+            ChartSeries(name="equally long", marks=equal, has_dots=False, style=_STYLES[ALONE]),
         ],
     )
 
@@ -65,7 +65,7 @@ def accuracy_figure(lines: ServerLines) -> Figure:
             continue
         ends_s = (lines.delays_s[0], lines.delays_s[-1])
         levels.append(
-            Series(
+            ChartSeries(
                 name=f"{NAMES[ALONE]}, batch {group.first.global_batch_size}",
                 marks=[Mark(x=x, y=accuracy) for x in ends_s],
                 has_dots=False,
@@ -100,7 +100,7 @@ def _figure(
         yield from (found for point in line if (found := mark(point)) is not None)
 
     series = [
-        Series(name=NAMES[strategy], marks=list(marks(line)), style=_STYLES[strategy])
+        ChartSeries(name=NAMES[strategy], marks=list(marks(line)), style=_STYLES[strategy])
         for strategy, line in lines.gangs.items()
     ]
     return Figure(title=title, summary=summary, x=_DELAY, y=y, series=series)

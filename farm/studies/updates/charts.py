@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, Figure, Mark, Series
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.studies.updates.kinds import ALONE, DRAWN, KINDS, RING, SERVERS
 from farm.studies.updates.points import (
     ETHERNET,
@@ -168,7 +168,7 @@ def _figure(
         if is_efficiency
         else (_THROUGHPUT_LOG if is_log else _THROUGHPUT),
         series=[
-            Series(
+            ChartSeries(
                 name=name,
                 marks=[
                     mark

@@ -10,7 +10,7 @@ from farm.store.dashboard import LeasedRank
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import AttemptDetail, JobDetail
 from farm.store.sweeps.sweeps import SweepSummary
-from farm.store.tables import Agent, Attempt, Job, JobEvent, Rank
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from web.api.schema import answers, sweep_answers
 from web.farm.agent_status import agent_status, is_live
@@ -38,7 +38,7 @@ def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
     return cast(sweep_answers.Sweep, written)
 
 
-def job(row: Job) -> answers.Job:
+def job(row: JobRow) -> answers.Job:
     """Write a job of a list."""
     return {
         "id": row.id,
@@ -80,7 +80,7 @@ def _event(row: JobEvent) -> answers.Event:
 
 
 def _attempt(detail: AttemptDetail) -> answers.Attempt:
-    row: Attempt = detail.attempt
+    row: AttemptRow = detail.attempt
     return {
         "id": row.id,
         "number": row.number,
@@ -94,7 +94,7 @@ def _attempt(detail: AttemptDetail) -> answers.Attempt:
     }
 
 
-def _rank(row: Rank) -> answers.Rank:
+def _rank(row: RankRow) -> answers.Rank:
     return {
         "rank": row.rank,
         "agent_id": row.agent_id,
@@ -111,7 +111,7 @@ def _rank(row: Rank) -> answers.Rank:
 
 
 def agent(
-    row: Agent, served: LeasedRank | None, *, now: dt.datetime, lease_s: float
+    row: AgentRow, served: LeasedRank | None, *, now: dt.datetime, lease_s: float
 ) -> answers.Agent:
     """Write an agent with what it says of itself and what it is leased for."""
     beat_at = row.heartbeat_at
