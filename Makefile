@@ -61,7 +61,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks --write docs/performance.md
 
 chaos: $(VENV)/installed-dev
-	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/test_protocol_model.py
+	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/gang/test_protocol_model.py
 	$(BIN)/pytest tests/e2e/test_faults.py -m campaign
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 

@@ -67,10 +67,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def kind_of(item: pytest.Item) -> str:
+    """Return the folder right below `tests`: unit, integration, e2e and so on."""
+    return item.path.relative_to(item.config.rootpath).parts[1]
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Return whether a test is left to `make test-all` by its file or its database."""
-    file = item.path.relative_to(item.config.rootpath)
-    if file.name in SLOW_FILES.get(file.parent.name, ()):
+    file = item.path
+    if file.name in SLOW_FILES.get(kind_of(item), ()):
         return True
     parameters = getattr(item, "callspec", None)
     database = parameters.params.get("database_kind") if parameters is not None else None
@@ -81,4 +86,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
+    items.sort(key=lambda item: kind_of(item) not in LONGEST)

@@ -275,7 +275,7 @@ def time_interval(
     `is_sequential`: n was not fixed but is where the interval became narrow enough. Stopping
     where the spread happens to look small makes the plain interval cover too rarely, so t is
     then that of 97 %. How often that covers the true median, by simulation, is in
-    docs/measuring.md, of which tests/property/test_precision.py makes the table.
+    docs/measuring.md, of which tests/property/measuring/test_precision.py makes the table.
     """
     if len(times_s) < LEAST_REPETITIONS or min(times_s) <= 0:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 _Z = 1.96  # two-sided 95 % of the normal distribution
 # The sum of autocorrelations ends at the lag that is this many times the sum so far: of the usual
-# 4 to 10, what covered best in tests/property/test_intervals.py.
+# 4 to 10, what covered best in tests/property/statistics/test_intervals.py.
 _WINDOW = 6
 # What is assumed of a run's steps: that of an autoregressive process whose neighbours correlate by
 # 0.6. It weighs as much as so many steps, since few steps underestimate how they depend on each

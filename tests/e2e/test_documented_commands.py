@@ -26,12 +26,12 @@ from tests.e2e.measured_sweep import add_measured_sweep
 
 # The beginning of a command, and why it is not typed here.
 LEFT_OUT = {
-    "farm up": "runs until Ctrl-C: tests/integration/test_embedded_farm.py",
+    "farm up": "runs until Ctrl-C: tests/integration/embedded/test_embedded_farm.py",
     "farm lab": "needs root: tests/lab/test_command.py, tests/lab/test_lab.py",
-    "farm reproduce": "takes long: tests/integration/test_cli_reproduce_loopback.py and, as root, "
-    "tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
-    "farm evaluate": "takes minutes: tests/integration/test_cli_evaluate.py",
-    "farm submit next.toml": "its jobs need netem: tests/integration/test_cli_plan.py submits it",
+    "farm reproduce": "takes long: tests/integration/cli/test_cli_reproduce_loopback.py and, as "
+    "root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
+    "farm evaluate": "takes minutes: tests/integration/cli/test_cli_evaluate.py",
+    "farm submit next.toml": "its jobs need netem: in tests/integration/cli/test_cli_plan.py",
 }
 _BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"
 _SHELL = "typed: tests/e2e/test_documented_shell.py"
@@ -111,7 +111,7 @@ def as_here(command: str, folder: Path) -> str:
     return (
         command.replace("/var/backups/benchfarm", str(folder))
         .replace("/home/me/.local/share/benchfarm", f"{folder}/me")
-        # To a real one: tests/integration/test_cli_db.py.
+        # To a real one: tests/integration/cli/test_cli_db.py.
         .replace("postgresql://benchfarm@HOST/benchfarm", f"sqlite:///{folder}/copied.db")
     )
 

@@ -136,7 +136,7 @@ def test_a_benchmark_takes_the_options_that_a_reader_is_told(command: str) -> No
     if module != "benchmarks":
         options = getattr(importlib.import_module(module), "add_options", None)
         new_parser("", options).parse_args(arguments)
-    elif "--write" in arguments:  # names: tests/unit/test_docs.py
+    elif "--write" in arguments:  # names: tests/unit/repository/test_docs.py
         assert TABLE.is_in(ROOT / arguments[arguments.index("--write") + 1])
 
 

@@ -1,0 +1,257 @@
+"""Stores and backups from before the first release: refused by everything, and converted."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from farm.configuration.spec import TENSORFLOW, JobSpec
+from farm.errors import FarmError, Unreachable
+from farm.store.engine import make_engine, reading, writing
+from farm.store.maintenance.backup import back_up, restore
+from farm.store.maintenance.convert import convert
+from farm.store.maintenance.copy import copy_store
+from farm.store.schema import FORMER_REVISIONS, check_schema, stamp, upgrade
+from farm.store.sweeps.jobs import list_jobs
+from farm.store.tables import JobRow
+from farm.values.codec import from_json
+from tests.factories import add_job
+from tests.farm_command import FarmCommand
+from tests.former_store import FORMER_REVISION, contents, make_former_store
+from tests.integration.conftest import new_database
+from tests.integration.store.test_store_backup import libpq, run
+
+NOW = dt.datetime(2026, 11, 2, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def former(empty_engine: sa.Engine) -> sa.Engine:
+    """A store of the last schema before the first release, with rows in every table."""
+    make_former_store(empty_engine)
+    return empty_engine
+
+
+@pytest.fixture
+def shell(former: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(former, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def empty(request: pytest.FixtureRequest, database_kind: str) -> Iterator[sa.Engine]:
+    """Another empty database of the same kind."""
+    with new_database(request, database_kind, is_migrated=False) as url:
+        engine = make_engine(url)
+        yield engine
+        engine.dispose()
+
+
+def _json(value: object) -> Any:
+    """Return what a column of JSON holds: SQLite has it as text."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def become(engine: sa.Engine, revision: str) -> None:
+    with writing(engine) as session:
+        stamp(session.connection(), revision)
+
+
+def test_every_former_revision_is_refused_in_one_line_that_names_the_command(
+    former: sa.Engine, empty: sa.Engine, tmp_path: Path
+) -> None:
+    before = contents(former)
+    refusing = (
+        check_schema,
+        upgrade,
+        lambda store: back_up(store, tmp_path / "backup", now=NOW, progress=lambda *_: None),
+        lambda store: copy_store(store, empty, now=NOW, is_forced=True, progress=lambda *_: None),
+    )
+    for revision, refused in itertools.product(FORMER_REVISIONS, refusing):
+        become(former, revision)
+        with pytest.raises(Unreachable, match=rf"has schema {revision} .*farm db convert") as told:
+            refused(former)
+        assert "\n" not in str(told.value)
+    assert contents(former) == before
+
+
+def test_a_converted_store_opens_with_all_of_its_rows(former: sa.Engine) -> None:
+    before = contents(former)
+    assert all(before.values())
+    assert convert(former)
+
+    check_schema(former)
+    after = contents(former)
+    for table, column in (("jobs", "cell_hash"), ("measurements", "flags"), ("agents", "facts")):
+        for row in (*before[table], *after[table]):
+            del row[column]
+    assert after == before
+    with writing(former) as session:
+        assert [job.id for job in list_jobs(session)] == [1, 2, 3, 4, 5]
+        assert add_job(session) > 5
+
+
+def test_a_converted_store_is_left_as_it_is(former: sa.Engine) -> None:
+    convert(former)
+    before = contents(former)
+    assert not convert(former)
+    assert contents(former) == before
+
+
+def test_converted_jobs_are_of_the_cells_that_new_ones_are_of(former: sa.Engine) -> None:
+    convert(former)
+    with reading(former) as session:
+        jobs = {job.id: job for job in session.scalars(sa.select(JobRow))}
+    unreadable = jobs.pop(4)
+    for job in jobs.values():
+        assert job.cell_hash == from_json(JobSpec, job.spec).cell_hash
+    assert jobs[1].cell_hash == jobs[2].cell_hash != jobs[3].cell_hash
+    assert unreadable.cell_hash == "c" * 64
+
+
+def test_a_converted_flag_has_its_value_beside_the_message(former: sa.Engine) -> None:
+    convert(former)
+    with reading(former) as session:
+        flags = session.scalars(sa.text("SELECT flags FROM measurements ORDER BY id")).all()
+    values = [[flag.get("value") for flag in _json(of_one)] for of_one in flags]
+    assert values == [[], [pytest.approx(0.12)], [3.5e6, None]]
+
+
+def test_a_converted_agent_says_that_it_has_tensorflow(former: sa.Engine) -> None:
+    convert(former)
+    with reading(former) as session:
+        facts = session.scalars(sa.text("SELECT facts FROM agents")).all()
+    assert [_json(of_one)["capabilities"] for of_one in facts] == [["network", TENSORFLOW]] * 2
+
+
+def test_a_store_that_is_too_old_is_not_converted(former: sa.Engine) -> None:
+    before = contents(former)
+    for revision in FORMER_REVISIONS[:-1]:
+        become(former, revision)
+        with pytest.raises(FarmError, match=f"has schema {revision}, expected {FORMER_REVISION}"):
+            convert(former)
+    assert contents(former) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "difference"),
+    [
+        ("DROP TABLE kept_answers", "table kept_answers is missing"),
+        ("ALTER TABLE ranks DROP COLUMN control_s", "column control_s of table ranks is missing"),
+        (
+            "ALTER TABLE jobs ADD COLUMN colour INTEGER",
+            "column colour of table jobs is not expected",
+        ),
+        ("DROP INDEX ix_jobs_progress", "index ix_jobs_progress of table jobs is missing"),
+        (
+            "ALTER TABLE jobs RENAME COLUMN requires TO needs",
+            "column requires of table jobs is missing; column needs of table jobs is not expected",
+        ),
+    ],
+)
+def test_a_store_whose_tables_are_not_those_of_its_revision_is_not_converted(
+    former: sa.Engine, statement: str, difference: str
+) -> None:
+    with former.begin() as connection:
+        connection.execute(sa.text(statement))
+    before = contents(former)
+    with pytest.raises(FarmError, match=f"but differs from it: {difference}: change") as told:
+        convert(former)
+    assert "\n" not in str(told.value)
+    assert contents(former) == before
+    with pytest.raises(Unreachable, match=f"has schema {FORMER_REVISION}"):
+        check_schema(former)
+
+
+def test_tables_of_others_in_the_database_do_not_matter(former: sa.Engine) -> None:
+    with former.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE somebodys (id INTEGER)"))
+    assert convert(former)
+
+
+def test_a_conversion_that_fails_changes_nothing(former: sa.Engine) -> None:
+    with former.begin() as connection:  # the last of its changes cannot read this
+        connection.execute(sa.text("UPDATE agents SET facts = '[]'"))
+    before = contents(former)
+    with pytest.raises(TypeError):
+        convert(former)
+    assert contents(former) == before
+    with pytest.raises(Unreachable, match=f"has schema {FORMER_REVISION}"):
+        check_schema(former)
+
+
+def test_only_a_store_is_converted(empty_engine: sa.Engine) -> None:
+    with pytest.raises(Unreachable, match="has no schema to convert: run `farm db upgrade`"):
+        convert(empty_engine)
+    upgrade(empty_engine)
+    assert not convert(empty_engine)
+    become(empty_engine, "9999")
+    with pytest.raises(Unreachable, match="9999, which this benchfarm does not know"):
+        convert(empty_engine)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_former_backup_is_restored_and_its_file_stays_as_it_is(
+    former: sa.Engine, empty: sa.Engine, tmp_path: Path
+) -> None:
+    file = tmp_path / "farm.backup"
+    rows = contents(former)
+    former.dispose()
+    shutil.copyfile(str(former.url.database), file)
+    before = file.read_bytes()
+    restore(file, empty, now=NOW, progress=lambda done, total: None)
+
+    check_schema(empty)
+    restored = contents(empty)
+    assert {name: len(of_one) for name, of_one in restored.items()} == {
+        name: len(of_one) for name, of_one in rows.items()
+    }
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_former_backup_that_is_too_old_is_refused_by_its_name(
+    former: sa.Engine, empty: sa.Engine
+) -> None:
+    become(former, "0009")
+    former.dispose()
+    file = Path(str(former.url.database))
+    with pytest.raises(FarmError, match=f"^{file} has schema 0009, expected {FORMER_REVISION}"):
+        restore(file, empty, now=NOW, progress=lambda done, total: None)
+    assert sa.inspect(empty).get_table_names() == []
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_a_former_dump_is_converted_where_it_was_restored(
+    former: sa.Engine, empty: sa.Engine, tmp_path: Path
+) -> None:
+    run("pg_dump", "--format=custom", f"--file={tmp_path / 'farm.dump'}", libpq(former))
+    options = ("--no-owner", "--exit-on-error", "--single-transaction")
+    run("pg_restore", *options, f"--dbname={libpq(empty)}", str(tmp_path / "farm.dump"))
+    assert convert(empty)
+    check_schema(empty)
+    convert(former)
+    assert contents(empty) == contents(former)
+
+
+@pytest.mark.parametrize("command", ["db check", "db upgrade", "db backup x", "status", "up"])
+def test_commands_refuse_a_former_store_in_one_line(command: str, shell: FarmCommand) -> None:
+    line = shell.refusal(*command.split(), status=1)
+    assert re.search(rf"has schema {FORMER_REVISION} .*: run `farm db convert` while", line)
+
+
+def test_the_command_converts_once_and_then_the_others_work(shell: FarmCommand) -> None:
+    assert shell.text("db", "convert").endswith(" is converted\n")
+    assert shell.text("db", "convert").endswith(" needs no conversion\n")
+    assert "has the schema of this program" in shell.text("db", "check")
+    assert "has the schema of this program" in shell.text("db", "upgrade")
+    assert shell.json("status")["sweeps"][0]["name"] == "old"
+    checks = json.loads(shell.run("doctor", "--json").stdout)["checks"]
+    assert [check["level"] for check in checks if check["name"] == "database"] == ["well"]

@@ -1,0 +1,53 @@
+"""Which frameworks an agent offers, found out without importing any."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker_agent.config import load_config
+from worker_agent.machine.hardware import offers_tensorflow, read_facts
+
+_ROOT = Path(__file__).parents[3]
+_WITHOUT = (
+    "import sys\n"
+    "sys.modules['tensorflow'] = None  # as where it is not installed\n"
+    "from worker_agent.__main__ import main\n"
+    "status = main(['--check'])\n"
+    "assert not {'keras', 'torch'} & set(sys.modules)\n"
+    "sys.exit(status)\n"
+)
+
+
+def test_without_tensorflow_it_is_not_offered_and_the_log_says_what_that_means(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT],
+        env={"PATH": os.environ["PATH"], "AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never"},
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    facts = json.loads(done.stdout)
+    assert "tensorflow" not in facts["capabilities"]
+    assert facts["hardware"]["tensorflow_version"] is None
+    assert f"TensorFlow is not installed for {sys.executable}" in done.stderr
+    assert "pip install 'benchfarm[agent]'" in done.stderr
+
+
+@pytest.mark.parametrize("trainer", [None, "/bin/true"])
+def test_a_trainer_of_ones_own_is_taken_to_have_tensorflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str | None
+) -> None:
+    given = {"AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never"}
+    config = load_config(given | ({} if trainer is None else {"AGENT_TRAINER": trainer}))
+    assert ("tensorflow" in read_facts(config).capabilities) is offers_tensorflow(config)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    assert offers_tensorflow(config) is (trainer is not None)

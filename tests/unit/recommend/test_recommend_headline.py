@@ -1,0 +1,222 @@
+"""What is recommended: the best that is known, not a guess, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from farm.cli.advice.recommend import option_table, verdict, worth_measuring
+from farm.recommend.answering.answer import answer_from
+from farm.recommend.answering.options import Options
+from farm.recommend.contracts import Objective, Option, Question, Recommendation
+from farm.recommend.objective import best_probability, choose, rank
+from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.test_recommend_objective import option
+from web.advice.answer_figures import way_names
+
+QUESTION = Question(global_batch_size=64)
+GUESS = "it lies beyond everything that was measured"
+
+
+def known(middle_s: float, factor: float = 1.05, **changes: Any) -> Option:
+    """An option that takes `middle_s`, give or take that factor."""
+    fields: dict[str, Any] = {
+        "step_time_s": middle_s,
+        "step_low_s": middle_s / factor,
+        "step_high_s": middle_s * factor,
+    }
+    return option("ring", middle_s, **{**fields, **changes})
+
+
+def guess(middle_s: float, factor: float = 10.0, **changes: Any) -> Option:
+    fields = {"basis": "extrapolated", "speculative_because": GUESS, "repetition_count": 0}
+    return known(middle_s, factor, **{**fields, **changes})
+
+
+def answered(*options: Option) -> Recommendation:
+    found = Options(options=options, warnings=())
+    return answer_from(found, QUESTION, Objective(), [evidence(1)], predictor_measurement_count=4)
+
+
+def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
+    measured, far = known(1.0, world_size=2), guess(0.3, world_size=8)
+    answer = answered(measured, far)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert [o.world_size for o in answer.options] == [2, 8]
+    assert [o.world_size for o in answer.worth_measuring] == [8]
+    [line] = worth_measuring(answer)
+    assert line.endswith(f", a guess, since {GUESS}")
+    assert answer.best_probability is not None
+    assert answer.best_probability < 0.5
+    assert "the best of all options with a probability of " in verdict(answer)
+
+
+def test_where_all_are_guesses_the_least_risky_one_is_named_as_a_guess() -> None:
+    answer = answered(guess(1.0, 2.5, world_size=2), guess(0.9, 30.0, world_size=8))
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert answer.cautions == (f"only a guess, since {GUESS}",)
+    assert not answer.is_firm
+
+
+def test_an_extrapolated_option_has_to_be_surely_better() -> None:
+    measured = known(1.0, world_size=1)
+    near = known(0.9, 1.3, world_size=4, basis="extrapolated")
+    far = known(0.3, 1.3, world_size=4, basis="extrapolated")
+    assert choose(rank([measured, near], Objective())) != near
+    chosen = answered(measured, far)
+    assert chosen.recommended is not None
+    assert chosen.recommended.world_size == 4
+    assert chosen.cautions == ("extrapolated beyond the measured conditions",)
+    assert not chosen.is_firm
+
+
+def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
+    answer = answered(known(1.0, 3.0, world_size=4), known(1.01, 1.02, world_size=2))
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+
+
+def test_an_option_whose_interval_is_not_known_is_not_preferred_for_that() -> None:
+    bare = option("ring", 1.01, step_time_s=1.01, world_size=4)
+    answer = answered(known(1.0, 1.5, world_size=2), bare)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+
+
+@pytest.mark.parametrize("repetition_count", [1, 2, 3])
+def test_an_option_without_an_interval_is_doubtful_however_often_it_was_measured(
+    repetition_count: int,
+) -> None:
+    answer = answered(option("ring", 1.0, step_time_s=1.0, repetition_count=repetition_count))
+    assert any(warning.startswith("1 of 1 option has no interval") for warning in answer.warnings)
+    assert not answer.is_firm
+
+
+def test_a_wide_interval_is_never_a_firm_answer() -> None:
+    answer = answered(known(1.0, 1.5, world_size=2))
+    assert answer.cautions == ("its 90 % interval is wider than a factor of two",)
+    assert not answer.is_firm
+    assert answered(known(1.0, 1.4, world_size=2)).is_firm
+
+
+def test_one_of_three_alike_is_no_firm_answer() -> None:
+    answer = answered(*(known(1.0, world_size=size) for size in (2, 4, 8)))
+    assert answer.best_probability == pytest.approx(1 / 3, abs=0.01)
+    assert not answer.is_firm
+
+
+def test_the_probability_is_that_of_drawing_the_smallest_score() -> None:
+    options = rank([known(1.0, 1.2), known(1.1, 1.5), known(1.3, 2.0)], Objective())
+    draw = random.Random(1)
+
+    def drawn(one: Option) -> float:
+        assert one.step_time_s
+        assert one.step_high_s
+        factor = one.step_high_s / one.step_time_s
+        return one.step_time_s * math.exp(math.log(factor) * draw.gauss() / 1.6449)
+
+    trials = 5_000
+    wins = sum(min(options, key=drawn) is options[0] for _ in range(trials))
+    # Drawn anew in each trial, as `min` asks the key of each option once.
+    assert best_probability(options, options[0]) == pytest.approx(wins / trials, abs=0.02)
+
+
+def test_without_an_interval_nothing_is_said_of_the_probability() -> None:
+    answer = answered(known(1.0), option("ring", 2.0, step_time_s=2.0, world_size=2))
+    assert answer.best_probability is None
+    assert not answered(option("ring", 2.0, step_time_s=2.0)).is_firm
+
+
+def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> None:
+    same = {"strategy": "ddp", "world_size": 8, "instance_type": "m5.large"}
+    answer = answered(
+        known(1.0, 1.3, **same, framework="torch", network="infiniband"),
+        known(1.01, 1.3, **same, framework="tf", network="infiniband"),
+        known(1.02, 1.3, **same, framework="tf", network="ethernet"),
+        known(9.0, 1.3, strategy="single", framework="tf", network=None),
+    )
+    assert verdict(answer).startswith(
+        "world size 8 (ddp, m5.large, torch, network infiniband): 1.00 s an epoch"
+    )
+    [overlap] = [w for w in answer.warnings if "overlaps" in w]
+    assert "ddp with world_size 8 of m5.large, torch, network infiniband (" in overlap
+    assert "ddp with world_size 8 of m5.large, tf, network infiniband (" in overlap
+    columns, rows = option_table(answer.options)
+    assert {"framework", "network"} <= {column.title for column in columns}
+    assert len(set(map(tuple, (row[:4] for row in rows)))) == 4
+
+
+@pytest.mark.parametrize("field", ["framework", "placement", "network", "instance_type"])
+@pytest.mark.parametrize("is_named_first", [True, False])
+def test_options_of_which_one_leaves_an_axis_unnamed_are_told_apart(
+    field: str, is_named_first: bool
+) -> None:
+    values = ["packed", None] if is_named_first else [None, "packed"]
+    answer = answered(
+        *(
+            known(1.0 + n / 100, 1.3, strategy="ddp", world_size=8, **{field: value})
+            for n, value in enumerate(values)
+        ),
+        known(9.0, 1.3, strategy="single"),
+    )
+    shown = {"packed": "packed", None: f"unnamed {field.replace('_', ' ')}"}
+    best, other = (shown[value] for value in values)
+    assert best in verdict(answer).partition(":")[0]
+    [overlap] = [w for w in answer.warnings if "overlaps" in w]
+    begin, _, end = overlap.partition("runner-up")
+    assert best in begin
+    assert other in end
+    names = way_names(answer.options).values()
+    assert len(set(names)) == len(names) == 3
+    assert any(best in name for name in names)
+    assert any(other in name for name in names)
+    _, rows = option_table(answer.options)
+    assert len({tuple(row[:4]) for row in rows}) == 3
+
+
+def test_what_another_strategy_names_is_not_said_to_be_unnamed() -> None:
+    answer = answered(
+        known(1.0, 1.3, strategy="mwms_ring", world_size=2),
+        known(2.0, 1.3, strategy="ps", world_size=2, server_count=1, placement="apart"),
+    )
+    assert verdict(answer).startswith("world size 2 (mwms_ring): ")
+
+
+def test_servers_and_placement_tell_options_apart() -> None:
+    answer = answered(
+        known(1.0, strategy="ps", world_size=4, server_count=1, placement="hard"),
+        known(2.0, strategy="ps", world_size=4, server_count=2),
+    )
+    assert verdict(answer).startswith("world size 4 and 1 server (ps, hard): ")
+    columns, rows = option_table(answer.options)
+    assert "servers" in [column.title for column in columns]
+    assert rows[0][:4] != rows[1][:4]
+
+
+def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> None:
+    ring = known(1.0, strategy="mwms_ring", world_size=2)
+    averaging = known(0.5, strategy="local_sgd", world_size=2, is_synchronous=False)
+    answer = answered(ring, averaging)
+    assert answer.recommended is not None
+    assert answer.recommended.strategy == "mwms_ring"
+    [warning] = [w for w in answer.warnings if "--target-accuracy" in w]
+    assert warning.startswith("local_sgd: the updates are not those of synchronous training")
+    alone = answered(averaging)
+    assert alone.cautions == ("local_sgd computes other updates than synchronous training",)
+
+
+def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:
+    ring = known(1.0, strategy="mwms_ring", world_size=2)
+    averaging = known(0.5, strategy="local_sgd", world_size=2, is_synchronous=False)
+    question = Question(global_batch_size=64, target_accuracy_ratio=0.9)
+    found = Options(options=(ring, averaging), warnings=())
+    answer = answer_from(found, question, Objective(), [evidence(1)])
+    assert answer.recommended is not None
+    assert answer.recommended.strategy == "local_sgd"
+    assert answer.is_firm
+    assert not any("--target-accuracy" in warning for warning in answer.warnings)

@@ -1,0 +1,231 @@
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farm.recommend.answering.answer import answer_from
+from farm.recommend.answering.options import Options, options_for
+from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
+from farm.recommend.contracts import Evidence, Objective, Option, Question
+from farm.recommend.prediction import StepTimeModel
+from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
+from tests.unit.recommend.test_recommend_measured import QUESTION, evidence
+
+ONE = evidence(1, step_time_s=0.64, time_per_epoch_s=12.8)
+TWO = evidence(2, world_size=2, step_time_s=0.5, time_per_epoch_s=10.0)
+FAR = evidence(3, world_size=4, one_way_delay_s=0.1)
+
+
+def predicted(
+    *known: Evidence,
+    model: StepTimeModel | None = None,
+    examples_count: int | None = None,
+    **asked: Any,
+) -> Options:
+    question = Question(**{"global_batch_size": 64, "one_way_delay_s": 0.02, **asked})
+    return options_for(
+        known,
+        question,
+        examples_count=examples_count,
+        prices_usd_per_hour={"small": 3.6},
+        models=lambda _: model or FakeStepTimes(),
+    )
+
+
+def by_width(found: Options) -> dict[int, Option]:
+    return {option.world_size: option for option in found.options}
+
+
+def test_what_was_not_measured_as_asked_is_predicted_beside_what_was() -> None:
+    options = by_width(predicted(ONE, TWO, FAR))
+    assert {n: o.basis for n, o in options.items()} == {
+        1: "measured",
+        2: "measured",
+        4: "interpolated",
+    }
+    # 16 examples for each of four replicas, four round trips of 40 ms; an epoch has 20 steps.
+    assert options[4].step_time_s == pytest.approx(0.16 + 0.16 + 0.001)
+    assert options[4].time_per_epoch_s == pytest.approx(0.321 * 20)
+    assert options[4].high_s == pytest.approx(0.321 * 20 * (1 + HALF_WIDTH))
+    assert options[4].repetition_count == 0
+
+
+def test_an_epoch_is_as_long_whether_its_step_was_measured_or_predicted() -> None:
+    bare = {"time_per_epoch_s": None, "steps_per_epoch": 2}
+    known = (
+        evidence(1, step_time_s=0.64, **bare),
+        evidence(3, world_size=4, one_way_delay_s=0.1, **bare),
+    )
+    options = predicted(*known, examples_count=65).options
+    assert {o.basis for o in options} == {"measured", "interpolated"}
+    for option in options:
+        assert option.step_time_s is not None
+        assert option.time_per_epoch_s == pytest.approx(option.step_time_s * 65 / 64)
+        assert option.steps_per_epoch == 2
+
+
+def test_a_measured_time_stays_and_gets_the_models_interval() -> None:
+    option = by_width(predicted(ONE, TWO))[2]
+    assert option.time_per_epoch_s == 10.0
+    assert option.low_s == pytest.approx(10.0 * (1 - HALF_WIDTH))
+    assert option.step_high80_s == pytest.approx(0.5 * (1 + HALF_WIDTH / 2))
+    assert option.measurement_ids == (2,)
+
+
+def test_without_a_model_only_measured_configurations_are_options() -> None:
+    found = options_for([ONE, TWO, FAR], QUESTION, examples_count=None, prices_usd_per_hour={})
+    assert [o.world_size for o in found.options] == [1, 2]
+
+
+def test_a_configuration_that_failed_as_asked_is_not_predicted_away() -> None:
+    failed = evidence(4, world_size=4, status="time_limit", time_per_epoch_s=None, step_time_s=None)
+    found = predicted(ONE, TWO, FAR, failed)
+    assert set(by_width(found)) == {1, 2}
+    assert any("time_limit in 1 of 1" in warning for warning in found.warnings)
+
+
+def test_a_machine_that_failed_says_nothing_of_the_configuration() -> None:
+    lost = evidence(4, world_size=4, status="agent_lost", time_per_epoch_s=None, step_time_s=None)
+    assert set(by_width(predicted(ONE, TWO, FAR, lost))) == {1, 2, 4}
+
+
+def test_what_the_model_does_not_know_is_said_once_for_all() -> None:
+    other = evidence(4, world_size=2, strategy="other", one_way_delay_s=0.1)
+    model = FakeStepTimes(unknown=frozenset({"other"}))
+    found = predicted(ONE, TWO, FAR, other, model=model)
+    assert {o.strategy for o in found.options} == {"single", "mwms_ring"}
+    assert (
+        "nothing is known of other with world_size 2, other with world_size 4: never measured"
+        in found.warnings
+    )
+
+
+def test_a_measurement_that_is_hard_to_believe_counts_and_is_named() -> None:
+    doubt = Suspicion(
+        measurement_id=2, kind=SuspicionKind.FAR_OFF, message="ten times off", weight=0.1
+    )
+    elsewhere = dataclasses.replace(doubt, measurement_id=3)
+    found = predicted(ONE, TWO, FAR, model=FakeStepTimes(suspicions=(doubt, elsewhere)))
+    assert by_width(found)[2].time_per_epoch_s == 10.0
+    assert found.warnings == (
+        "mwms_ring with world_size 2: measurement 2 is hard to believe, ten times off",
+    )
+
+
+def test_kinds_of_hardware_are_predicted_from_their_own_measurements() -> None:
+    asked: list[str | None] = []
+
+    def models(fingerprint: str | None) -> StepTimeModel:
+        asked.append(fingerprint)
+        return FakeStepTimes(scale=2.0 if fingerprint == "b" else 1.0)
+
+    known = [
+        evidence(1, instance_type="small", fingerprint="a", steps_per_epoch=1),
+        evidence(2, instance_type="large", fingerprint="b", global_batch_size=128),
+        evidence(3, instance_type="large", fingerprint="c", global_batch_size=128),
+    ]
+    found = options_for(
+        known,
+        Question(global_batch_size=64),
+        examples_count=None,
+        prices_usd_per_hour={},
+        models=models,
+    )
+    assert asked == ["a", "c"]
+    assert {(o.instance_type, o.basis) for o in found.options} == {
+        ("small", "measured"),
+        ("large", "interpolated"),
+    }
+    assert {o.fingerprint for o in found.options} == {"a", "c"}
+
+
+def test_a_prediction_costs_what_its_machines_cost() -> None:
+    small = {"instance_type": "small"}
+    option = by_width(predicted(evidence(1, **small), evidence(3, world_size=4, **small), epochs=2))
+    assert option[4].cost_usd == pytest.approx(4 * option[4].time_s * 3.6 / 3600)  # type: ignore[operator] # it is known
+    assert option[4].cost_high_usd == pytest.approx(option[4].cost_usd * (1 + HALF_WIDTH))  # type: ignore[operator] # so is this
+
+
+def test_without_the_length_of_an_epoch_the_time_of_a_step_is_still_told() -> None:
+    known = evidence(
+        1, world_size=2, one_way_delay_s=0.1, time_per_epoch_s=None, steps_per_epoch=None
+    )
+    found = predicted(known)
+    assert {o.time_per_epoch_s for o in found.options} == {None}
+    assert all(o.step_time_s and o.step_low_s for o in found.options)
+    assert found.warnings[-1].endswith("options are compared by the time of one step")
+
+
+def test_an_epoch_is_as_long_as_the_measurements_say_not_the_data_set() -> None:
+    known = [evidence(n, global_batch_size=b, steps_per_epoch=70) for n, b in ((1, 32), (2, 128))]
+    [option] = predicted(*known, examples_count=60_000).options
+    assert option.steps_per_epoch == 70
+    assert option.time_per_epoch_s == pytest.approx(0.64 * 70)
+
+
+def typed(instance_type: str, *world_sizes: int, fingerprint: str = "f") -> list[Evidence]:
+    """One measurement of each world size."""
+    return [
+        evidence(
+            100 * n + sum(map(ord, instance_type)),
+            world_size=n,
+            instance_type=instance_type,
+            fingerprint=fingerprint,
+        )
+        for n in world_sizes
+    ]
+
+
+@given(
+    world_sizes=st.sets(st.integers(2, 16), min_size=1, max_size=4),
+    known=st.sets(st.sampled_from("ab"), min_size=1),
+    alone=st.sets(st.sampled_from("xyz"), min_size=1),
+    asked=st.sets(st.sampled_from("abxyz")),
+)
+def test_gangs_of_a_type_known_on_one_machine_are_guesses(
+    world_sizes: set[int], known: set[str], alone: set[str], asked: set[str]
+) -> None:
+    evidence = [
+        *(e for name in known for e in typed(name, 1, *world_sizes)),
+        *(e for name in alone for e in typed(name, 1)),
+    ]
+    question = Question(
+        global_batch_size=64, one_way_delay_s=0.02, instance_types=tuple(sorted(asked))
+    )
+    found = options_for(
+        evidence,
+        question,
+        examples_count=None,
+        prices_usd_per_hour={},
+        # Every gang seems a thousand times as fast as it was measured.
+        models=lambda _: FakeStepTimes(scale=1e-3),
+    )
+    compared = (known | alone) & asked if asked else known | alone
+    gangs = [o for o in found.options if not o.is_one_machine]
+    assert {(o.instance_type, o.world_size) for o in gangs} == {
+        (name, n) for name in compared for n in world_sizes
+    }
+    for option in gangs:
+        why = f"no gang of {option.instance_type} was measured"
+        assert option.speculative_because == (why if option.instance_type in alone else None)
+    if not compared:
+        return
+    answer = answer_from(found, question, Objective(), evidence)
+    assert answer.recommended is not None
+    assert answer.recommended.basis == "measured"
+    worth = {o.instance_type for o in answer.worth_measuring}
+    assert worth <= alone
+    assert bool(worth) == bool(alone & compared)
+
+
+def test_gangs_of_another_kind_of_hardware_are_not_guessed() -> None:
+    """Kinds of hardware are never pooled, so what is lacking is said."""
+    known = [*typed("a", 1, 2, fingerprint="f"), *typed("x", 1, fingerprint="g")]
+    found = predicted(*known)
+    assert {o.instance_type for o in found.options if not o.is_one_machine} == {"a"}
+    assert found.warnings == (
+        "only one machine of x was measured, and other kinds of hardware say nothing of its gangs:"
+        " measure one to compare them",
+    )
