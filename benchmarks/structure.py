@@ -3,6 +3,7 @@
     python -m benchmarks.structure [--json]
 
 - lines and modules of the product (`farm`, `worker_agent`, `web`), blank lines included
+- modules in the folder that has most of them
 - own names imported per 100 lines, and modules that exactly one other module imports
 - classes that declare `global_batch_size`: each lists a configuration's fields once more
 - functions named with one underscore that are used once, as a share of all functions
@@ -111,10 +112,13 @@ def signs_of(found: list[Module]) -> list[Sign]:
             if (module.name, _used_name(node)) in private
         )
     line_count = sum(module.line_count for module in found)
+    packages = {name.rpartition(".")[0] for name in names}
+    folders = Counter(name.rpartition(".")[0] for name in names - packages)
     used_once = sum(count == 1 for count in private.values())
     return [
         Sign("lines", line_count, 60_000),
         Sign("modules", len(found), 420),
+        Sign("modules in the largest folder", max(folders.values(), default=0), 15),
         Sign("own names imported per 100 lines", round(100 * imported_names / line_count, 1), 4),
         Sign("modules that one other imports", sum(n == 1 for n in importers.values())),
         Sign("classes that declare global_batch_size", declaring, 5),

@@ -37,6 +37,7 @@ def test_signs_are_counted() -> None:
     assert {sign.name: sign.value for sign in signs_of(found)} == {
         "lines": 20,
         "modules": 2,
+        "modules in the largest folder": 2,
         "own names imported per 100 lines": 15.0,
         "modules that one other imports": 1,
         "classes that declare global_batch_size": 1,
