@@ -103,7 +103,6 @@ def make_app(broker_url: str, *, owner: str) -> Any:
             "socket_keepalive": True,
             "health_check_interval": 10,
             "unacked_restore_interval": 5,
-            "unacked_restore_throttle": 1,
             "unacked_key": f"farm.unacked.{owner}",
             "unacked_index_key": f"farm.unacked_index.{owner}",
             "priority_steps": [0],

@@ -13,9 +13,9 @@ from farm.errors import Unreachable
 def broker_errors() -> tuple[type[Exception], ...]:
     """Return what a broker that is away makes clients raise."""
     import redis
-    from kombu.exceptions import BatchPublishError, LimitExceeded, OperationalError
+    from kombu.exceptions import LimitExceeded, OperationalError
 
-    return (redis.RedisError, OperationalError, LimitExceeded, BatchPublishError, OSError)
+    return (redis.RedisError, OperationalError, LimitExceeded, OSError)
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def reported(broker_url: str) -> Iterator[None]:
     try:
         yield
     except broker_errors() as error:
-        # Kombu says of a batch only that it failed; why is behind it.
+        # Kombu may say only that something failed; why is behind it.
         said = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
         reason = " ".join(str(said).split()) or type(said).__name__
         raise Unreachable(f"broker {redact(broker_url)} {_explained(said, reason)}") from error

@@ -169,13 +169,11 @@ class QoS(kombu_redis.QoS):
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
         """Give out again what was taken and not acknowledged in time; `num` of it, or all.
 
+        With each call, whatever `interval`: Kombu calls it each five or ten seconds by itself.
         As Kombu does it, but for a lock around it, whose release is a script: no agent's account
         needs to run any. Two who meet here do no harm, since each message is put back in a
         transaction that finds it gone if the other was first.
         """
-        self._vrestore_count += 1
-        if (self._vrestore_count - 1) % (interval or 1):
-            return
         overdue = time.time() - self.visibility_timeout
         try:
             with self.channel.conn_or_acquire() as client:

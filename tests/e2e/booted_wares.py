@@ -19,7 +19,7 @@ from tests.e2e.live_farm import REPOSITORY
 
 # What an agent needs beside its trainers where those are fake, and of it what no server needs.
 FAKE_AGENT = """\
-celery[redis]>=5.7,<5.8
+celery[redis]>=5.6,<5.8
 click>=8.1,<9
 numpy>=2,<3
 psutil>=7,<8

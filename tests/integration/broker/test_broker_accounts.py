@@ -166,7 +166,7 @@ def test_what_an_agent_took_and_never_acknowledged_comes_again_once(
             with app.connection_for_read() as connection:
                 channel = connection.default_channel
                 while admin.hlen(UNACKED) > 1:
-                    channel.qos.restore_visible(num=num, interval=channel.unacked_restore_throttle)
+                    channel.qos.restore_visible(num=num)
 
         url = agent_url(broker.url, "vm-1", "a/b:c@d")
         apps = [make_app(url, owner="agent.vm-1") for _ in range(2)]
