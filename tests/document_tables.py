@@ -28,7 +28,7 @@ from farm.settings.server import Settings
 from farm.trainers.models import MODELS
 from farm.values.fields import OneOf
 from web.api import RESOURCES
-from web.farm.metrics import METRICS
+from web.overview.metrics import METRICS
 from worker_agent.settings import AgentSettings
 
 # Where a document says more of a command.

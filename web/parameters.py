@@ -10,22 +10,22 @@ from typing import Any, Generic, TypeVar, cast
 from werkzeug.datastructures import MultiDict
 
 from farm.errors import InvalidSpec
-from web import params
+from web import received
 
 T = TypeVar("T")
 _E = TypeVar("_E", bound=enum.Enum)
 
 Args = MultiDict[str, str]
-_OF_NAME, _OF_LIST = f"[^{params.UNPRINTABLE}]", f"[^,{params.UNPRINTABLE}]"
-_LISTED = f"{_OF_LIST}*[^, {params.UNPRINTABLE}]{_OF_LIST}*"
+_OF_NAME, _OF_LIST = f"[^{received.UNPRINTABLE}]", f"[^,{received.UNPRINTABLE}]"
+_LISTED = f"{_OF_LIST}*[^, {received.UNPRINTABLE}]{_OF_LIST}*"
 _COUNTED = " *[1-9][0-9]* *"
 NAME_SCHEMA: Mapping[str, object] = {
     "type": "string",
     "pattern": f"^{_OF_NAME}+$",
     "minLength": 1,
-    "maxLength": params.MAX_NAME_CHARACTERS,
+    "maxLength": received.MAX_NAME_CHARACTERS,
 }
-ID_SCHEMA: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": params.LARGEST_ID}
+ID_SCHEMA: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": received.LARGEST_ID}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def read(parameters: Sequence[Parameter[Any]]) -> Given:
     Raises:
         InvalidSpec: a parameter is not one of these, is given twice, or does not fit.
     """
-    return read_from(params.query(*(parameter.name for parameter in parameters)), parameters)
+    return read_from(received.query(*(parameter.name for parameter in parameters)), parameters)
 
 
 def read_from(args: Args, parameters: Sequence[Parameter[Any]]) -> Given:
@@ -78,28 +78,28 @@ def row_id(name: str, meaning: str, *, expected: str | None = None) -> Parameter
 
     def read_it(args: Args) -> int | None:
         if expected is None:
-            return params.optional_id(args, name)
-        return params.optional_id(args, name, expected=expected)
+            return received.optional_id(args, name)
+        return received.optional_id(args, name, expected=expected)
 
     return Parameter(name, meaning, ID_SCHEMA, read_it)
 
 
 def text(name: str, meaning: str) -> Parameter[str | None]:
     """Declare a name."""
-    return Parameter(name, meaning, NAME_SCHEMA, lambda args: params.short_text(args, name))
+    return Parameter(name, meaning, NAME_SCHEMA, lambda args: received.short_text(args, name))
 
 
 def texts(name: str, meaning: str) -> Parameter[tuple[str, ...]]:
     """Declare names with commas between them."""
     schema = {**NAME_SCHEMA, "pattern": f"^{_LISTED}(,{_LISTED})*$"}
-    return Parameter(name, meaning, schema, lambda args: params.texts(args, name))
+    return Parameter(name, meaning, schema, lambda args: received.texts(args, name))
 
 
 def whole(name: str, meaning: str, *, high: int, low: int = 1) -> Parameter[int | None]:
     """Declare a whole number within the bounds, both included."""
     schema = {"type": "integer", "minimum": low, "maximum": high}
     return Parameter(
-        name, meaning, schema, lambda args: params.whole(args, name, low=low, high=high)
+        name, meaning, schema, lambda args: received.whole(args, name, low=low, high=high)
     )
 
 
@@ -107,7 +107,7 @@ def required_whole(name: str, meaning: str, *, high: int) -> Parameter[int]:
     """Declare a whole number from 1 that must be there."""
 
     def read_it(args: Args) -> int:
-        value = params.whole(args, name, high=high)
+        value = received.whole(args, name, high=high)
         if value is None:
             raise InvalidSpec(name, None, "a value: this parameter is required")
         return value
@@ -119,7 +119,7 @@ def required_whole(name: str, meaning: str, *, high: int) -> Parameter[int]:
 def wholes(name: str, meaning: str, *, high: int) -> Parameter[tuple[int, ...]]:
     """Declare whole numbers from 1 with commas between them."""
     schema = {**NAME_SCHEMA, "pattern": f"^{_COUNTED}(,{_COUNTED})*$"}
-    return Parameter(name, meaning, schema, lambda args: params.wholes(args, name, high=high))
+    return Parameter(name, meaning, schema, lambda args: received.wholes(args, name, high=high))
 
 
 def number(
@@ -132,7 +132,7 @@ def number(
         name,
         meaning,
         schema,
-        lambda args: params.number(args, name, low=low, high=high, default=None),
+        lambda args: received.number(args, name, low=low, high=high, default=None),
     )
 
 
@@ -141,8 +141,8 @@ def numbers(name: str, meaning: str, *, low: float, high: float) -> Parameter[tu
 
     def read_it(args: Args) -> tuple[float, ...]:
         # Each as if it stood alone, so that one message says what a number is.
-        alone = (MultiDict({name: item}) for item in params.texts(args, name))
-        values = (params.number(one, name, low=low, high=high, default=None) for one in alone)
+        alone = (MultiDict({name: item}) for item in received.texts(args, name))
+        values = (received.number(one, name, low=low, high=high, default=None) for one in alone)
         return tuple(value for value in values if value is not None)
 
     pattern = r"^[0-9]+(\.[0-9]+)?(,[0-9]+(\.[0-9]+)?)*$"
@@ -154,7 +154,7 @@ def amount(name: str, meaning: str, *, high: float, default: float = 0.0) -> Par
     """Declare a number of at least 0 that has a default."""
 
     def read_it(args: Args) -> float:
-        value = params.number(args, name, low=0.0, high=high, default=None)
+        value = received.number(args, name, low=0.0, high=high, default=None)
         return default if value is None else value
 
     schema = {"type": "number", "minimum": 0, "maximum": high, "default": default}
@@ -164,7 +164,7 @@ def amount(name: str, meaning: str, *, high: float, default: float = 0.0) -> Par
 def one_of(name: str, meaning: str, kind: type[_E]) -> Parameter[_E | None]:
     """Declare one of an Enum's values."""
     schema = {"type": "string", "enum": [member.value for member in kind]}
-    return Parameter(name, meaning, schema, lambda args: params.choice(args, name, kind))
+    return Parameter(name, meaning, schema, lambda args: received.choice(args, name, kind))
 
 
 LIMIT = Parameter(
@@ -173,14 +173,14 @@ LIMIT = Parameter(
     {
         "type": "integer",
         "minimum": 1,
-        "maximum": params.MAX_PAGE_SIZE,
-        "default": params.DEFAULT_PAGE_SIZE,
+        "maximum": received.MAX_PAGE_SIZE,
+        "default": received.DEFAULT_PAGE_SIZE,
     },
-    params.page_size,
+    received.page_size,
 )
 CURSOR = Parameter(
     "cursor",
     "Where the page begins: `next` of the page before it.",
     {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
-    params.cursor,
+    received.cursor,
 )

@@ -1,1 +1,1 @@
-"""The table of what a sweep measured, for commands, pages and exports alike."""
+"""The table of a sweep: a row for each configuration, which is a cell, over all its repetitions."""

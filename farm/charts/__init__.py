@@ -1,1 +1,1 @@
-"""What figures show; `farm.charts.files` draws them for files and `web.drawing` on pages."""
+"""Figures as data; `farm.charts.files` draws them for files and `web.drawing` on pages."""

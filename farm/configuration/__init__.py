@@ -1,1 +1,1 @@
-"""What is measured: axes, sweep files, the jobs that they become."""
+"""What a sweep may vary: axes, sweep files, and the jobs that they become."""

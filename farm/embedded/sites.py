@@ -1,4 +1,4 @@
-"""Where the agents of an embedded farm run, and what each is told of its place."""
+"""Address, cores and folder of each agent of an embedded farm."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The life of a gang: its states, its barriers, its retries, the check of its network."""
+"""The life of a gang: its states, barriers and retries, and which reports and heartbeats count."""

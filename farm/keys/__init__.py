@@ -1,1 +1,1 @@
-"""Who may: the keys of agents, the tokens of people and programs, certificates."""
+"""Proving who somebody is: signing keys of agents, API tokens, TLS certificates."""

@@ -1,1 +1,1 @@
-"""What is made of a measurement: quantities, noise, precision, scaling."""
+"""Turns what ranks reported into measured quantities; judges noise, precision and scaling."""

@@ -53,7 +53,7 @@ class FailureKind(enum.Enum):
     PORT_TAKEN = "port_taken"
     RENDEZVOUS = "rendezvous"  # a barrier was missed
     AGENT_LOST = "agent_lost"  # its lease ran out
-    REFUSED = "refused"  # the agent was busy, full or shutting down
+    REFUSED = "refused"  # the agent was busy, full or shutting down, or no trainer started
     NETWORK = "network"  # the profile could not be applied, is not as asked, or went away
     VERSIONS_DIFFER = "versions_differ"  # the ranks' frameworks are not of one version
     DISTURBED = "disturbed"  # something else used the machine while it was measured

@@ -1,1 +1,1 @@
-"""What every process of the farm needs of the system it runs on."""
+"""What processes need of the operating system: private files, systemd, children, rate limits."""

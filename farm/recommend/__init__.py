@@ -1,1 +1,1 @@
-"""From measurements to an answer. Pure, but for `service`, which reads the store."""
+"""Recommends a configuration from measurements, with its uncertainty."""

@@ -1,4 +1,4 @@
-"""What is asked, what is known, and what is answered. Values only."""
+"""The types of questions, evidence and answers."""
 
 from __future__ import annotations
 

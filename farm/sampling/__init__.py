@@ -1,1 +1,1 @@
-"""The series of a rank: its grid of seconds, its byte counts, the names of its extras."""
+"""A rank's samples, one a second: when each is due, how bytes are counted, names of extras."""

@@ -117,7 +117,11 @@ def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
 
 
 class MeasurementRow(Table):
-    """One row per finished job or imported cell. `origin` and `source_key` name its source."""
+    """One row per finished job or imported cell. `origin` and `source_key` name its source.
+
+    Written by the scheduler, as it ends an attempt (`gangs.moves`), and by imports; removed by
+    retries of the job, and by the removal of an import.
+    """
 
     __tablename__ = "measurements"
     __table_args__ = (

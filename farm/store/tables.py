@@ -112,7 +112,11 @@ class AgentRow(Table):
 
 
 class AttemptRow(Table):
-    """Its id is the fencing token, so ids are never used twice, not even on SQLite."""
+    """Its id is the fencing token, so ids are never used twice, not even on SQLite.
+
+    Written by the scheduler alone: `gangs.leases` adds it, `gangs.moves` and `gangs.clock_steps`
+    change it.
+    """
 
     __tablename__ = "attempts"
     __table_args__ = (

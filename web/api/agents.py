@@ -9,7 +9,7 @@ from flask.typing import ResponseReturnValue
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import list_agents, set_drained
 from farm.store.dashboard import served_ranks
-from web import parameters, params
+from web import parameters, received
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.description import Body, described
@@ -54,8 +54,8 @@ def post_resume(agent_id: str) -> ResponseReturnValue:
 
 
 def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
-    params.posted_fields()
-    name = params.agent_name(agent_id)
+    received.posted_fields()
+    name = received.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     answer: answers.AgentDrained = {"id": name, "is_drained": is_drained}

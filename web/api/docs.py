@@ -14,7 +14,7 @@ from flask import Blueprint, make_response, render_template, send_file
 from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
-from web import params
+from web import received
 from web.access.admission import CONTENT_POLICY
 
 bp = Blueprint("api_docs", __name__, url_prefix="/api/v1/docs")
@@ -32,7 +32,7 @@ _POLICY = f"{CONTENT_POLICY}; img-src 'self' data:"
 @bp.get("")
 def get_docs() -> ResponseReturnValue:
     """Show this description as a page to try requests on."""
-    params.query()
+    received.query()
     page = make_response(render_template("docs.html", swagger_version=_VERSION))
     page.headers["Content-Security-Policy"] = _POLICY
     return page

@@ -11,13 +11,13 @@ from flask.typing import ResponseReturnValue
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
 from farm.store.sweeps.jobs import job_detail, list_jobs, request_cancel_job, retry_job
-from web import etags, parameters, params
+from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, ring_after, write_session
-from web.farm.progress import waiting_reason
+from web.overview.progress import waiting_reason
 from web.parameters import CURSOR, LIMIT
 
 bp = APIBlueprint("api_jobs", __name__, url_prefix="/api/v1", tag="Jobs")
@@ -49,8 +49,8 @@ def get_jobs() -> ResponseReturnValue:
 @described(bp, answers.JobStory, is_cacheable=True)
 def get_job(job_id: str) -> ResponseReturnValue:
     """Return one job: attempts, ranks, changes, measurement; `waits_because` while it waits."""
-    params.query()
-    number, instant = params.row_id("job", job_id), now()
+    received.query()
+    number, instant = received.row_id("job", job_id), now()
     with read_session() as session:
         detail = job_detail(session, number)
         why = waiting_reason(session, detail.job, backend().settings, now=instant)
@@ -63,8 +63,8 @@ def get_job(job_id: str) -> ResponseReturnValue:
 @described(bp, answers.JobChanged, body=_NOTHING)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel a job. `changed` is false where it was over, or was being cancelled already."""
-    params.posted_fields()
-    number = params.row_id("job", job_id)
+    received.posted_fields()
+    number = received.row_id("job", job_id)
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": has_changed}
@@ -81,8 +81,8 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
 )
 def post_retry(job_id: str) -> ResponseReturnValue:
     """Run a failed or cancelled job again."""
-    params.posted_fields()
-    number = params.row_id("job", job_id)
+    received.posted_fields()
+    number = received.row_id("job", job_id)
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": True}

@@ -11,7 +11,7 @@ from farm.messages.reports import LONGEST_LOG_CHARACTERS
 from farm.store.reports.logs import log_stretch
 from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail
-from web import etags, parameters, params
+from web import etags, parameters, received
 from web.api.schema import answers
 from web.api.schema.description import described
 from web.backend import read_session
@@ -36,7 +36,7 @@ def get_log(job_id: str) -> ResponseReturnValue:
     Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
     """
     given = parameters.read(_PARAMETERS)
-    number, begin = params.row_id("job", job_id), given[_FROM] or 0
+    number, begin = received.row_id("job", job_id), given[_FROM] or 0
     with read_session() as session:
         detail = job_detail(session, number)
         chosen = find_attempt(detail, given[ATTEMPT])

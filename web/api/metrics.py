@@ -9,7 +9,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.store.agents.agent_keys import keyed_agents
 from web.backend import backend, now, read_session
-from web.farm.metrics import METRICS, look_at_broker, look_at_store
+from web.overview.metrics import METRICS, look_at_broker, look_at_store
 
 bp = Blueprint("metrics", __name__)
 

@@ -22,7 +22,7 @@ from farm.store.series.step_ranges import step_series
 from farm.store.sweeps.job_parts import find_attempt
 from farm.store.sweeps.jobs import job_detail
 from farm.values.codec import to_json
-from web import etags, parameters, params
+from web import etags, parameters, received
 from web.api.schema import answers
 from web.api.schema.description import described
 from web.backend import backend, read_session
@@ -50,7 +50,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
     stands for the mean from its tick to the next one's. Ticks that were lost are missing.
     """
     given = parameters.read(_PARAMETERS)
-    number, rank = params.row_id("job", job_id), given[_RANK]
+    number, rank = received.row_id("job", job_id), given[_RANK]
     engine = backend().engine
     with read_session() as session:
         detail = job_detail(session, number)

@@ -17,14 +17,14 @@ from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
 from farm.values.codec import to_json
-from web import etags, parameters, params
+from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import costly, needs
 from web.api.schema import advice_answers, bodies, shapes, sweep_answers
 from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
-from web.farm.progress import sweep_remaining_s
 from web.new_sweep.fitting import for_live_agents
+from web.overview.progress import sweep_remaining_s
 from web.parameters import CURSOR, LIMIT
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
@@ -53,7 +53,7 @@ def post_sweep() -> ResponseReturnValue:
 
     A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
     """
-    planned = for_live_agents(plan(params.posted_sweep()))
+    planned = for_live_agents(plan(received.posted_sweep()))
     with write_session() as session:
         submitted = submit(session, planned, now=now())
     answer: sweep_answers.Submitted = {
@@ -79,7 +79,7 @@ def post_preview() -> ResponseReturnValue:
     90 % intervals, and the cost at the prices of this server. Where the first prediction is still
     being prepared, `unknown` in `expected` says so: ask again.
     """
-    planned = for_live_agents(plan(params.posted_sweep()))
+    planned = for_live_agents(plan(received.posted_sweep()))
     jobs = planned.expansion.jobs
     found = None
     if len(jobs) <= _MOST_PREDICTED:
@@ -122,8 +122,8 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     `recommended` compares all that the farm has measured of each workload, other sweeps included,
     and says how many of the measurements behind it are of this one; null: being worked out.
     """
-    params.query()
-    number, instant = params.row_id("sweep", sweep_id), now()
+    received.query()
+    number, instant = received.row_id("sweep", sweep_id), now()
     with read_session() as session:
         summary = sweep_summary(session, number)
         row = find_sweep(session, str(number))
@@ -151,8 +151,8 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepCancelled, body=_NOTHING)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
     """Cancel the unfinished jobs of the sweep. Running ones end when their agents hear of it."""
-    params.posted_fields()
-    number = params.row_id("sweep", sweep_id)
+    received.posted_fields()
+    number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
         count = request_cancel_sweep(session, number, now=now(), by=caller().token)
@@ -165,8 +165,8 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepRetried, body=_NOTHING)
 def post_retry(sweep_id: str) -> ResponseReturnValue:
     """Run the failed and cancelled jobs of the sweep again."""
-    params.posted_fields()
-    number = params.row_id("sweep", sweep_id)
+    received.posted_fields()
+    number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
         count = retry_failed(session, number, now=now(), by=caller().token)
@@ -191,8 +191,8 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
 
 def _set_paused(sweep_id: str, *, is_paused: bool) -> ResponseReturnValue:
-    params.posted_fields()
-    number = params.row_id("sweep", sweep_id)
+    received.posted_fields()
+    number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         has_changed = set_paused(session, number, is_paused=is_paused)
     answer: sweep_answers.SweepPaused = {

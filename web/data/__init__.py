@@ -1,1 +1,1 @@
-"""What the page of the data shows, and takes in."""
+"""The page "Data": whose measurements there are, and imports."""

@@ -9,7 +9,7 @@ from werkzeug.datastructures import MultiDict
 from farm.cells.accurate_cells import accurate_cells
 from farm.store.measurements.trained_cells import trained_cells
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from web import parameters, params
+from web import parameters, received
 from web.access.scopes import costly
 from web.backend import backend, read_session
 from web.drawing.drawn import drawn
@@ -29,8 +29,8 @@ _TARGET = parameters.number(
 @costly
 def get_accuracy(sweep_id: str) -> ResponseReturnValue:
     """Show accuracy by epoch. Query: `target`, in percent, for time and cost to reach it."""
-    number = params.row_id("sweep", sweep_id)
-    params.query("target")
+    number = received.row_id("sweep", sweep_id)
+    received.query("target")
     filled: MultiDict[str, str] = MultiDict({k: v for k, v in request.args.items() if v.strip()})
     percentage = parameters.read_from(filled, (_TARGET,))[_TARGET]
     with read_session() as session:

@@ -20,15 +20,15 @@ from farm.store.agents.agents import set_drained
 from farm.store.agents.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
 from farm.store.tables import SpoolPosition
-from web import params
+from web import received
 from web.access.admission import own_address
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.farm.agent_status import AgentCard, agent_status
-from web.farm.figures import drift_figure, latest_drift
 from web.live.shared_looks import shared
+from web.overview.agent_status import AgentCard, agent_status
+from web.overview.figures import drift_figure, latest_drift
 
 bp = Blueprint("agent", __name__)
 
@@ -50,8 +50,8 @@ class ReportDelivery:
 @shared
 def get_agent(agent_id: str) -> ResponseReturnValue:
     """Show one agent. Query: `before`, an attempt's id, for the ranks it served before that one."""
-    before = params.optional_id(params.query("before"), "before")
-    name, instant, lease_s = params.agent_name(agent_id), now(), backend().settings.lease_s
+    before = received.optional_id(received.query("before"), "before")
+    name, instant, lease_s = received.agent_name(agent_id), now(), backend().settings.lease_s
     with read_session() as session:
         agent = find_agent(session, name)
         served = served_ranks(session, [name]).get(name)
@@ -98,7 +98,7 @@ def post_resume(agent_id: str) -> ResponseReturnValue:
 
 
 def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
-    name = params.agent_name(agent_id)
+    name = received.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     flash(f"{name} takes {'nothing new' if is_drained else 'jobs again'}.")

@@ -10,7 +10,7 @@ from werkzeug.datastructures import MultiDict
 from farm.cells.table import SweepTable
 from farm.errors import InvalidSpec
 from farm.store.sweeps.sweeps import SweepSummary, list_sweeps, sweep_summary
-from web import params
+from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.sweep.comparison import CHANCE_RATIO, by_difference
@@ -31,13 +31,13 @@ def get_compare() -> ResponseReturnValue:
 
     Without both it asks which. Parameters that are empty, as forms send them, count as absent.
     """
-    args = params.query("a", "b", "page", "sort")
+    args = received.query("a", "b", "page", "sort")
     given = MultiDict({name: text for name, text in args.items() if text})
     sort = given.get("sort")
     if sort not in (None, "difference"):
         raise InvalidSpec("sort", sort, "difference, or nothing")
-    page = params.whole(given, "page", high=_MOST_PAGES) or 1
-    a_id, b_id = params.optional_id(given, "a"), params.optional_id(given, "b")
+    page = received.whole(given, "page", high=_MOST_PAGES) or 1
+    a_id, b_id = received.optional_id(given, "a"), received.optional_id(given, "b")
     if a_id is not None and a_id == b_id:
         raise InvalidSpec("b", b_id, "another sweep than a")
     with read_session() as session:

@@ -25,14 +25,14 @@ from farm.store.dashboard import (
 from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
-from web import params
+from web import received
 from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.farm.agent_status import AgentCard, agent_status
-from web.farm.figures import throughput_figure
-from web.farm.progress import loads_of, outlook, sweep_cards, waiting_reasons
 from web.live.shared_looks import shared
+from web.overview.agent_status import AgentCard, agent_status
+from web.overview.figures import throughput_figure
+from web.overview.progress import loads_of, outlook, sweep_cards, waiting_reasons
 
 bp = Blueprint("dashboard", __name__)
 
@@ -76,9 +76,9 @@ class AgentTable:
 @shared
 def get_dashboard() -> ResponseReturnValue:
     """Show the farm. Query: `sort`, the order of the agents, and `agents`, the page of them."""
-    args = params.query("sort", "agents")
-    order = params.choice(args, "sort", AgentOrder) or AgentOrder.NAME
-    page = params.whole(args, "agents", high=_MOST_PAGES) or 1
+    args = received.query("sort", "agents")
+    order = received.choice(args, "sort", AgentOrder) or AgentOrder.NAME
+    page = received.whole(args, "agents", high=_MOST_PAGES) or 1
     settings, instant = backend().settings, now()
     with read_session() as session:
         counts = job_counts(session)

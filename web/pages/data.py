@@ -20,7 +20,7 @@ from farm.store.measurements.known_axes import hardware_of, known_axes
 from farm.store.measurements.measurements import find_measurement
 from farm.store.result_tables import MeasurementRow
 from farm.text.nouns import counted
-from web import params
+from web import received
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
 from web.data.suspicions import suspects
@@ -54,7 +54,7 @@ class TableForm:
 @bp.get("/data")
 def get_data() -> ResponseReturnValue:
     """List the origins, the studies that can be imported, and the form for a table."""
-    params.query()
+    received.query()
     return data_page(TableForm())
 
 
@@ -65,7 +65,7 @@ def get_origin() -> ResponseReturnValue:
     Those of imported origins are looked for at once. The farm's own are asked for, since that
     fits a model on what may be the machine it measures.
     """
-    args = params.query("name", "suspicious")
+    args = received.query("name", "suspicious")
     name = args.get("name", "")
     is_asked = args.get("suspicious") == "yes"
     with read_session() as session:
@@ -86,16 +86,16 @@ def get_origin() -> ResponseReturnValue:
 @bp.get("/data/measurements/<measurement_id>")
 def get_measurement(measurement_id: str) -> ResponseReturnValue:
     """Show one measurement, what its source printed, and what disturbed it."""
-    params.query()
+    received.query()
     with read_session() as session:
-        row = find_measurement(session, params.row_id("measurement", measurement_id))
+        row = find_measurement(session, received.row_id("measurement", measurement_id))
     return render_template("measurement.html", row=row, values=_values(row))
 
 
 @bp.get("/data/remove")
 def get_remove() -> ResponseReturnValue:
     """Ask whether an imported origin shall go. Query: `name`."""
-    name = params.query("name").get("name", "")
+    name = received.query("name").get("name", "")
     check_origin(name)
     with read_session() as session:
         card = _card(session, name)

@@ -17,7 +17,7 @@ from farm.charts.heat_map import HeatMap
 from farm.errors import NotFound
 from farm.exporting import Form
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from web import params
+from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.drawing.paper import can_draw, picture_file
@@ -34,8 +34,8 @@ _FORMS = {form.value: form for form in Form}
 @costly
 def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
     """Return the measurements of a sweep, one row each: as csv, json or parquet."""
-    params.query()
-    number, kind = params.row_id("sweep", sweep_id), _FORMS.get(form)
+    received.query()
+    number, kind = received.row_id("sweep", sweep_id), _FORMS.get(form)
     if kind is None:
         raise NotFound(f"export {form[:40]!r}: there is none, only {', '.join(_FORMS)}")
     with read_session() as session:
@@ -94,8 +94,8 @@ def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, obje
     Raises:
         NotFound: there is no such sweep, or no such chart of it.
     """
-    args = params.query(*QUERY)
-    number = params.row_id("sweep", sweep_id)
+    args = received.query(*QUERY)
+    number = received.row_id("sweep", sweep_id)
     with read_session() as session:
         sweep_summary(session, number)
         sweep_name = find_sweep(session, str(number)).name

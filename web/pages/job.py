@@ -18,12 +18,11 @@ from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import known_beside_step_time
 from farm.store.sweeps.jobs import AttemptDetail, request_cancel_job, retry_job
 from farm.store.sweeps.stories import Story, job_story
-from web import parameters, params
+from web import parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.drawing.plotly import page_with_charts
-from web.farm.progress import waiting_reason
 from web.job import story as stories
 from web.job.attempts import ATTEMPT
 from web.job.exchange import rank_exchanges, staleness_bars
@@ -39,6 +38,7 @@ from web.job.view import (
     spec_of,
 )
 from web.live.shared_looks import shared
+from web.overview.progress import waiting_reason
 from web.pages import logs
 from web.pages.logs import ShownLogs
 
@@ -55,7 +55,7 @@ _PARAMETERS = (ATTEMPT, _RANKS, _FROM, _TO)
 @shared
 def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
-    number, instant, asked = params.row_id("job", job_id), now(), _asked()
+    number, instant, asked = received.row_id("job", job_id), now(), _asked()
     with read_session() as session:
         story = job_story(session, number)
         spec = spec_of(story)
@@ -95,7 +95,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel the job."""
-    number = params.row_id("job", job_id)
+    number = received.row_id("job", job_id)
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     flash("Cancelled." if has_changed else "There was nothing to cancel any more.")
@@ -106,7 +106,7 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_retry(job_id: str) -> ResponseReturnValue:
     """Run the job again."""
-    number = params.row_id("job", job_id)
+    number = received.row_id("job", job_id)
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     flash("Back in the queue.")
@@ -130,7 +130,7 @@ def _logs(session: Session, attempt: ShownAttempt | None) -> ShownLogs | None:
 
 def _asked() -> Selection:
     """Read the query. A form sends its empty fields too, and they mean nothing."""
-    params.query(*(parameter.name for parameter in _PARAMETERS))
+    received.query(*(parameter.name for parameter in _PARAMETERS))
     filled: MultiDict[str, str] = MultiDict({k: v for k, v in request.args.items() if v.strip()})
     given = parameters.read_from(filled, _PARAMETERS)
     return Selection(

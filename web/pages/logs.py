@@ -19,7 +19,7 @@ from farm.store.sweeps.jobs import AttemptDetail, job_detail
 from farm.store.tables import RankRow
 from farm.text.log_text import last_lines, readable
 from farm.values.codec import from_json
-from web import parameters, params
+from web import parameters, received
 from web.backend import backend, read_session
 from web.job.attempts import ATTEMPT, RANK
 
@@ -70,7 +70,7 @@ def shown(session: Session, attempt: AttemptDetail) -> ShownLogs:
 def get_log(job_id: str) -> ResponseReturnValue:
     """Send a rank's whole log as a file. Query: `attempt`, by default the last; `rank`, 0."""
     given = parameters.read((ATTEMPT, RANK))
-    number = params.row_id("job", job_id)
+    number = received.row_id("job", job_id)
     with read_session() as session:
         chosen = find_attempt(job_detail(session, number), given[ATTEMPT])
         if chosen is None:

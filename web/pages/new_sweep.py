@@ -30,7 +30,7 @@ from farm.store.engine import reading
 from farm.store.measurements.imports import origin_names
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
-from web import params
+from web import received
 from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.errors import RefusedRequest, status_of
@@ -101,13 +101,13 @@ class _Preparing(FarmError):
 @bp.get("/sweeps/new")
 def get_new_sweep() -> ResponseReturnValue:
     """Show the form. Query: `draft`, one to change; `like`, the id of a sweep to begin with."""
-    args = params.query("draft", "like")
+    args = received.query("draft", "like")
     if "draft" in args:
         draft = _draft(args["draft"])
-        fields = draft.fields or sweep_form.fields_of(params.parse_toml(draft.text))
+        fields = draft.fields or sweep_form.fields_of(received.parse_toml(draft.text))
         return _page(ShownForms(fields=fields, text=draft.text))
     if "like" in args:
-        number = params.row_id("sweep", args["like"])
+        number = received.row_id("sweep", args["like"])
         with read_session() as session:
             sweep_summary(session, number)  # an id, and not another sweep's name
             spec = find_sweep(session, str(number)).spec
@@ -138,7 +138,7 @@ def post_preview() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def get_preview() -> ResponseReturnValue:
     """Show what a sweep would become. Query: `draft`, as `POST /sweeps/preview` has led to it."""
-    ticket = params.query("draft").get("draft", "")
+    ticket = received.query("draft").get("draft", "")
     draft = _draft(ticket)
     with read_session() as session:
         agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
@@ -158,7 +158,7 @@ def get_preview() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def get_file() -> ResponseReturnValue:
     """Hand out a draft's sweep file. Query: `draft`."""
-    draft = _draft(params.query("draft").get("draft", ""))
+    draft = _draft(received.query("draft").get("draft", ""))
     response = Response(draft.text, content_type="application/toml; charset=utf-8")
     response.headers["Content-Disposition"] = 'attachment; filename="sweep.toml"'
     return response
@@ -197,7 +197,7 @@ def _told(submitted: SubmittedSweep) -> str:
 
 
 def _planned(text: str) -> SubmissionPlan:
-    return plan(params.parse_toml(text))
+    return plan(received.parse_toml(text))
 
 
 def _text_of(fields: Fields) -> str:

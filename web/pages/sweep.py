@@ -22,13 +22,13 @@ from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
 from farm.text.nouns import counted
 from farm.values.codec import from_json
-from web import params
+from web import received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
 from web.drawing.plotly import page_with_charts
-from web.farm.progress import sweep_remaining_s, waiting_reasons
 from web.live.shared_looks import shared
+from web.overview.progress import sweep_remaining_s, waiting_reasons
 from web.sweep.exports import forms
 from web.sweep.lines import cell_lines, columns_of, job_lines
 from web.sweep.pictures import pictures_of
@@ -51,10 +51,10 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     it downwards; `show=failed` for those that failed; `metric`, `x` and `y` of the map, `along` of
     the charts, and `at_...` what other axes are held at.
     """
-    args = params.query(*QUERY)
-    number, instant = params.row_id("sweep", sweep_id), now()
-    page = params.whole(args, "page", high=_MOST_PAGES) or 1
-    cells_page = params.whole(args, "cells", high=_MOST_PAGES) or 1
+    args = received.query(*QUERY)
+    number, instant = received.row_id("sweep", sweep_id), now()
+    page = received.whole(args, "page", high=_MOST_PAGES) or 1
+    cells_page = received.whole(args, "cells", high=_MOST_PAGES) or 1
     with read_session() as session:
         summary = sweep_summary(session, number)
         sweep = find_sweep(session, str(number))
@@ -162,7 +162,7 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
 def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseReturnValue:
     """Change a sweep in one transaction, and show it with a word on what was done."""
-    number = params.row_id("sweep", sweep_id)
+    number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         said = change(session, number)
     flash(said)

@@ -8,10 +8,10 @@ from flask.typing import ResponseReturnValue
 from farm.gang.lifecycle import SweepState
 from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.sweeps import SweepStatus, list_sweeps
-from web import params
+from web import received
 from web.backend import backend, now, read_session
-from web.farm.progress import loads_of, sweep_cards, sweeps_that_wait
 from web.live.shared_looks import shared
+from web.overview.progress import loads_of, sweep_cards, sweeps_that_wait
 
 bp = Blueprint("sweeps", __name__)
 
@@ -22,9 +22,9 @@ _SHOWN = 25
 @shared
 def get_sweeps() -> ResponseReturnValue:
     """List sweeps. Query: `status`; `before`, a sweep's id, for those that are older."""
-    args = params.query("status", "before")
-    status = params.choice(args, "status", SweepStatus)
-    before, instant = params.optional_id(args, "before"), now()
+    args = received.query("status", "before")
+    status = received.choice(args, "status", SweepStatus)
+    before, instant = received.optional_id(args, "before"), now()
     with read_session() as session:
         found = list_sweeps(session, before_id=before, limit=_SHOWN + 1, status=status)
         shown = found[:_SHOWN]

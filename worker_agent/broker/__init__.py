@@ -1,1 +1,1 @@
-"""The agent's way to the broker: a process of its own."""
+"""The courier: a child process that talks to the broker, so that a hang cannot block the agent."""

@@ -1,4 +1,4 @@
-"""The control run: a fixed piece of work on the agent's own cores, to tell a machine that drifts.
+"""The control run: a fixed piece of work on the agent's cores, to notice a slower machine.
 
 It is done before an attempt, once its trainers wait and nothing is measured, and compared with
 the same agent's earlier runs (farm.measuring.control_run). Half of what it does is arithmetic and

@@ -1,1 +1,1 @@
-"""The agent's one deciding thread, and what it decides by."""
+"""The agent's main loop, and its inputs: events, heartbeats, fencing token."""

@@ -1,4 +1,4 @@
-"""The highest fencing token this agent has ever seen, kept on disk, and what follows from it."""
+"""The highest fencing token that this agent has seen, on disk, so that it refuses older ones."""
 
 from __future__ import annotations
 

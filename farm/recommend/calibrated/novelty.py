@@ -1,4 +1,4 @@
-"""What of a configuration was not measured: on which axes, and whether beyond what was.
+"""How far a configuration lies outside of what was measured, axis by axis.
 
 An axis is a number that a step's time depends on. What is *comparable* agrees in every name
 (strategy, network and so on), or, for one machine, in every name that matters to it.

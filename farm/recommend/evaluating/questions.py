@@ -1,4 +1,4 @@
-"""Between what one has to choose, and what is minimised, given measurements to judge by."""
+"""The questions that an evaluation asks: between which configurations, and what is minimised."""
 
 from __future__ import annotations
 

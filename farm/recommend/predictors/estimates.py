@@ -1,4 +1,4 @@
-"""Point estimates of what is known, and the reason for what is not."""
+"""Asks a fitted predictor for what it can know, and gives the reason where it cannot."""
 
 from __future__ import annotations
 

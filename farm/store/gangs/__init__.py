@@ -1,1 +1,1 @@
-"""Attempts and their leases, from the first look at them to their end."""
+"""Attempts and leases in the database: who holds which agents, what has become of it."""

@@ -1,4 +1,4 @@
-"""Leases: which attempt holds which agents, and until when."""
+"""Leases: which attempt holds which agents, and until when. Heartbeats renew them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of chosen ranks as charts need them: so many ranges at most, their peaks kept.
+"""Samples thinned for charts: the least and the largest of each range of seconds.
 
 A mean over a minute hides the second in which a machine stood still. So a range of ticks is given
 by the least and the most of each metric in it, and the database thins: a day of eight ranks is

@@ -1,4 +1,4 @@
-"""The latency study's figures, as the field's papers draw them."""
+"""The latency study's figures, in the style of research papers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synchronous against asynchronous parameter servers over longer and longer ways."""
+"""Synchronous against asynchronous parameter servers over growing network delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies of update against nodes: throughput, and what it costs in bytes and memory."""
+"""Throughput, bytes and memory of update strategies by number of nodes."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_viewers_share_looks_and_have_forms_of_their_own(
 def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
     engine: sa.Engine, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.farm.progress._LEAST_PACE_GOOD_S", 60.0)
+    monkeypatch.setattr("web.overview.progress._LEAST_PACE_GOOD_S", 60.0)
     with writing(engine) as session:
         factories.add_job(session)
     read: list[object] = []
@@ -103,8 +103,8 @@ def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
         read.append("latest")
         return ()
 
-    monkeypatch.setattr("web.farm.progress.paces", note_paces)
-    monkeypatch.setattr("web.farm.progress.latest_paces", note_latest)
+    monkeypatch.setattr("web.overview.progress.paces", note_paces)
+    monkeypatch.setattr("web.overview.progress.latest_paces", note_latest)
     client.get("/")
     count = len(read)
     assert count > 0

@@ -14,7 +14,7 @@ import yaml
 
 from farm.broker.life_signs import COLLECTOR, SCHEDULER
 from farm.broker.state import QUEUES
-from web.farm.metrics import METRICS
+from web.overview.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

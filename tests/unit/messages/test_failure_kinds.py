@@ -70,7 +70,7 @@ READERS = {
     "farm.store.queue.waiting",
     "farm.recommend.answering.candidates",
     "farm.recommend.plans.grid",
-    "web.farm.metrics",
+    "web.overview.metrics",
 }
 
 

@@ -10,7 +10,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.contracts import Question
 from farm.submission import plan
 from farm.values.fields import canonical
-from web import params
+from web import received
 
 CASE = {
     "model": "mlp",
@@ -62,11 +62,11 @@ def test_a_question_is_the_same_with_equal_numbers() -> None:
 @pytest.mark.parametrize(("text", "value"), [("64", 64), ("64.0", 64), ("64.000", 64)])
 def test_a_query_takes_a_whole_number_with_a_point(text: str, value: int) -> None:
     args = MultiDict({"n": text})
-    assert params.whole(args, "n", high=100) == value
-    assert params.wholes(MultiDict({"n": f"2,{text}"}), "n", high=100) == (2, value)
+    assert received.whole(args, "n", high=100) == value
+    assert received.wholes(MultiDict({"n": f"2,{text}"}), "n", high=100) == (2, value)
 
 
 @pytest.mark.parametrize("text", ["64.5", "64.", ".0", "6_4.0", "064.0", "-64.0", "1e2"])
 def test_other_texts_are_no_whole_numbers(text: str) -> None:
     with pytest.raises(InvalidSpec, match="whole number"):
-        params.whole(MultiDict({"n": text}), "n", high=100)
+        received.whole(MultiDict({"n": text}), "n", high=100)

@@ -9,7 +9,7 @@ import pytest
 
 from farm.messages.agents import AgentState
 from farm.store.tables import AgentRow
-from web.farm.agent_status import AgentCard, AgentStatus, agent_status
+from web.overview.agent_status import AgentCard, AgentStatus, agent_status
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

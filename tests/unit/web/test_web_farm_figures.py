@@ -11,7 +11,7 @@ from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 from web.drawing.drawn import drawn
 from web.drawing.plotly_figure import to_plotly
-from web.farm.figures import drift_figure, latest_drift, throughput_figure
+from web.overview.figures import drift_figure, latest_drift, throughput_figure
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

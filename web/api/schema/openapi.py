@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from farm.keys.api_tokens import Scope
-from web import etags, params
+from web import etags, received
 from web.access.scopes import scope_of
 from web.api import idempotency
 from web.api.schema.answers import OpenApi, Problem
@@ -120,7 +120,7 @@ def install(app: APIFlask) -> None:
 @described(bp, OpenApi, is_cacheable=True)
 def get_openapi() -> ResponseReturnValue:
     """Return this description, as OpenAPI 3.1."""
-    params.query()
+    received.query()
     return etags.answer(Response(document_text(), content_type=JSON))
 
 

@@ -13,7 +13,7 @@ from farm.store.sweeps.sweeps import SweepSummary
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from web.api.schema import answers, sweep_answers
-from web.farm.agent_status import agent_status, is_live
+from web.overview.agent_status import agent_status, is_live
 
 _Item = TypeVar("_Item", bound=Mapping[str, object])
 

@@ -1,4 +1,4 @@
-"""Delay without privileges: a process of this agent's between the rank and its peers.
+"""The emulator that starts a proxy process: delay without privileges.
 
 It ends TCP on both sides. So it cannot lose packets, and TCP does not notice the delay: its
 window never limits it, its start is not slow. What is measured through it is marked by its name.

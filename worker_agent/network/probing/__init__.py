@@ -1,1 +1,1 @@
-"""How the ways between the ranks of a gang are timed and tried."""
+"""Measures round trips and bandwidth between the ranks of a gang."""

@@ -24,7 +24,7 @@ from farm.store.agents.agents import list_agents
 from farm.store.dashboard import job_counts, late_report_count
 from farm.store.health import failure_counts
 from farm.store.tables import AgentRow
-from web.farm.agent_status import AgentStatus, agent_status, is_live
+from web.overview.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
 _BROKER_TIMEOUT_S = 1.0
