@@ -284,9 +284,6 @@ def _answers(url: str) -> bool:
         return False
 
 
-# Keys for the agents of an embedded farm whose broker others can reach, as a lab's.
-
-
 def with_signing_key(settings: Settings) -> Settings:
     """Return the settings with a signing key of the farm's own home, where one is needed."""
     if settings.signing_key_file is not None or stays_here(settings.broker_url):

@@ -193,9 +193,6 @@ def _is_torch_version(capability: str) -> bool:
     return capability.startswith(TORCH_VERSION)
 
 
-# Which agents share cores of a machine.
-
-
 def overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
     """Map each agent that shares a core with others to those others."""
     machines: dict[str, list[LiveAgent]] = {}

@@ -245,9 +245,6 @@ class AgentPool:
         return self._candidates[wish]
 
 
-# Which of equally good agents measures a cell again: the one that has measured it least.
-
-
 def least_measured_first(
     job: WaitingJob, agents: Iterable[LiveAgent], *, likeness: Callable[[LiveAgent], object]
 ) -> Iterator[LiveAgent]:

@@ -99,9 +99,6 @@ def _own_kill(model: str, how: str) -> Failure:
     return Failure(kind=FailureKind.TRAINER_RAISED, message=text)
 
 
-# A role process that only serves: it tells its agent that it lives, and at last what it sent.
-
-
 def serve(strategy: ServedStrategy, seat: Seat, line: EventWriter, interface: str) -> TrainerResult:
     """Serve until every rank that trains has left, and return the result, unsent.
 

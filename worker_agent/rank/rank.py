@@ -315,9 +315,6 @@ class RunningRank:
             self._is_clearing, self._clear_at = True, None
 
 
-# The limits that a rank is under, and which of them has run out. Pure: instants are handed in.
-
-
 class Deadlines:
     """At most one limit of each kind; setting it again moves it."""
 

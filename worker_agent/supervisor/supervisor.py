@@ -354,9 +354,6 @@ class Supervisor:
         )
 
 
-# The signals that tell an agent to leave, as events.
-
-
 def post_stop_signals(post: Post) -> None:
     """Let SIGTERM and SIGINT be posted from now on, instead of ending the process."""
     for number in (signal.SIGTERM, signal.SIGINT):

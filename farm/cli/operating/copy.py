@@ -1,4 +1,4 @@
-"""`farm db copy`: move a store, such as an embedded farm's SQLite file to PostgreSQL."""
+"""`farm db copy`, `backup` and `restore`: a whole store moved, or saved in one file and back."""
 
 from __future__ import annotations
 

@@ -258,9 +258,6 @@ def _print_skipped(skipped: tuple[str, ...]) -> None:
         click.echo(f"left out: {line}")
 
 
-# What `farm submit --dry-run` expects of a sweep: its time and its cost.
-
-
 def expected(
     loaded: Settings, jobs: Sequence[JobSpec], *, prices_file: Path | None, region: str | None
 ) -> Expectation:

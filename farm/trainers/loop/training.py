@@ -280,9 +280,6 @@ def _epoch(epoch: int, passed: Passed, evaluation: Evaluation | None) -> Epoch:
     )
 
 
-# Signs of life from a rank that waits for another one.
-
-
 @contextmanager
 def signs_of_life(recorder: StepRecorder) -> Iterator[None]:
     """Let the recorder report progress, at its own pace, for as long as the block lasts.

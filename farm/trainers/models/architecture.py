@@ -138,9 +138,6 @@ def _windows(x: Shape, size: int, stride: int, padding: Padding) -> Shape:
     return tuple((length - size) // stride + 1 for length in x[:2])
 
 
-# Builds a model of Keras layers, the same under every backend of Keras.
-
-
 class KerasLayers:
     """Layers on Keras tensors; see `Layers`."""
 
