@@ -14,7 +14,7 @@ from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 PROGRAM = """
 import subprocess
-from worker_agent import privilege
+from worker_agent.trainer_process import privilege
 
 def effective_of_a_child():
     child = ["grep", "-h", "CapEff", "/proc/self/status"]

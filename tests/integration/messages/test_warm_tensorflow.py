@@ -67,7 +67,7 @@ def test_jobs_from_one_template_train_as_cold_ones_to_the_last_bit(farm: AgentFa
 
 def test_a_template_holds_neither_a_context_nor_a_device_nor_a_second_thread() -> None:
     script = (
-        "import json, os; from farm.trainers import template, forking;"
+        "import json, os; from farm.trainers.processes import template, forking;"
         "template.load(); forking.settle();"
         "from tensorflow.python.eager import context;"
         "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 50)"

@@ -51,7 +51,7 @@ def test_no_secret_is_in_the_environment_of_a_trainer(tmp_path: Path, *, is_warm
 
 PROGRAM = """
 import os, subprocess, sys
-from worker_agent import privilege
+from worker_agent.trainer_process import privilege
 if sys.argv[1] == "hidden":
     privilege.hide()
 done = subprocess.run(["grep", "-c", "xxxxx", f"/proc/{os.getpid()}/environ"],
