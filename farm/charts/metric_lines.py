@@ -16,6 +16,7 @@ from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.told import mark_of, told_of
 from farm.configuration.axes import Axis, Value
+from farm.text.display import decimal
 
 MOST_LINES = STYLES  # more than these cannot be told apart
 MOST_PLACES = 60  # on a line
@@ -193,7 +194,19 @@ def _axis_along(along: Axis, lines: Sequence[_Line]) -> ChartAxis:
         itertools.chain.from_iterable([place for place, _ in line.cells] for line in lines)
     )
     is_log = bool(places) and min(places) > 0 and max(places) / min(places) >= SPREAD_OF_LOGARITHMS
-    return ChartAxis(title=along.title, write=along.text, is_log=is_log, is_counted=True)
+    labels = _Labels({place: along.text(place) for place in places})
+    return ChartAxis(title=along.title, write=labels, is_log=is_log, is_counted=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Writes the places along an axis. A figure may be drawn in another process, to which the
+    axis' own functions cannot be sent."""
+
+    texts: Mapping[float, str]
+
+    def __call__(self, place: float | None) -> str:
+        return decimal(place) if place is None else self.texts.get(place, decimal(place))
 
 
 def extremes(marks: Sequence[Mark], x: ChartAxis, y: ChartAxis) -> str:

@@ -76,6 +76,10 @@ def _idle_ratio(figures: AttemptFigures) -> Value | Unknown:
     return figures.exchange.idle_ratio if why is None else Unknown(why)
 
 
+def _tenths_of_a_percent(value: float | None) -> str:
+    return percent(value, 1)
+
+
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         name="step_time_s",
@@ -189,7 +193,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         name="accuracy",
         title="Accuracy",
         meaning="on the test data at the end, from 0 to 1",
-        write=lambda value: percent(value, 1),
+        write=_tenths_of_a_percent,
         of=lambda figures: figures.chief.val_accuracy_ratio,
         if_empty="not known",
     ),

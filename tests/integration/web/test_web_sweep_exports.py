@@ -131,8 +131,12 @@ def test_a_chart_follows_the_choice_of_the_page(client: FlaskClient, sweep_id: i
     path = f"/sweeps/{sweep_id}/charts/time.svg"
     other = client.get(f"{path}?along=global_batch_size")
     assert other.status_code == 200
+    assert b"128" in other.get_data()
     assert other.get_data() != client.get(path).get_data()
     assert client.get(f"{path}?along=colour").status_code == 400
+    for name in ("map", "time", "bars"):
+        chosen = f"/sweeps/{sweep_id}/charts/{name}.svg?metric=accuracy"
+        assert client.get(chosen).status_code in (200, 404)  # not every chart is of a metric
 
 
 @pytest.mark.parametrize(
