@@ -200,13 +200,15 @@ def _axis_along(along: Axis, lines: Sequence[_Line]) -> ChartAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """Writes the places along an axis. A figure may be drawn in another process, to which the
-    axis' own functions cannot be sent."""
+    """Writes the places along an axis.
 
-    texts: Mapping[float, str]
+    A figure may be drawn in another process, to which the axis' own functions cannot be sent.
+    """
+
+    texts: Mapping[float | None, str]
 
     def __call__(self, place: float | None) -> str:
-        return decimal(place) if place is None else self.texts.get(place, decimal(place))
+        return self.texts.get(place, decimal(place))
 
 
 def extremes(marks: Sequence[Mark], x: ChartAxis, y: ChartAxis) -> str:

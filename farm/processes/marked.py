@@ -212,7 +212,7 @@ _EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
 _STATE, _FLAGS, _THREADS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 17, 23, 47, 48
 # Linux starts no program with more than 6 MiB of words and environment.
 _MOST_BYTES = 8 * 2**20
-# A thread may have taken the place of one that ends between two files of theirs; hardly thrice.
+# One thread may replace another while its files are read. Three tries are enough in practice.
 _LOOKS_IF_CLOSED = 3
 _LIBC = ctypes.CDLL(None)
 
@@ -253,7 +253,7 @@ def shows_none_yet(stat: bytes, *, is_closed: bool = False) -> bool:
     if flags & _KERNEL_THREAD:
         return False
     if is_closed or flags & _EXITING:
-        # Of whoever ends these files are the kernel's own, and so closed to all but root.
+        # The files of a process that ends belong to the kernel, so only root can open them.
         return bool(flags & _EXITING)
     has_program = fields[_START_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END]
     return not has_program

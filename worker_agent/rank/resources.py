@@ -303,9 +303,6 @@ class RankResources:
         threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
 
 
-# What one trainer is told before its peers are known.
-
-
 # Importing, loading data and compiling are not within the job's time limit.
 _CPU_GRACE_S = 600.0
 

@@ -130,11 +130,11 @@ class Delivery:
 
 # How long to wait for a confirmation before its batch is sent again. Pure.
 #
-# A server that is behind confirms late. Whoever then repeats after a fixed pause gives it twice
-# the work just when it cannot do what it has, and it stays behind for good. So the pause follows
-# what confirmations take: their mean and four times their deviation, as TCP has it (RFC 6298).
-# One that turned out too short doubles, and stays so until a batch that was sent only once has
-# been confirmed (Karn and Partridge 1987): the time of one that was repeated says nothing.
+# An overloaded server confirms late. Repeating a batch after a fixed pause would double its work,
+# and it could never catch up. So the pause follows the time that confirmations take: their mean
+# plus four times their deviation, as in TCP (RFC 6298). A pause that was too short doubles, until a
+# batch that was sent once is confirmed (Karn and Partridge 1987). The time of a repeated batch is
+# not used, since it is not known which copy was confirmed.
 
 
 LEAST_S = 2.0

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.operating.copied_tables import print_tables
 from farm.cli.operating.row_bar import row_bar
-from farm.cli.output import json_option
+from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import require_file, settings
+
+if TYPE_CHECKING:
+    from farm.store.maintenance.copy import CopiedTable
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -55,18 +61,12 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
     finally:
         source.dispose()
         target.dispose()
-    print_tables(tables, as_json=as_json)
+    _print_tables(tables, as_json=as_json)
     if not as_json:
         click.echo(
             f"Now set FARM_DATABASE_URL to {redacted(target_url)} wherever the farm is set up, and "
             "run `farm db takeover` with it."
         )
-
-
-# `farm db backup` and `farm db restore`: the store in one file, and back.
-
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -89,7 +89,7 @@ def backup(file: Path, *, as_json: bool) -> None:
             tables = back_up(engine, file, now=dt.datetime.now(dt.UTC), progress=progress)
     finally:
         engine.dispose()
-    print_tables(tables, as_json=as_json)
+    _print_tables(tables, as_json=as_json)
 
 
 @click.command()
@@ -112,6 +112,15 @@ def restore(file: Path, *, as_json: bool) -> None:
             tables = restore_store(file, engine, now=dt.datetime.now(dt.UTC), progress=progress)
     finally:
         engine.dispose()
-    print_tables(tables, as_json=as_json)
+    _print_tables(tables, as_json=as_json)
     if not as_json:
         click.echo(f"{redacted(loaded.database_url)} holds what {file} held")
+
+
+def _print_tables(tables: list[CopiedTable], *, as_json: bool) -> None:
+    """Say what a copy holds, table by table."""
+    if as_json:
+        print_json({"tables": [dataclasses.asdict(table) for table in tables]})
+        return
+    columns = [Column("table"), Column("rows", is_right=True), Column("checksum")]
+    print_table(columns, [[t.name, str(t.row_count), t.checksum] for t in tables])
