@@ -24,7 +24,7 @@ from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.ingest import postgres_database
 from benchmarks.pairs import alternating, paired_ratio
 from benchmarks.rows import AgentSeries, add_running_attempts, make_sample
-from farm.broker.celery_app import make_app, send_commands
+from farm.broker.sending import Sender
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.embedded.redis import start_redis
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
@@ -59,18 +59,18 @@ def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
         upgrade(engine)
         with writing(engine) as session:
             series = add_running_attempts(session, agent_count=AGENT_COUNT)
-        app = make_app(broker.url, owner="benchmark")
+        sender = Sender(broker.url)
 
         def reports(envelopes: Sequence[object]) -> None:
             batches = [read_batch(envelope) for envelope in envelopes]
             taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC))
-            send_commands(app, [(agent_id, confirm) for agent_id, confirm, _ in taken])
+            sender.send([(agent_id, confirm) for agent_id, confirm, _ in taken])
 
         def heartbeats(envelopes: Sequence[object]) -> None:
             now = dt.datetime.now(dt.UTC)
             beats = [read_beat(envelope) for envelope in envelopes]
             taken = take_beats(engine, beats, now=now, lease=_LEASE)
-            send_commands(app, [(agent_id, confirmed) for agent_id, confirmed, _ in taken])
+            sender.send([(agent_id, confirmed) for agent_id, confirmed, _ in taken])
 
         rng = random.Random(1)
         figures = []
@@ -80,7 +80,7 @@ def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
         ):
             say(f"{name}: {pair_count} pairs of {AGENT_COUNT} messages")
             figures.append(_compared(name, take, make, pair_count=pair_count))
-        app.close()
+        sender.close()
         engine.dispose()
     return figures
 

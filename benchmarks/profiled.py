@@ -18,7 +18,7 @@ from benchmarks.farm_size import LARGE
 from benchmarks.ingest import postgres_database
 from benchmarks.messages import AGENT_COUNT, batch_of
 from benchmarks.rows import add_running_attempts
-from farm.broker.celery_app import make_app, send_commands
+from farm.broker.sending import Sender
 from farm.collector.intake import read_batch, take_batches
 from farm.embedded.redis import start_redis
 from farm.gang.lifecycle import AttemptState
@@ -70,7 +70,7 @@ def collector(folder: Path) -> Iterator[Turn]:
     with _store() as engine, start_redis(folder / "redis") as broker:
         with writing(engine) as session:
             series = add_running_attempts(session, agent_count=AGENT_COUNT)
-        app, rng = make_app(broker.url, owner="benchmark"), random.Random(1)
+        sender, rng = Sender(broker.url), random.Random(1)
         envelopes: list[object] = []
         numbers = itertools.count()
 
@@ -81,10 +81,10 @@ def collector(folder: Path) -> Iterator[Turn]:
         def take() -> None:
             batches = [read_batch(envelope) for envelope in envelopes]
             taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC))
-            send_commands(app, [(agent_id, confirm) for agent_id, confirm, _ in taken])
+            sender.send([(agent_id, confirm) for agent_id, confirm, _ in taken])
 
         yield Turn(prepare=prepare, run=take)
-        app.close()
+        sender.close()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from farm.broker.celery_app import make_app, publish_reports
+from farm.broker.sending import Sender
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import Confirm
 from farm.messages.envelope import seal
@@ -56,7 +56,7 @@ def publish_backlog(
     rng: random.Random,
 ) -> FilledBacklog:
     """Publish `tick_count` samples of each agent, in turns, as their deliveries would."""
-    app = make_app(broker_url, owner="benchmark")
+    sender = Sender(broker_url)
     message_count = 0
     waiting = []
     for one in series:
@@ -72,11 +72,11 @@ def publish_backlog(
                 spool.close()
                 waiting.remove(entry)
                 continue
-            publish_reports(app, seal(batch))
+            sender.publish_reports(seal(batch))
             message_count += 1
             confirmed = Confirm(generation=spool.generation, number=batch.reports[-1].number)
             delivery.confirm(confirmed, now=0.0)
-    app.close()
+    sender.close()
     return FilledBacklog(message_count, last_numbers)
 
 

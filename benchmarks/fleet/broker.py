@@ -7,7 +7,6 @@ reads it. What they publish is the outbox's.
 
 from __future__ import annotations
 
-import json
 import selectors
 import socket
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from farm.broker.celery_app import agent_queue, command_task
-from farm.broker.transport import own_argument
+from farm.broker.task_message import read_task
 from farm.messages.commands import COMMANDS
 
 _WAIT_S = 30  # of one BRPOP
@@ -62,9 +61,9 @@ class CommandQueues:
                 continue
             line.answer.clear()
             line.connection.sendall(line.question)
-            own = own_argument(json.loads(message)) if message else None
-            if own is not None:
-                yield line.agent_id, _NAMES[own[0]], own[1], time.monotonic()
+            read = read_task(message, queue=agent_queue(line.agent_id)) if message else None
+            if read is not None:
+                yield line.agent_id, _NAMES[read[0]], read[1], time.monotonic()
 
     def _line(self, broker_url: str, agent_id: str) -> _Line:
         question = command("BRPOP", agent_queue(agent_id), str(_WAIT_S))

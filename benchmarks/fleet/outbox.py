@@ -11,14 +11,8 @@ import select
 from collections import deque
 
 from benchmarks.fleet.broker import command, connected
-from farm.broker.celery_app import (
-    HEARTBEAT_TASK,
-    HEARTBEATS_KEPT,
-    HEARTBEATS_QUEUE,
-    REPORTS_KEPT,
-    REPORTS_QUEUE,
-    REPORTS_TASK,
-)
+from farm.broker.celery_app import HEARTBEAT_TASK, HEARTBEATS_QUEUE, REPORTS_QUEUE, REPORTS_TASK
+from farm.broker.sending import HEARTBEATS_KEPT, REPORTS_KEPT
 from farm.broker.task_message import task_text
 
 _DESTINATIONS = {

@@ -27,8 +27,6 @@ _TYPES = {
     HEARTBEATS_QUEUE: "list",
     REPORTS_QUEUE: "list",
     WAKE_KEY: "list",
-    "farm.unacked.collector": "hash",
-    "farm.unacked_index.collector": "zset",
 }
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _COMMAND = re.compile(r"to run the '([a-z|]+)' command")

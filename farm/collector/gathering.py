@@ -10,7 +10,6 @@ for good: an agent sends its reports again until they are confirmed, and beats a
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Any
 
 from farm.broker.celery_app import SOCKET_TIMEOUT_S, open_client
 from farm.broker.errors import broker_errors
-from farm.broker.transport import is_too_long, own_argument
+from farm.broker.task_message import read_task
 
 logger = logging.getLogger(__name__)
 
@@ -138,17 +137,13 @@ class Gathering:
     def _more(self, count: int) -> list[object]:
         envelopes = []
         for text in self._texts(count):
-            try:
-                is_long = is_too_long(text, queue=self._queue)
-                own = None if is_long else own_argument(json.loads(text))
-            except (ValueError, RecursionError):
-                own = None
-            if own is None or own[0] != self._task:
+            read = read_task(text, queue=self._queue)
+            if read is None or read[0] != self._task:
                 logger.warning(
                     "a message from somebody else was dropped", extra={"queue": self._queue}
                 )
                 continue
-            envelopes.append(own[1])
+            envelopes.append(read[1])
         return envelopes
 
     def _texts(self, count: int) -> list[bytes]:

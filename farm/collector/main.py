@@ -24,10 +24,10 @@ from farm.broker.celery_app import (
     REPORTS_TASK,
     make_app,
     run_worker,
-    send_commands,
 )
 from farm.broker.claim import Claim
 from farm.broker.life_signs import COLLECTOR, SignOfLife
+from farm.broker.sending import Sender
 from farm.broker.wake import Wake
 from farm.collector.door import Door
 from farm.collector.elapsed import ElapsedTimes
@@ -71,7 +71,7 @@ def run(settings: Settings) -> None:
     farm_key = signing_key(settings)
     engine = make_engine(settings.database_url, is_repeated=True)
     await_schema(engine, waits=manager.sleep)
-    app = make_app(settings.broker_url, owner="collector")
+    app = make_app(settings.broker_url)
     collect_rarely()
     turns = WorkerTurns(manager)
     turns.watch(app)
@@ -129,7 +129,7 @@ def register_tasks(
     sign = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
-    answer = functools.partial(_answer, app, keyring)
+    answer = functools.partial(_answer, Sender(settings.broker_url), keyring)
     arrivals = Arrivals()
     elapsed = ElapsedTimes()
     if quotas is None:
@@ -180,10 +180,12 @@ def register_tasks(
     register(HEARTBEAT_TASK, HEARTBEATS_QUEUE, read_beat, heartbeats)
 
 
-def _answer(app: Any, keyring: Keyring | None, answers: Sequence[tuple[str, Command]]) -> None:
+def _answer(
+    sender: Sender, keyring: Keyring | None, answers: Sequence[tuple[str, Command]]
+) -> None:
     signer = keyring.signed if keyring is not None else None
     try:
-        send_commands(app, answers, signer=signer)
+        sender.send(answers, signer=signer)
     except Unreachable as error:
         # Agents send again what is not confirmed, and the store passes over what it has.
         logger.warning("%d confirmations not sent: %s", len(answers), error)

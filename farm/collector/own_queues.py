@@ -22,11 +22,8 @@ from typing import Any
 from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEAT_TASK,
-    HEARTBEATS_KEPT,
     HEARTBEATS_QUEUE,
-    OWN_KEPT,
     RECONNECT_PAUSE_S,
-    REPORTS_KEPT,
     REPORTS_QUEUE,
     REPORTS_TASK,
     SOCKET_TIMEOUT_S,
@@ -35,7 +32,8 @@ from farm.broker.celery_app import (
 )
 from farm.broker.errors import broker_errors
 from farm.broker.life_signs import SignOfLife
-from farm.broker.transport import is_too_long
+from farm.broker.sending import HEARTBEATS_KEPT, OWN_KEPT, REPORTS_KEPT
+from farm.broker.task_message import is_too_long
 from farm.collector.quotas import Quotas
 from farm.errors import Unreachable
 

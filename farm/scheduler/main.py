@@ -16,13 +16,12 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Engine
 
-from farm.broker.celery_app import Signer, make_app, send_commands
 from farm.broker.claim import Claim
 from farm.broker.life_signs import SCHEDULER, SignOfLife
+from farm.broker.sending import Sender, Signer
 from farm.broker.wake import Ring, Wake
 from farm.errors import FarmError
 from farm.gang.barriers import Limits
@@ -102,7 +101,7 @@ def run(settings: Settings) -> None:
     # over others, which are asked first.
     key_engine = make_engine(settings.database_url)
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
-    post = Post(make_app(settings.broker_url, owner="scheduler"), signer)
+    post = Post(Sender(settings.broker_url), signer)
     lengths = JobLengths(engine, home=settings.home)
     kept = Recollection(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
@@ -187,8 +186,8 @@ def _show(life: SignOfLife, trouble: str | None) -> None:
 class Post:
     """Sends commands, for both loops."""
 
-    def __init__(self, app: Any, signer: Signer | None = None) -> None:
-        self._app = app
+    def __init__(self, sender: Sender, signer: Signer | None = None) -> None:
+        self._sender = sender
         self._signer = signer
         self._away_until_s = 0.0  # by the monotonic clock
 
@@ -207,7 +206,7 @@ class Post:
             return
         try:
             commands = [(due.agent_id, due.command) for due in outgoing]
-            send_commands(self._app, commands, signer=self._signer)
+            self._sender.send(commands, signer=self._signer)
         except FarmError as error:
             ids, behind = outgoing[0].ids, len(outgoing) - 1
             logger.warning("command not sent, and %d behind: %s", behind, error, extra=ids)

@@ -13,10 +13,9 @@ from farm.broker.celery_app import (
     REPORTS_TASK,
     agent_queue,
     command_task,
-    make_app,
     own_queue,
-    send_command,
 )
+from farm.broker.sending import Sender
 from farm.broker.task_message import task_text
 from farm.messages.agent_keys import read_key
 from farm.messages.commands import Go, StopAttempt
@@ -78,9 +77,9 @@ def _report(farm: StrictFarm, by: AgentSecrets, envelope: dict[str, object]) -> 
 
 
 def _unsigned_command(farm: StrictFarm) -> str:
-    app = make_app(farm.broker.url_of(SERVER), owner="attacker")
-    send_command(app, "agent-1", StopAttempt(token=1, reason="because I say so"))
-    app.close()
+    sender = Sender(farm.broker.url_of(SERVER))
+    sender.send([("agent-1", StopAttempt(token=1, reason="because I say so"))])
+    sender.close()
     return _logged(farm, "agent-1", "refused", "expected a signed message")
 
 
@@ -90,10 +89,10 @@ def _command_by_anothers_key(farm: StrictFarm) -> str:
     message = seal(StopAttempt(token=1, reason="because I say so"))["message"]
     to_agent = MessageDirection.TO_AGENT
     forged = _signed(stolen, message, name="agent-2", direction=to_agent, kind=task)
-    app = make_app(farm.broker.url_of(SERVER), owner="attacker")
+    sender = Sender(farm.broker.url_of(SERVER))
     stop = StopAttempt(token=1, reason="because I say so")
-    send_command(app, "agent-2", stop, signer=lambda *_: forged)
-    app.close()
+    sender.send([("agent-2", stop)], signer=lambda *_: forged)
+    sender.close()
     return _logged(farm, "agent-2", "refused", "expected one by the agent's key")
 
 
@@ -102,9 +101,9 @@ def _repeated_command(farm: StrictFarm) -> str:
     go = Go(token=0, cluster={}, timeout_s=60.0)
     task, to_agent = command_task("go"), MessageDirection.TO_AGENT
     once = _signed(farm.secrets["agent-1"], seal(go)["message"], direction=to_agent, kind=task)
-    app = make_app(farm.broker.url_of(SERVER), owner="attacker")
-    send_command(app, "agent-1", go, signer=lambda *_: once)
-    app.close()
+    sender = Sender(farm.broker.url_of(SERVER))
+    sender.send([("agent-1", go)], signer=lambda *_: once)
+    sender.close()
     return _logged(farm, "agent-1", "go is not for this rank")
 
 
@@ -131,7 +130,7 @@ def _message_elsewhere(farm: StrictFarm) -> str:
 def _nonsense(farm: StrictFarm) -> str:
     with redis.Redis.from_url(farm.secrets["agent-2"].broker_url, socket_timeout=30) as client:
         client.lpush(own_queue(REPORTS_QUEUE, "agent-2"), "{" * 10_000)
-    return _logged(farm, "collector", "no JSON was dropped")
+    return _logged(farm, "collector", "from somebody else was dropped")
 
 
 def _old_version(farm: StrictFarm) -> str:

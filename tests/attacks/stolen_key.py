@@ -32,13 +32,8 @@ import psutil
 import sqlalchemy as sa
 
 from farm.broker.accounts import BrokerAccounts, agent_url
-from farm.broker.celery_app import (
-    HEARTBEAT_TASK,
-    agent_queue,
-    make_app,
-    open_client,
-    publish_heartbeat,
-)
+from farm.broker.celery_app import HEARTBEAT_TASK, agent_queue, open_client
+from farm.broker.sending import Sender
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.signing_key import make_signing_key
 from farm.messages.agent_keys import derive_key, key_text, read_key
@@ -158,12 +153,12 @@ class Probe:
     def __init__(self, secrets: AgentSecrets) -> None:
         self._secrets = secrets
         self._key = read_key(secrets.key)
-        self._app = make_app(secrets.broker_url, owner=agent_queue(secrets.name))
+        self._sender = Sender(secrets.broker_url)
         self._boot_id = uuid.uuid4().hex
         self._counter = 0
 
     def close(self) -> None:
-        self._app.close()
+        self._sender.close()
 
     def round_trip_s(self) -> float | None:
         """Beat once; None if no confirmation came within a minute."""
@@ -184,7 +179,7 @@ class Probe:
             kind=HEARTBEAT_TASK,
         )
         begun_s = time.monotonic()
-        publish_heartbeat(self._app, signed)
+        self._sender.publish_heartbeat(signed)
         with open_client(self._secrets.broker_url, timeout_s=5) as client:
             while time.monotonic() - begun_s < _BEAT_WITHIN_S:
                 taken = client.brpop([agent_queue(self._secrets.name)], timeout=1)

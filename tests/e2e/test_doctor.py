@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from farm.broker.celery_app import make_app, send_command
+from farm.broker.sending import Sender
 from farm.gang.lifecycle import JobState
 from farm.messages.commands import StartRank
 from farm.messages.envelope import WIRE_VERSION
@@ -118,12 +118,12 @@ def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: Live
     assert 1 <= len(lines("former", "wire version")) <= most
     assert 1 <= len(lines("collector", "wire version")) <= most
     # Nor is a command of ours half understood: it starts nothing there.
-    app = make_app(farm.redis.url, owner="test")
+    sender = Sender(farm.redis.url)
     start = StartRank(
         token=99, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=9
     )
-    send_command(app, "former", start)
-    app.close()
+    sender.send([("former", start)])
+    sender.close()
     wait_until(lambda: lines("former", "start_rank was refused"), "the command is refused")
     assert farm.trainers_of("former") == []
     assert not lines("former", "rank begins")

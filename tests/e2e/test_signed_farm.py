@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.broker.celery_app import make_app, publish_heartbeat, send_command
+from farm.broker.sending import Sender
 from farm.gang.lifecycle import JobState
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.messages.agent_keys import derive_key, key_text
@@ -73,10 +73,10 @@ def test_jobs_run_while_strangers_talk_and_a_key_is_replaced(farm: LiveFarm) -> 
     token = farm.wait_for_state(sweep_id, JobState.RUNNING).attempt_id
     assert token is not None
     # Somebody with access to the broker, who knows every name and number.
-    app = make_app(farm.redis.url, owner="stranger")
-    send_command(app, "agent-1", StopAttempt(token=token, reason="because I say so"))
-    publish_heartbeat(app, {"version": WIRE_VERSION, "message": {"agent_id": "agent-2"}})
-    app.close()
+    sender = Sender(farm.redis.url)
+    sender.send([("agent-1", StopAttempt(token=token, reason="because I say so"))])
+    sender.publish_heartbeat({"version": WIRE_VERSION, "message": {"agent_id": "agent-2"}})
+    sender.close()
     with writing(farm.engine) as session:
         rotate_agent_key(session, "agent-2", now=now(), grace=dt.timedelta(hours=1))
     [job] = farm.wait_for_end(sweep_id)

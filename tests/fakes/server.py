@@ -17,8 +17,8 @@ from farm.broker.celery_app import (
     REPORTS_QUEUE,
     REPORTS_TASK,
     make_app,
-    send_command,
 )
+from farm.broker.sending import Sender
 from farm.configuration.spec import JobSpec
 from farm.errors import Unreachable
 from farm.gang.leading_commands import cluster_spec
@@ -43,7 +43,8 @@ class FakeServer:
     """Consumes in a thread of its own between `start` and `stop`."""
 
     def __init__(self, broker_url: str) -> None:
-        self.app = make_app(broker_url, owner="test-server")
+        self._app = make_app(broker_url)
+        self.sender = Sender(broker_url)
         self.confirms_beats = True
         self.confirms_reports = True
         self.beats: dict[str, list[Heartbeat]] = defaultdict(list)
@@ -58,14 +59,15 @@ class FakeServer:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(timeout=15)
-        self.app.close()
+        self.sender.close()
+        self._app.close()
 
     def send(self, agent_id: str, command: Command) -> None:
         """Send once more for as long as the broker is away."""
         deadline = time.monotonic() + 20
         while True:
             try:
-                return send_command(self.app, agent_id, command)
+                return self.sender.send([(agent_id, command)])
             except Unreachable:
                 if time.monotonic() > deadline:
                     raise
@@ -88,7 +90,7 @@ class FakeServer:
 
     def _consume(self) -> None:
         while not self._stopping.is_set():
-            connection = self.app.connection_for_read()
+            connection = self._app.connection_for_read()
             try:
                 self._drain(connection)
             except connection.connection_errors + connection.channel_errors + (Unreachable,):
@@ -123,7 +125,7 @@ class FakeServer:
             confirmation = BeatConfirmed(
                 boot_id=beat.boot_id, counter=beat.counter, server_time_s=time.time()
             )
-            send_command(self.app, beat.agent_id, confirmation)
+            self.sender.send([(beat.agent_id, confirmation)])
 
     def _take_batch(self, batch: ReportBatch) -> None:
         self.batches_count += 1
@@ -133,9 +135,8 @@ class FakeServer:
             assert stored.setdefault(report.number, report) == report
         if self.confirms_reports:
             number = self._contiguous(stored)
-            send_command(
-                self.app, batch.agent_id, Confirm(generation=batch.generation, number=number)
-            )
+            confirm = Confirm(generation=batch.generation, number=number)
+            self.sender.send([(batch.agent_id, confirm)])
 
     @staticmethod
     def _contiguous(stored: dict[int, Report]) -> int:

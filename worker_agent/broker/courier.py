@@ -26,12 +26,10 @@ from farm.broker.celery_app import (
     check_broker,
     command_task,
     make_app,
-    publish_heartbeat,
-    publish_reports,
-    purge_queue,
     run_worker,
 )
 from farm.broker.refusals import RefusalCounts
+from farm.broker.sending import Sender
 from farm.errors import InvalidSpec, Unreachable
 from farm.log import configure, stand_for
 from farm.messages.agent_keys import AgentKey, read_key
@@ -44,9 +42,9 @@ logger = logging.getLogger("worker_agent.broker.courier")  # __name__ is __main_
 ACK_TIMEOUT_S = 10.0
 _RETRY_S = 1.0
 _PR_SET_PDEATHSIG = 1
-_PUBLISHERS: dict[str, tuple[str, Callable[[Any, dict[str, object]], None]]] = {
-    "heartbeats": (HEARTBEAT_TASK, publish_heartbeat),
-    "reports": (REPORTS_TASK, publish_reports),
+_PUBLISHERS: dict[str, tuple[str, Callable[[Sender, dict[str, object]], None]]] = {
+    "heartbeats": (HEARTBEAT_TASK, Sender.publish_heartbeat),
+    "reports": (REPORTS_TASK, Sender.publish_reports),
 }
 
 
@@ -101,16 +99,17 @@ def main() -> None:
     configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
     stand_for(agent_id=options.agent_id)
     link = AgentLink(socket.socket(fileno=options.socket))
-    app = make_app(os.environ["FARM_BROKER_URL"], owner=agent_queue(options.agent_id))
+    broker_url = os.environ["FARM_BROKER_URL"]
+    app, sender = make_app(broker_url), Sender(broker_url)
     key = os.environ.pop("AGENT_KEY", "")
     signatures = Signatures(options.agent_id, read_key(key) if key else None)
     refusals = RefusalCounts()
     for name in COMMANDS:
         register(app, link, name, signatures, refusals)
     threading.Thread(target=link.listen, name="agent", daemon=True).start()
-    reach_broker(app, agent_queue(options.agent_id), purge=options.purge)
+    reach_broker(broker_url, sender, agent_queue(options.agent_id), purge=options.purge)
     threading.Thread(
-        target=carry_out, args=(app, link, signatures), name="publisher", daemon=True
+        target=carry_out, args=(sender, link, signatures), name="publisher", daemon=True
     ).start()
     link.tell({"ready": True})
     run_worker(app, [agent_queue(options.agent_id)], name=options.agent_id)
@@ -141,16 +140,16 @@ def register(
     app.task(deliver, name=task, shared=False)
 
 
-def reach_broker(app: Any, own_queue: str, *, purge: bool) -> None:
+def reach_broker(broker_url: str, sender: Sender, own_queue: str, *, purge: bool) -> None:
     """Wait until the broker answers; with `purge` drop what was meant for an earlier life."""
     warned = False
     while True:
         try:
             if purge:
-                dropped = purge_queue(app, own_queue)
+                dropped = sender.purge(own_queue)
                 logger.info("commands to an earlier life were dropped: %d", dropped)
             else:
-                check_broker(app.conf.broker_url)
+                check_broker(broker_url)
         except Unreachable as error:
             if not warned:
                 logger.warning("%s", error)
@@ -160,7 +159,7 @@ def reach_broker(app: Any, own_queue: str, *, purge: bool) -> None:
             return
 
 
-def carry_out(app: Any, link: AgentLink, signatures: Signatures) -> None:
+def carry_out(sender: Sender, link: AgentLink, signatures: Signatures) -> None:
     """Publish what the agent orders, one after the other, and say how it went.
 
     A ping is an order too: its answer proves that this thread is not stuck.
@@ -171,7 +170,7 @@ def carry_out(app: Any, link: AgentLink, signatures: Signatures) -> None:
         try:
             if "publish" in order:
                 task, publish = _PUBLISHERS[order["publish"]]
-                publish(app, signatures.signed(task, order["envelope"]))
+                publish(sender, signatures.signed(task, order["envelope"]))
         except Unreachable as unreachable:
             error = str(unreachable)
         except Exception as unexpected:

@@ -159,12 +159,13 @@ def _silent_agents(
 
 def _purge(loaded: Settings, agent_ids: tuple[str, ...]) -> int:
     """Empty the queues; should an agent come back, the scheduler sends again what is due."""
-    from farm.broker.celery_app import agent_queue, make_app, purge_queue
+    from farm.broker.celery_app import agent_queue
+    from farm.broker.sending import Sender
 
     if not agent_ids:
         return 0
-    app = make_app(loaded.broker_url, owner="prune")
-    return sum(purge_queue(app, agent_queue(agent_id)) for agent_id in agent_ids)
+    sender = Sender(loaded.broker_url)
+    return sum(sender.purge(agent_queue(agent_id)) for agent_id in agent_ids)
 
 
 def _pruned(

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from farm.broker.celery_app import REPORTS_QUEUE, agent_queue, make_app, send_command
+from farm.broker.celery_app import REPORTS_QUEUE, agent_queue
+from farm.broker.sending import Sender
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
@@ -86,12 +87,12 @@ def only_courier() -> psutil.Process:
 def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
     broker: RedisServer, config: AgentConfig, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    app = make_app(broker.url, owner="test")
-    send_command(app, "vm-1", StopAttempt(token=7, reason="of an earlier life"))
+    sender = Sender(broker.url)
+    sender.send([("vm-1", StopAttempt(token=7, reason="of an earlier life"))])
     courier = CourierProcess(1, config=config, purge=True, post=events.put)
     try:
         assert events.get(timeout=60) == CourierReady(courier=1)
-        send_command(app, "vm-1", STOP)
+        sender.send([("vm-1", STOP)])
         arrived = events.get(timeout=60)
         assert isinstance(arrived, CommandArrived)
         assert (arrived.name, arrived.envelope) == ("stop_attempt", seal(STOP))
@@ -103,7 +104,7 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
             assert client.llen(agent_queue("vm-1")) == 0
     finally:
         courier.kill()
-        app.close()
+        sender.close()
 
 
 def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(
@@ -179,9 +180,9 @@ def test_garbage_in_its_queue_does_not_end_the_courier(
     assert events.get(timeout=60) == CourierReady(courier=1)
     with broker.client() as client:
         client.lpush(agent_queue("vm-1"), garbage)
-    app = make_app(broker.url, owner="test")
-    send_command(app, "vm-1", STOP)
-    app.close()
+    sender = Sender(broker.url)
+    sender.send([("vm-1", STOP)])
+    sender.close()
     arrived = events.get(timeout=60)
     assert isinstance(arrived, CommandArrived), arrived
     courier.acknowledge(arrived.line)

@@ -33,7 +33,7 @@ from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, j
 AGENTS, RETURNING = 30, 3
 BACKLOG_S = 600
 TURN_S = 0.25
-KEPT = 100  # the broker's limit, see farm.broker.celery_app.REPORTS_KEPT
+KEPT = 100  # the broker's limit, see farm.broker.sending.REPORTS_KEPT
 
 
 class Farm:

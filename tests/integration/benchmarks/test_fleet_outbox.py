@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 
@@ -10,8 +9,9 @@ import pytest
 import redis
 
 from benchmarks.fleet.outbox import Outbox
-from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_KEPT, REPORTS_QUEUE, REPORTS_TASK
-from farm.broker.transport import own_argument
+from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, REPORTS_TASK
+from farm.broker.sending import REPORTS_KEPT
+from farm.broker.task_message import read_task
 from tests.redis_server import RedisServer
 
 
@@ -40,7 +40,7 @@ def test_what_is_put_lies_in_its_queue_as_the_collector_reads_it(
         outbox.flush()
         assert within_seconds(lambda: client.llen(HEARTBEATS_QUEUE) == 1)
     [text] = client.lrange(REPORTS_QUEUE, 0, -1)
-    assert own_argument(json.loads(text)) == (REPORTS_TASK, {"number": 1})
+    assert read_task(text, queue=REPORTS_QUEUE) == (REPORTS_TASK, {"number": 1})
 
 
 def test_nothing_is_added_to_a_queue_that_is_full_until_it_is_shorter(

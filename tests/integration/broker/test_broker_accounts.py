@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import redis
@@ -17,15 +13,11 @@ from farm.broker.celery_app import (
     HEARTBEATS_QUEUE,
     REPORTS_QUEUE,
     check_broker,
-    make_app,
     own_queue,
 )
 from farm.errors import FarmError, Unreachable
 from tests.redis_server import RedisServer
 
-UNACKED = "farm.unacked.agent.vm-1"
-INDEX = "farm.unacked_index.agent.vm-1"
-OTHERS = "farm.unacked.agent.vm-2"
 ALLOWED = (
     ("LPUSH", own_queue(REPORTS_QUEUE, "vm-1"), "x"),
     ("LPUSH", own_queue(HEARTBEATS_QUEUE, "vm-1"), "x"),
@@ -33,8 +25,6 @@ ALLOWED = (
     ("LPUSH", BELL_KEY, "x"),
     ("LPUSH", "agent.vm-1", "x"),
     ("BRPOP", "agent.vm-1", "1"),
-    ("HSET", UNACKED, "tag", "x"),
-    ("HDEL", UNACKED, "tag"),
     ("PING",),
 )
 FORBIDDEN = (
@@ -61,21 +51,19 @@ FORBIDDEN = (
     ("LPUSH", "farm.wake", "1"),
     ("SET", "farm.alive.collector.host.1", "{}"),
     ("GET", "farm.alive.collector.host.1"),
-    ("HGET", "farm.unacked.collector", "tag"),
+    ("HGET", "unacked", "tag"),
+    ("ZADD", "unacked_index", "1", "tag"),
+    ("MULTI",),
     # Another agent's.
     ("BRPOP", "agent.vm-2", "1"),
     ("LPUSH", "agent.vm-2", "x"),
     ("LLEN", "agent.vm-2"),
     ("DEL", "agent.vm-2"),
-    ("HGET", OTHERS, "tag"),
-    ("HSET", OTHERS, "tag", "x"),
-    ("ZADD", "farm.unacked_index.agent.vm-2", "1", "tag"),
     ("LPUSH", "agent.vm-10", "x"),
     # Its own keys as what they are not, on which the server's commands would fail.
     ("ZADD", "agent.vm-1", "1", "x"),
     ("HSET", "agent.vm-1", "field", "x"),
     ("SADD", "agent.vm-1", "x"),
-    ("LPUSH", UNACKED, "x"),
     # The broker itself.
     ("KEYS", "*"),
     ("SCAN", "0"),
@@ -136,46 +124,6 @@ def test_an_agent_may(agent: redis.Redis, command: tuple[str, ...]) -> None:
 def test_an_agent_may_not(agent: redis.Redis, command: tuple[str, ...]) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         do(agent, command)
-
-
-def test_not_even_in_a_transaction(agent: redis.Redis) -> None:
-    pipe = agent.pipeline(transaction=True)
-    pipe.lpush("agent.vm-1", "x")
-    pipe.lrange(REPORTS_QUEUE, 0, -1)
-    with pytest.raises(redis.exceptions.RedisError):
-        pipe.execute()
-
-
-@pytest.mark.parametrize("num", [3, None], ids=["in portions", "at once"])
-def test_what_an_agent_took_and_never_acknowledged_comes_again_once(
-    broker: RedisServer, agent: redis.Redis, num: int | None
-) -> None:
-    """Under its own account, by two at once, as after a courier that was killed."""
-    count = 50
-    with broker.client() as admin:
-        admin.delete("agent.vm-1", UNACKED, INDEX)
-        for number in range(count):
-            message = {"headers": {}, "properties": {"delivery_info": {}, "number": number}}
-            admin.hset(UNACKED, f"tag {number}", json.dumps([message, "", "agent.vm-1"]))
-            admin.zadd(INDEX, {f"tag {number}": 1.0})
-        admin.hset(UNACKED, "recent", json.dumps([{}, "", "agent.vm-1"]))
-        admin.zadd(INDEX, {"recent": time.time() + 1000})
-        admin.acl_log_reset()
-
-        def restore(app: Any) -> None:
-            with app.connection_for_read() as connection:
-                channel = connection.default_channel
-                while admin.hlen(UNACKED) > 1:
-                    channel.qos.restore_visible(num=num)
-
-        url = agent_url(broker.url, "vm-1", "a/b:c@d")
-        apps = [make_app(url, owner="agent.vm-1") for _ in range(2)]
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(restore, apps))
-        back = [json.loads(text) for text in admin.lrange("agent.vm-1", 0, -1)]
-        assert sorted(m["properties"]["number"] for m in back) == list(range(count))
-        assert admin.zrange(INDEX, 0, -1) == ["recent"]
-        assert {entry["object"] for entry in admin.acl_log()} <= {"client|setinfo"}
 
 
 def test_a_new_password_replaces_the_old_and_a_removal_ends_what_is_open(

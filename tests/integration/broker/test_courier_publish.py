@@ -13,13 +13,8 @@ from farm.broker.celery_app import (
     REPORTS_TASK,
     agent_queue,
     command_task,
-    make_app,
-    publish_heartbeat,
-    publish_reports,
-    purge_queue,
-    send_command,
-    send_commands,
 )
+from farm.broker.sending import Sender
 from farm.broker.wake import Ring, Wake
 from farm.collector.gathering import Arrivals, Gathering
 from farm.errors import Unreachable
@@ -38,64 +33,64 @@ def taken_with(gathering: Gathering) -> list[object]:
 
 
 def test_a_frozen_broker_is_unreachable_until_it_goes_on(broker: RedisServer) -> None:
-    app = make_app(broker.url, owner="test")
-    send_command(app, "a", STOP)
+    sender = Sender(broker.url)
+    sender.send([("a", STOP)])
     broker.freeze()
     with pytest.raises(Unreachable, match="start Redis there"):
-        send_command(app, "a", STOP)
+        sender.send([("a", STOP)])
     broker.thaw()
-    send_command(app, "a", STOP)
-    app.close()
+    sender.send([("a", STOP)])
+    sender.close()
 
 
 def test_a_restarted_broker_takes_the_next_message_at_once(broker: RedisServer) -> None:
-    app = make_app(broker.url, owner="test")
-    send_command(app, "a", STOP)
+    sender = Sender(broker.url)
+    sender.send([("a", STOP)])
     broker.kill()
     with pytest.raises(Unreachable):
-        send_command(app, "a", STOP)
+        sender.send([("a", STOP)])
     broker.start()
-    send_command(app, "a", STOP)
+    sender.send([("a", STOP)])
     assert broker.client().llen(agent_queue("a")) == 1
-    app.close()
+    sender.close()
 
 
 def test_heartbeats_that_nobody_takes_do_not_fill_the_broker(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.broker.celery_app.HEARTBEATS_KEPT", 3)
-    app = make_app(broker.url, owner="test")
+    monkeypatch.setattr("farm.broker.sending.HEARTBEATS_KEPT", 3)
+    sender = Sender(broker.url)
     for number in range(5):
-        publish_heartbeat(app, {"number": number})
+        sender.publish_heartbeat({"number": number})
     with broker.client() as client:
         waiting = client.lrange(HEARTBEATS_QUEUE, 0, -1)
     assert len(waiting) == 3
-    app.close()
+    sender.close()
 
 
 def test_reports_that_nobody_takes_do_not_fill_the_broker(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came first stays: it has waited for longest, and its agent would only repeat it."""
-    monkeypatch.setattr("farm.broker.celery_app.REPORTS_KEPT", 3)
-    app = make_app(broker.url, owner="test")
+    monkeypatch.setattr("farm.broker.sending.REPORTS_KEPT", 3)
+    sender = Sender(broker.url)
     for number in range(5):
-        publish_reports(app, {"number": number})
+        sender.publish_reports({"number": number})
     gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
     assert taken_with(gathering) == [{"number": n} for n in range(3)]
-    app.close()
+    sender.close()
 
 
 def test_what_comes_in_the_moment_that_is_waited_where_many_come_is_taken_along(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     arrivals = Arrivals()
     gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=arrivals)
 
     def sleep(wait_s: float) -> None:
         if wait_s > 0:
-            publish_reports(app, {"came in": wait_s})
+            sender.publish_reports({"came in": wait_s})
 
     monkeypatch.setattr("farm.collector.gathering.time.sleep", sleep)
     assert taken_with(gathering) == []
@@ -103,42 +98,42 @@ def test_what_comes_in_the_moment_that_is_waited_where_many_come_is_taken_along(
     for after_s in (1, 2):
         arrivals.came(1000, queue=REPORTS_QUEUE, is_full=False, now_s=now_s + after_s)
     assert taken_with(gathering) == [{"came in": arrivals.gather_s}]
-    app.close()
+    sender.close()
 
 
 def test_a_new_client_adds_nothing_to_a_full_queue_and_goes_on_once_it_is_emptied(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.broker.celery_app.REPORTS_KEPT", 2)
+    monkeypatch.setattr("farm.broker.sending.REPORTS_KEPT", 2)
     for number in range(4):
         pools.reset()  # type: ignore[no-untyped-call] # as a new process has it
-        app = make_app(broker.url, owner="test")
-        publish_reports(app, {"number": number})
-    publish_reports(app, {"number": 4})
+        sender = Sender(broker.url)
+        sender.publish_reports({"number": number})
+    sender.publish_reports({"number": 4})
     with broker.client() as client:
         assert client.llen(REPORTS_QUEUE) == 2
         client.delete(REPORTS_QUEUE)
-        publish_reports(app, {"number": 5})
+        sender.publish_reports({"number": 5})
         assert client.llen(REPORTS_QUEUE) == 1
-    app.close()
+    sender.close()
 
 
 def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: RedisServer) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
     with broker.client() as client:
-        publish_reports(app, {"number": 1})
+        sender.publish_reports({"number": 1})
         client.lpush(REPORTS_QUEUE, "[", '{"headers": {}}')
         client.lpush(REPORTS_QUEUE, "[" * 100_000)
-        publish_heartbeat(app, {"beat": 1})
+        sender.publish_heartbeat({"beat": 1})
         client.rename(HEARTBEATS_QUEUE, "aside")
         client.lmove("aside", REPORTS_QUEUE, "RIGHT", "LEFT")
-        publish_reports(app, {"number": 2})
+        sender.publish_reports({"number": 2})
         taken: list[object] = []
         while client.exists(REPORTS_QUEUE):
             taken += taken_with(gathering)
         assert taken == [{"number": 1}, {"number": 2}]
-    app.close()
+    sender.close()
 
 
 def test_without_a_broker_the_message_in_hand_is_all(broker: RedisServer) -> None:
@@ -148,25 +143,25 @@ def test_without_a_broker_the_message_in_hand_is_all(broker: RedisServer) -> Non
 
 
 def test_commands_for_many_go_out_in_order(broker: RedisServer) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     stops = [StopAttempt(token=token, reason="test") for token in range(3)]
-    send_commands(app, [(agent_id, stop) for stop in stops for agent_id in "ab"])
+    sender.send([(agent_id, stop) for stop in stops for agent_id in "ab"])
     for agent_id in "ab":
         task = command_task("stop_attempt")
         gathering = Gathering(
             broker.url, queue=agent_queue(agent_id), task=task, arrivals=Arrivals()
         )
         assert taken_with(gathering) == [seal(stop) for stop in stops]
-    app.close()
+    sender.close()
 
 
 def test_a_queue_is_purged(broker: RedisServer) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     for _ in range(3):
-        send_command(app, "a", STOP)
-    assert purge_queue(app, agent_queue("a")) == 3
-    assert purge_queue(app, agent_queue("a")) == 0
-    app.close()
+        sender.send([("a", STOP)])
+    assert sender.purge(agent_queue("a")) == 3
+    assert sender.purge(agent_queue("a")) == 0
+    sender.close()
 
 
 @pytest.mark.parametrize("keeps", [False, True])

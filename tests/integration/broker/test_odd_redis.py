@@ -97,8 +97,8 @@ def test_a_full_redis_is_emptied_by_the_collector(collector: Process, broker: Re
     hears(collector, broker, "b")
 
 
-# Of the collector's loop, of its acknowledgements and of what it does beside them.
-COMMANDS = ("brpop", "zadd", "hdel", "multi", "sadd", "rpop", "ping")
+# Of the collector's loop and of what it does beside it.
+COMMANDS = ("brpop", "rpop", "ping")
 
 
 @pytest.mark.slow  # each command needs a Redis of its own, started twice
@@ -152,7 +152,6 @@ def test_a_key_of_another_type_costs_its_own_queue_and_no_other(
     collector: Process, broker: RedisServer
 ) -> None:
     with broker.client() as client:
-        for key in (REPORTS_QUEUE, "farm.unacked.collector", "farm.unacked_index.collector"):
-            client.delete(key)
-            client.set(key, "of another program")
-            hears(collector, broker, f"beside-{key}")
+        client.delete(REPORTS_QUEUE)
+        client.set(REPORTS_QUEUE, "of another program")
+        hears(collector, broker, "beside")

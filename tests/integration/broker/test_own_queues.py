@@ -14,17 +14,14 @@ from farm.broker.celery_app import (
     BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
-    OWN_KEPT,
     REPORTS_QUEUE,
     REPORTS_TASK,
-    make_app,
     open_client,
     own_queue,
-    publish_heartbeat,
-    publish_reports,
 )
 from farm.broker.life_signs import COLLECTOR, SignOfLife, read_signs
-from farm.broker.transport import own_argument
+from farm.broker.sending import OWN_KEPT, Sender
+from farm.broker.task_message import read_task
 from farm.collector.door import Door
 from farm.collector.intake import read_beat
 from farm.collector.main import make_quotas
@@ -74,9 +71,9 @@ def counters(client: redis.Redis) -> list[int]:
     """Return which beats wait for the collector, the next one first."""
     found = []
     for text in reversed(client.lrange(HEARTBEATS_QUEUE, 0, -1)):
-        own = own_argument(json.loads(text))
-        assert own is not None
-        envelope = own[1]
+        read = read_task(text, queue=HEARTBEATS_QUEUE)
+        assert read is not None
+        envelope = read[1]
         assert isinstance(envelope, dict)
         found.append(json.loads(envelope["signed"])["counter"])
     return found
@@ -85,10 +82,10 @@ def counters(client: redis.Redis) -> list[int]:
 def test_what_an_agent_signs_goes_by_its_own_queue_and_keeps_its_order(
     broker: RedisServer, client: redis.Redis
 ) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     for counter in (1, 2, 3):
-        publish_heartbeat(app, signed_beat("a", counter))
-    app.close()
+        sender.publish_heartbeat(signed_beat("a", counter))
+    sender.close()
     assert (client.llen(HEARTBEATS_QUEUE), client.llen(OF_A), client.llen(BELL_KEY)) == (0, 3, 3)
     own_queues(broker).turn()
     assert counters(client) == [1, 2, 3]
@@ -98,10 +95,10 @@ def test_what_an_agent_signs_goes_by_its_own_queue_and_keeps_its_order(
 def test_an_agent_adds_no_more_than_a_few_while_no_collector_runs(
     broker: RedisServer, client: redis.Redis
 ) -> None:
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
     for counter in range(OWN_KEPT + 10):
-        publish_heartbeat(app, signed_beat("a", counter))
-    app.close()
+        sender.publish_heartbeat(signed_beat("a", counter))
+    sender.close()
     assert client.llen(OF_A) == OWN_KEPT
 
 
@@ -116,9 +113,9 @@ def test_a_flood_is_brought_up_to_its_quota_and_the_rest_is_deleted(
     assert client.llen(HEARTBEATS_QUEUE) <= FLOOD
     client.delete(HEARTBEATS_QUEUE)
     client.lpush(OF_A, *["{}"] * 50)
-    app = make_app(broker.url, owner="test")
-    publish_heartbeat(app, signed_beat("b", 7))
-    app.close()
+    sender = Sender(broker.url)
+    sender.publish_heartbeat(signed_beat("b", 7))
+    sender.close()
     queues.turn()
     assert counters(client) == [7]
 
@@ -148,21 +145,21 @@ def test_what_goes_by_an_own_queue_is_charged_once(
     queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
     keyring = Keyring(engine, bytes(32))
     door = Door(keyring=keyring, life=life, answer=lambda answers: None, quotas=quotas)
-    app = make_app(broker.url, owner="test")
+    sender = Sender(broker.url)
 
     def heard(counter: int) -> list[int]:
-        publish_heartbeat(app, signed_beat("a", counter))
+        sender.publish_heartbeat(signed_beat("a", counter))
         queues.turn()
         texts = client.rpop(HEARTBEATS_QUEUE, 10) or []
         assert isinstance(texts, list)
-        brought = [own_argument(json.loads(text)) for text in texts]
-        beats = door.let_in(HEARTBEAT_TASK, [own[1] for own in brought if own], read_beat)
+        brought = [read_task(text, queue=HEARTBEATS_QUEUE) for text in texts]
+        beats = door.let_in(HEARTBEAT_TASK, [read[1] for read in brought if read], read_beat)
         return [beat.counter for beat in beats]
 
     assert [heard(counter) for counter in range(1, 9)] == [[counter] for counter in range(1, 9)]
     assert heard(9) == []
     assert quotas[HEARTBEAT_TASK].dropped() == {"a": 1}
-    app.close()
+    sender.close()
 
 
 def test_the_doctor_learns_who_floods(broker: RedisServer, client: redis.Redis) -> None:
@@ -210,9 +207,9 @@ def test_a_queue_that_holds_another_type_costs_no_other_agent_anything(
     broker: RedisServer, client: redis.Redis
 ) -> None:
     client.set(OF_A, "of another program")
-    app = make_app(broker.url, owner="test")
-    publish_heartbeat(app, signed_beat("b", 7))
-    app.close()
+    sender = Sender(broker.url)
+    sender.publish_heartbeat(signed_beat("b", 7))
+    sender.close()
     own_queues(broker).turn()
     assert counters(client) == [7]
 
@@ -223,11 +220,11 @@ def test_an_account_from_before_adds_to_the_shared_queue(
     BrokerAccounts(broker.url).put("a", ["secret"])
     former = f"(+lpush +llen %W~{HEARTBEATS_QUEUE} %W~{REPORTS_QUEUE})"
     client.execute_command("ACL", "SETUSER", "agent.a", "clearselectors", former)  # type: ignore[no-untyped-call] # redis has no type for it
-    app = make_app(agent_url(broker.url, "a", "secret"), owner="agent.a")
+    sender = Sender(agent_url(broker.url, "a", "secret"))
     for counter in (1, 2):
-        publish_heartbeat(app, signed_beat("a", counter))
-    publish_reports(app, signed_beat("a"))
-    app.close()
+        sender.publish_heartbeat(signed_beat("a", counter))
+    sender.publish_reports(signed_beat("a"))
+    sender.close()
     assert counters(client) == [1, 2]
     assert client.llen(REPORTS_QUEUE) == 1
 
@@ -235,12 +232,12 @@ def test_an_account_from_before_adds_to_the_shared_queue(
 def test_a_turn_is_taken_when_somebody_rings(broker: RedisServer, client: redis.Redis) -> None:
     queues = own_queues(broker)
     queues.start()
-    app = make_app(broker.url, owner="test")
-    publish_heartbeat(app, signed_beat("a", 3))
+    sender = Sender(broker.url)
+    sender.publish_heartbeat(signed_beat("a", 3))
     wait_until(lambda: client.llen(HEARTBEATS_QUEUE) == 1, "it is brought")
     broker.kill()
     broker.start()
-    publish_heartbeat(app, signed_beat("b", 4))
+    sender.publish_heartbeat(signed_beat("b", 4))
     wait_until(lambda: counters(client) == [4], "it is brought")
-    app.close()
+    sender.close()
     queues.stop()

@@ -14,14 +14,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.broker.celery_app import (
-    agent_queue,
-    check_broker,
-    make_app,
-    open_client,
-    purge_queue,
-    send_command,
-)
+from farm.broker.celery_app import agent_queue, check_broker, open_client
+from farm.broker.sending import Sender
 from farm.broker.state import read_state
 from farm.broker.wake import Wake
 from farm.embedded.redis import free_port
@@ -61,12 +55,12 @@ def broker(
 
 def send_and_drop(url: str) -> int:
     """Go through Celery and Kombu both ways; return how many messages had arrived."""
-    app = make_app(url, owner="test")
+    sender = Sender(url)
     try:
-        send_command(app, "vm-1", StopAttempt(token=1, reason="test"))
-        return purge_queue(app, agent_queue("vm-1"))
+        sender.send([("vm-1", StopAttempt(token=1, reason="test"))])
+        return sender.purge(agent_queue("vm-1"))
     finally:
-        app.close()
+        sender.close()
 
 
 def test_messages_and_questions_go_through_verified_tls(broker: TlsRedisServer) -> None:

@@ -1,8 +1,9 @@
-"""A worker whose Redis goes away between the taking of a message and its acknowledgement."""
+"""A worker that meets messages in no proper form, and a Redis that goes away and comes back."""
 
 from __future__ import annotations
 
-import logging
+import base64
+import json
 import multiprocessing
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -17,42 +18,41 @@ from farm.broker.celery_app import (
     REPORTS_QUEUE,
     REPORTS_TASK,
     make_app,
-    publish_heartbeat,
-    publish_reports,
     run_worker,
 )
+from farm.broker.sending import Sender
+from farm.broker.task_message import task_text
 from farm.collector.gathering import Arrivals, Gathering
 from tests.redis_server import RedisServer
 
 LIMIT_S = 30.0
-NOT_ACKNOWLEDGED = "Couldn't ack"
 
 
-def work(url: str, end: Connection) -> None:
-    """Take reports; tell of each and wait for a word before it is acknowledged."""
-
-    class Teller(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if NOT_ACKNOWLEDGED in record.getMessage():
-                end.send(NOT_ACKNOWLEDGED)
+def work(url: str, transport: str | None, end: Connection) -> None:
+    """Take reports and heartbeats; tell of each, and wait for a word before the next."""
 
     def take(envelope: Any) -> None:
         end.send(envelope["number"])
         end.recv()
 
-    logging.getLogger().addHandler(Teller())
-    app = make_app(url, owner="test")
-    app.task(name=REPORTS_TASK)(take)
-    run_worker(app, [REPORTS_QUEUE], name="test")
+    app = make_app(url)
+    if transport is not None:
+        app.conf.broker_transport = transport
+    for task in (REPORTS_TASK, HEARTBEAT_TASK):
+        app.task(name=task)(take)
+    try:
+        run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="test")
+    except RuntimeError as error:
+        end.send(str(error))
 
 
 class Worker:
-    """The other end of it."""
+    """The other end of it. `transport`: None is ours."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, transport: str | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._end, other = context.Pipe()
-        self._process = context.Process(target=work, args=(url, other))
+        self._process = context.Process(target=work, args=(url, transport, other))
         self._process.start()
 
     def hears(self) -> object:
@@ -76,10 +76,10 @@ def broker(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def app(broker: RedisServer) -> Iterator[Any]:
-    app = make_app(broker.url, owner="test")
-    yield app
-    app.close()
+def sender(broker: RedisServer) -> Iterator[Sender]:
+    sender = Sender(broker.url)
+    yield sender
+    sender.close()
 
 
 @pytest.fixture
@@ -89,61 +89,108 @@ def worker(broker: RedisServer) -> Iterator[Worker]:
     worker.kill()
 
 
-def test_a_worker_that_could_not_acknowledge_takes_the_next_message(
-    broker: RedisServer, app: Any, worker: Worker
+def test_a_worker_whose_broker_is_restarted_takes_the_next_message(
+    broker: RedisServer, sender: Sender, worker: Worker
 ) -> None:
-    publish_reports(app, {"number": 1})
+    sender.publish_reports({"number": 1})
     assert worker.hears() == 1
     broker.kill()
     worker.go_on()
-    assert worker.hears() == NOT_ACKNOWLEDGED
     broker.start()
-    publish_reports(app, {"number": 2})
+    sender.publish_reports({"number": 2})
     assert worker.hears() == 2
     with broker.client() as client:
-        assert client.hlen("farm.unacked.test") == 2, "the first comes again after its time"
+        assert client.keys() == [], "nothing is kept of what was taken"
 
 
-def test_a_frozen_redis_in_an_acknowledgement_does_not_end_the_taking(
-    broker: RedisServer, app: Any, worker: Worker
+def test_a_frozen_redis_does_not_end_the_taking(
+    broker: RedisServer, sender: Sender, worker: Worker
 ) -> None:
-    publish_reports(app, {"number": 1})
+    sender.publish_reports({"number": 1})
     assert worker.hears() == 1
     broker.freeze()
     worker.go_on()
-    assert worker.hears() == NOT_ACKNOWLEDGED
     broker.thaw()
-    publish_reports(app, {"number": 2})
+    sender.publish_reports({"number": 2})
     assert worker.hears() == 2
 
 
 def test_connections_that_redis_has_closed_do_not_end_the_taking(
-    broker: RedisServer, app: Any, worker: Worker
+    broker: RedisServer, sender: Sender, worker: Worker
 ) -> None:
-    publish_reports(app, {"number": 1})
+    sender.publish_reports({"number": 1})
     assert worker.hears() == 1
     with broker.client() as client:
         client.client_kill_filter(_type="normal")
     worker.go_on()
-    publish_reports(app, {"number": 2})
+    sender.publish_reports({"number": 2})
     assert worker.hears() == 2
+
+
+def nested(depth: int) -> str:
+    """Return one of our messages with lists within lists where the envelope belongs."""
+    inner = "[" * depth + "]" * depth
+    text = task_text(HEARTBEATS_QUEUE, HEARTBEAT_TASK, "HERE")
+    message = json.loads(text)
+    message["body"] = base64.b64encode(f"[[{inner}], {{}}, {{}}]".encode()).decode()
+    return json.dumps(message)
+
+
+def with_header(name: str, value: object) -> str:
+    message = json.loads(task_text(HEARTBEATS_QUEUE, "farm.unknown", {}))
+    message["headers"][name] = value
+    return json.dumps(message)
+
+
+NONSENSE = (
+    *("", "[", "5", "null", "{}", "\xff", '{"headers": {}}', "[" * 100_000),
+    *(nested(depth) for depth in (400, 900, 960, 980, 990, 3000, 9000, 30_000)),
+    *(with_header(name, []) for name in ("task", "id", "expires", "shadow", "timelimit")),
+    *(with_header(name, 5) for name in ("stamps", "stamped_headers", "eta", "retries")),
+)
+
+
+def test_messages_in_no_proper_form_neither_end_a_worker_nor_hold_up_another_queue(
+    broker: RedisServer, sender: Sender, worker: Worker
+) -> None:
+    with broker.client() as client:
+        for text in NONSENSE:
+            client.lpush(HEARTBEATS_QUEUE, text)
+        sender.publish_reports({"number": 1})
+        sender.publish_heartbeat({"number": 2})
+        heard = []
+        for _ in range(2):
+            heard.append(worker.hears())
+            worker.go_on()
+        assert sorted(map(str, heard)) == ["1", "2"]
+        assert heard[0] == 1, "it was behind one bad message of the other queue, not behind all"
+
+
+def test_celery_7975_still_ends_a_worker_of_kombus_own_transport(broker: RedisServer) -> None:
+    """If this fails, see whether `farm.broker.transport` can go."""
+    worker = Worker(broker.url, "redis")
+    try:
+        with broker.client() as client:
+            client.lpush(REPORTS_QUEUE, "null")
+        assert worker.hears() == "Celery's worker ended by itself, with status 1"
+    finally:
+        worker.kill()
 
 
 LONG: dict[str, object] = {"number": 1, "text": "x" * 2**18}
 
 
-def test_what_is_too_long_to_be_ours_is_not_even_parsed(app: Any) -> None:
+def test_what_is_too_long_to_be_ours_is_not_even_parsed(sender: Sender, worker: Worker) -> None:
     """Brackets alone need 25 times their bytes: a message of 500 MB would end any collector."""
-    publish_heartbeat(app, LONG)
-    publish_heartbeat(app, {"number": 2})
-    with app.connection_for_read() as connection, connection.SimpleQueue(HEARTBEATS_QUEUE) as own:
-        assert own.get(timeout=LIMIT_S).payload[0] == [{"number": 2}]
+    sender.publish_heartbeat(LONG)
+    sender.publish_heartbeat({"number": 2})
+    assert worker.hears() == 2
 
 
-def test_nor_is_it_where_several_are_taken_along(broker: RedisServer, app: Any) -> None:
+def test_nor_is_it_where_several_are_taken_along(broker: RedisServer, sender: Sender) -> None:
     short: list[dict[str, object]] = [{"number": 2}, {"number": 3}]
     for envelope in (LONG, short[0], LONG, short[1]):
-        publish_heartbeat(app, envelope)
+        sender.publish_heartbeat(envelope)
     gathering = Gathering(
         broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK, arrivals=Arrivals()
     )

@@ -32,7 +32,7 @@ class Collector:
     """One whose last work went wrong, until it has done some."""
 
     def __init__(self, engine: sa.Engine, broker_url: str) -> None:
-        self._app = make_app(broker_url, owner="collector")
+        self._app = make_app(broker_url)
         self._life = SignOfLife(COLLECTOR, broker_url)
         self._life.failed("the database was away")
         settings = load_settings({"FARM_BROKER_URL": broker_url, "FARM_HOME": "/dev/null/farm"})

@@ -231,7 +231,7 @@ class Collector:
     """Its tasks, called as Celery would, and what it has answered since."""
 
     def __init__(self, engine: sa.Engine, broker: RedisServer, *, keyring: Keyring | None) -> None:
-        self.app = make_app(broker.url, owner="test")
+        self.app = make_app(broker.url)
         self._broker = broker
         environ = {"FARM_BROKER_URL": broker.url, "FARM_HOME": "/dev/null/farm"}
         register_tasks(self.app, engine, load_settings(environ), keyring=keyring)

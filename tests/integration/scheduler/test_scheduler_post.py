@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from farm.broker.celery_app import agent_queue, make_app, open_client
+from farm.broker.celery_app import agent_queue, open_client
+from farm.broker.sending import Sender
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import JobState
 from farm.scheduler.main import Post, lead_once, place_once
@@ -37,12 +38,12 @@ def test_nobody_sets_out_while_gangs_on_their_way_are_told_nothing(
         with reading(engine) as session:
             return session.get_one(JobRow, job_id).state
 
-    nowhere = Post(make_app(f"redis://127.0.0.1:{free_port()}/0", owner="scheduler"))
+    nowhere = Post(Sender(f"redis://127.0.0.1:{free_port()}/0"))
     turn_once(engine, nowhere, after_s=1.0)
     assert nowhere.is_away
     assert state() is JobState.WAITING
 
-    here = Post(make_app(broker.url, owner="scheduler"))
+    here = Post(Sender(broker.url))
     turn_once(engine, here, after_s=10.0)
     assert not here.is_away
     assert state() is JobState.LEASED

@@ -84,7 +84,8 @@ RULES: dict[str, set[str]] = {
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
     "worker_agent": PURE
     | {
-        *("farm", "farm.broker.celery_app", "farm.broker.url", "farm.broker.refusals"),
+        *("farm", "farm.broker.celery_app", "farm.broker.sending"),
+        *("farm.broker.url", "farm.broker.refusals"),
         *("farm.broker.plaintext", "farm.settings.declaration"),
         *("farm.processes", "farm.registry", "farm.log", "farm.lab.wirefilter"),
         *("celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
