@@ -15,6 +15,7 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     steps_s:S     make each step last S seconds; by default all of them together take one
     jitter:R      multiply the step time by a log-normal factor of that spread, by the job's seed
     child         start a child that leaves the process group and sleeps
+    stray         start a child that leaves the session and knows nothing of its environment
     noise         print to standard output what is no event
     talk          print a line to standard error with each report of steps
     flood:N       print N megabytes to standard error, as fast as they are taken
@@ -40,6 +41,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from farm import registry
 from farm.messages.trainer_lines import (
@@ -189,6 +191,9 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
         )
+    if "stray" in behaviour:
+        command = [sys.executable, "-c", "import time; time.sleep(600)", f"of {Path.cwd()}"]
+        subprocess.Popen(command, env={}, start_new_session=True)
     listening = []  # to the end
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")

@@ -79,7 +79,7 @@ class ProtocolFarm:
             (worker_agent.supervisor.supervisor, "time", self.clock),
             # There are no processes and no networks to clean up after.
             (worker_agent.supervisor.supervisor, "reap_orphans", nothing),
-            (worker_agent.supervisor.former_life, "kill_marked", nothing),
+            (worker_agent.supervisor.former_life, "kill_leftovers", nothing),
             (worker_agent.supervisor.former_life, "undo_former", nothing),
         )
         with ExitStack() as stack:

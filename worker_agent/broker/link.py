@@ -56,7 +56,7 @@ class CourierProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[other.fileno()],
                 # Ctrl-C in a terminal is for the agent, which stops its courier last.
-                start_new_session=True,
+                process_group=0,
                 env={
                     **os.environ,
                     "FARM_BROKER_URL": config.settings.broker_url,

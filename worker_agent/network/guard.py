@@ -39,7 +39,7 @@ class Guard:
                 stderr=log,
                 env=plain_environment(),
                 cwd="/",
-                start_new_session=True,
+                process_group=0,  # Ctrl-C is not for it; of another session it would be killed
                 bufsize=0,
             )
         assert self._process.stdout is not None

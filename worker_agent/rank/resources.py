@@ -37,7 +37,7 @@ from worker_agent.supervisor.events import (
     TrainerSpoke,
 )
 from worker_agent.trainer_process.environment import trainer_environment
-from worker_agent.trainer_process.leftovers import kill_marked
+from worker_agent.trainer_process.leftovers import kill_leftovers
 from worker_agent.trainer_process.logs import RankLog
 from worker_agent.trainer_process.process import TrainerProcess
 from worker_agent.trainer_process.template import TemplateProcess
@@ -286,7 +286,7 @@ class RankResources:
         self._rtts_back = self._network.measure_back()
 
     def _kill_all(self) -> None:
-        kill_marked(self._config, template=self._template, kill_known=self._kill_trainers)
+        kill_leftovers(self._config, template=self._template, kill_known=self._kill_trainers)
 
     def _kill_trainers(self) -> None:
         for trainer in self._trainers:

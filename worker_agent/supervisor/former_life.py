@@ -8,7 +8,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from worker_agent.config import AgentConfig
 from worker_agent.network.shaping import undo_former
 from worker_agent.spool.journal import Journal, ServedRank
-from worker_agent.trainer_process.leftovers import kill_marked
+from worker_agent.trainer_process.leftovers import kill_leftovers
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ def clean_up(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
     """Kill its processes, undo its network profile, report the end of the rank it served."""
     unfinished = served.read()
     ids = dict(zip(("attempt_id", "rank", "job_id"), unfinished or (), strict=False))
-    killed = kill_marked(config)
+    killed = kill_leftovers(config)
     if killed:
         logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
     undo_former(config.site)

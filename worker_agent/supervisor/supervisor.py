@@ -57,7 +57,7 @@ from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 from worker_agent.supervisor.former_life import clean_up
 from worker_agent.supervisor.heartbeat import Pulse
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
-from worker_agent.trainer_process.leftovers import kill_marked
+from worker_agent.trainer_process.leftovers import kill_leftovers
 from worker_agent.trainer_process.warmth import Warmth
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Supervisor:
         post_stop_signals(self._events.put)
         with ExitStack() as at_the_end:  # the last one first, whichever of them fails
             at_the_end.callback(self._spool.close)
-            at_the_end.callback(kill_marked, self._config, limit_s=LEAVE_LIMIT_S)
+            at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
             at_the_end.callback(self._warmth.stop)
             at_the_end.callback(self._keeper.stop)
             stand_for(agent_id=self._config.agent_id)

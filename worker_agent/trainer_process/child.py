@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -10,9 +11,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Collection
 
+import psutil
+
 logger = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER = 36
+_is_reaper = False
 
 
 class Child:
@@ -60,11 +64,34 @@ class Child:
 
 def become_reaper() -> bool:
     """Make this process the parent of every descendant that loses its own; False: it cannot be."""
+    global _is_reaper
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         logger.warning("not the reaper: %s", os.strerror(ctypes.get_errno()))
         return False
+    _is_reaper = True
     return True
+
+
+def kill_other_sessions(*, spare: Collection[int]) -> list[int]:
+    """Kill this process's descendants in other sessions than its own; return those that live on.
+
+    Trainers lead sessions of their own, whatever else the agent starts stays in the agent's, and no
+    process can join another's session. So this ends all that a trainer has started, even if it has
+    left its group and lost its environment. `spare`: sessions that stay. Without effect in a
+    process that is not the reaper.
+    """
+    if not _is_reaper:
+        return []
+    left = []
+    spared = {os.getsid(0), *spare}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) in spared or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            process.kill()  # psutil has looked that it is still the same
+            left.append(process.pid)
+    return left
 
 
 def reap_orphans(*, own: Collection[int]) -> None:

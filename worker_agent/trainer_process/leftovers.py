@@ -1,8 +1,9 @@
 """Find and end every process that an agent of this state directory ever started for a rank.
 
-Trainers carry the directory's name in their environment, and hand it on to whatever they start,
-so they are found even when they left their process group or outlived their agent. A template
-carries it too, and its forks show the kernel the environment that it was started with.
+Those of the agent's present life are its descendants, in sessions of their own. Those of a former
+life are found by a mark: trainers carry the directory's name in their environment, and hand it on
+to whatever they start. A template carries it too, and its forks show the kernel the environment
+that it was started with.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from farm.processes.marked import MarkedProcesses, processes_marked
 from worker_agent.config import AgentConfig
+from worker_agent.trainer_process.child import kill_other_sessions
 from worker_agent.trainer_process.environment import MARK
 from worker_agent.trainer_process.template import TemplateProcess
 
@@ -28,14 +30,14 @@ def find_marked(state_dir: Path) -> list[int]:
     return processes_marked(MARK, str(state_dir))
 
 
-def kill_marked(
+def kill_leftovers(
     config: AgentConfig,
     *,
     template: TemplateProcess | None = None,
     kill_known: Callable[[], None] = lambda: None,
     limit_s: float = float("inf"),
 ) -> int:
-    """Kill all marked processes but a living template; return their number once the last is gone.
+    """Kill all of them but a living template; return their number once the last is gone.
 
     `kill_known` ends those that one knows, once all have been found: one that ends shows no mark
     any more, and may take long to end.
@@ -58,15 +60,22 @@ def kill_marked(
             killed.update(marked.pids)
         finally:
             kill_known()
-        while marked.look(signal.SIGKILL):
-            killed.update(marked.pids)
+        while True:
+            may_be_left = marked.look(signal.SIGKILL)
+            left = {*marked.pids, *kill_other_sessions(spare=spared())}
+            if not may_be_left and not left:
+                break
+            killed |= left
             now = time.monotonic()
             if now - begun > limit_s:
                 break
             if now - warned > _WARN_EVERY_S:
                 warned = now
-                extra = {"pids": marked.pids, "for_s": now - begun}
+                extra = {"pids": sorted(left), "for_s": now - begun}
                 logger.error("killed processes live on", extra=extra)
-            marked.wait(pause_s)
+            if may_be_left:
+                marked.wait(pause_s)
+            else:
+                time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
     return len(killed)

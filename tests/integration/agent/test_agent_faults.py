@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -123,6 +124,31 @@ def test_a_killed_agent_leaves_no_process_and_its_next_life_says_so(farm: AgentF
     assert ended.failure.kind is FailureKind.AGENT_LOST
     assert agent.trainers() == []
     assert len(farm.server.generations(agent.agent_id)) == 1
+
+
+def strays_of(agent: AgentProcess) -> list[psutil.Process]:
+    """Find what a trainer has started with an empty environment, by its last argument."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.cmdline()[-1:] == [f"of {agent.state_dir}"]:
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["at the rank's end", "at SIGTERM"])
+def test_a_process_without_any_mark_does_not_outlive_its_rank(
+    farm: AgentFarm, is_stopped: bool
+) -> None:
+    agent = farm.agent("steps_s:0.1,stray")
+    gang = farm.gang(1, agent, steps=600 if is_stopped else 10)
+    gang.lead_to_go()
+    wait_until(lambda: len(strays_of(agent)) == 1, "the stray")
+    if is_stopped:
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 0
+    gang.wait_for(RankEnded)
+    assert strays_of(agent) == []
 
 
 def test_unconfirmed_heartbeats_for_half_a_lease_kill_the_rank(farm: AgentFarm) -> None:

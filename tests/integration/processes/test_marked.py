@@ -17,7 +17,7 @@ from farm.processes.marked import processes_marked
 from tests.fakes.server import wait_until
 from worker_agent.config import load_config
 from worker_agent.trainer_process.environment import MARK
-from worker_agent.trainer_process.leftovers import find_marked, kill_marked
+from worker_agent.trainer_process.leftovers import find_marked, kill_leftovers
 
 _LOOKS = 300
 _HELD_BYTES = 400_000_000  # their pages take the kernel some tens of milliseconds
@@ -26,7 +26,7 @@ _NAME = "BENCHFARM_TEST_MARK"
 
 
 def _kill(folder: Path) -> int:
-    return kill_marked(
+    return kill_leftovers(
         load_config({"AGENT_STATE_DIR": str(folder), "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"})
     )
 

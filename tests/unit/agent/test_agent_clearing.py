@@ -70,7 +70,7 @@ def test_a_rank_is_not_cleared_before_its_processes_were_looked_for(
             raise outcome
         return 0
 
-    monkeypatch.setattr("worker_agent.rank.resources.kill_marked", kill)
+    monkeypatch.setattr("worker_agent.rank.resources.kill_leftovers", kill)
     resources.clear()
     assert isinstance(events.get(timeout=60), RankCleared)
     assert (outcomes, cleared_before) == ([], [False, False])
