@@ -96,13 +96,15 @@ class SignOfLife:
 
         `claim`: is called with a client before each sign, and raises OtherFarm where the broker
         serves another farm. `is_ours` is False then, and True when it has returned; before its
-        first call it is as given.
+        first call it is as given. `process_count`: how many processes of this sort were alive, this
+        one included, when the last sign was shown.
         """
         self._process = process
         self._shown = shown
         self._claim = claim
         self._refusal_told_s = -math.inf
         self.is_ours = is_ours
+        self.process_count = 1
         self._url = broker_url
         self._begun_s = time.monotonic()
         self._worked_s: float | None = None
@@ -192,6 +194,8 @@ class SignOfLife:
             offset_s = clock_offset_s(client)
             sign = canonical_json(self._sign(offset_s))
             client.set(self._key, sign, px=int(KEPT_S * 1000))
+            others = client.scan_iter(match=f"{_PREFIX}{self._process}.*", count=1000)
+            self.process_count = max(1, len(set(others)))
 
     def _renew(self, client: Any, claim: Callable[[Any], None]) -> bool:
         try:

@@ -84,7 +84,9 @@ def run(settings: Settings) -> None:
         claim=claim.renew,
     )
     keyring = None if farm_key is None else Keyring(engine, farm_key)
-    quotas = make_quotas(are_names_proven=keyring is not None)
+    quotas = make_quotas(
+        are_names_proven=keyring is not None, collectors=lambda: life.process_count
+    )
     register_tasks(app, engine, settings, keyring=keyring, life=life, quotas=quotas)
     own = None
     if keyring is not None:
@@ -102,13 +104,16 @@ def run(settings: Settings) -> None:
 
 
 def make_quotas(
-    *, are_names_proven: bool, clock: Callable[[], float] = time.monotonic
+    *,
+    are_names_proven: bool,
+    collectors: Callable[[], int] = lambda: 1,
+    clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Quotas]:
     """Return what each account may send, by task."""
     names = None if are_names_proven else CLAIMED_NAMES
     return {
-        REPORTS_TASK: Quotas(REPORTS, names=names, clock=clock),
-        HEARTBEAT_TASK: Quotas(HEARTBEATS, names=names, clock=clock),
+        task: Quotas(quotas, names=names, collectors=collectors, clock=clock)
+        for task, quotas in ((REPORTS_TASK, REPORTS), (HEARTBEAT_TASK, HEARTBEATS))
     }
 
 

@@ -69,7 +69,8 @@ class _Account:
 class Quotas:
     """The accounts' use of one queue, by a monotonic clock. For several threads.
 
-    `names`: how many accounts may be new; None: any number, since they are proven.
+    `names`: how many accounts may be new; None: any number, since they are proven. `collectors`:
+    how many share the queue. Each gets some of an account's messages, so each allows only its part.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class Quotas:
         quotas: Mapping[str, Quota],
         *,
         names: Quota | None = None,
+        collectors: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quotas = quotas
         self._names = names
         self._new_names = None if names is None else TokenBucket(names.burst, names.per_minute)
+        self._collectors = collectors
         self._clock = clock
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
@@ -117,14 +120,14 @@ class Quotas:
             for name, amount in used.items():
                 paid = min(amount, known.ahead.get(name, 0.0))
                 known.ahead[name] = known.ahead.get(name, 0.0) - paid
-                known.buckets[name].take(amount - paid, known.at_s)
+                known.buckets[name].take(self._collectors() * (amount - paid), known.at_s)
 
     def charge_ahead(self, account: str, **used: float) -> None:
         """Take from the account's quotas what it will use, so that `charge` takes it no more."""
         with self._lock:
             known = self._account(account)
             for name, amount in used.items():
-                known.buckets[name].take(amount, known.at_s)
+                known.buckets[name].take(self._collectors() * amount, known.at_s)
                 most = _MOST_AHEAD * self._quotas[name].burst
                 known.ahead[name] = min(most, known.ahead.get(name, 0.0) + amount)
 
@@ -152,7 +155,7 @@ class Quotas:
         if known is None:
             self._sweep(now_s)
             if self._new_names is not None:
-                self._new_names.take(1, now_s)
+                self._new_names.take(self._collectors(), now_s)
             full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
             known = self._accounts[account] = _Account(now_s, full, {})
         known.at_s = now_s

@@ -241,3 +241,13 @@ def test_a_turn_is_taken_when_somebody_rings(broker: RedisServer, client: redis.
     wait_until(lambda: counters(client) == [4], "it is brought")
     sender.close()
     queues.stop()
+
+
+def test_a_collector_knows_how_many_there_are(broker: RedisServer) -> None:
+    with broker.client() as client:
+        client.set("farm.alive.collector.elsewhere.1", "{}", px=60_000)
+        client.set("farm.alive.scheduler.elsewhere.2", "{}", px=60_000)
+    life = SignOfLife(COLLECTOR, broker.url)
+    life.start()
+    wait_until(lambda: life.process_count == 2, "itself and the one elsewhere")
+    life.stop()

@@ -46,6 +46,29 @@ def test_an_account_that_has_used_its_burst_is_held_back_until_some_is_left(cloc
     assert quotas.dropped() == {}
 
 
+def test_collectors_that_share_a_queue_share_its_quotas(clock: Clock) -> None:
+    collectors = 1
+    both = [
+        Quotas({"messages": Quota(12, 60)}, collectors=lambda: collectors, clock=clock)
+        for _ in range(2)
+    ]
+
+    def allowed() -> int:
+        count = 0
+        for quotas in both * 20:
+            if quotas.exhausted("a") is None:
+                quotas.charge_ahead("a", messages=1)
+                quotas.charge("a", messages=1)
+                count += 1
+        return count
+
+    collectors = 2
+    assert allowed() == 12
+    clock.now_s += 3600
+    collectors = 1
+    assert allowed() == 24, "each allows all of it, as one that is alone does"
+
+
 def test_one_that_took_much_more_than_it_had_waits_until_it_is_made_up_for(clock: Clock) -> None:
     quotas = Quotas({"messages": Quota(10, 60), "bytes": Quota(100, 60)}, clock=clock)
     quotas.charge("a", messages=1, bytes=160)
