@@ -39,7 +39,8 @@ from farm.errors import Unreachable
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 10  # of one queue in one turn
+# Of one queue in one turn, and no more than its quota has left: others wait behind what is brought.
+_AT_ONCE = 10
 _LEAST_PAUSE_S = 0.01
 # Of a core: a turn asks for each agent's queues, whether it has sent anything or not. With 1,000
 # agents that is 30 ms of a core, and 50 ms where each has sent a message.
@@ -125,15 +126,15 @@ class OwnQueues:
         return self._known
 
     def _bring(self, kind: _Kind, agents: Collection[str]) -> None:
-        spent = [name for name in agents if kind.quotas.spent(name) is not None]
-        self._drop(kind, spent)
+        allowed = {name: kind.quotas.allowed(name, most=_AT_ONCE) for name in agents}
+        self._drop(kind, [name for name, count in allowed.items() if not count])
         if self._client.llen(kind.queue) >= kind.most:
             self._trim(kind, agents)
             return
         pipe = self._client.pipeline(transaction=False)
-        asked = [name for name in agents if name not in spent]
+        asked = [name for name, count in allowed.items() if count]
         for name in asked:
-            pipe.rpop(own_queue(kind.queue, name), _AT_ONCE)
+            pipe.rpop(own_queue(kind.queue, name), allowed[name])
         brought: list[bytes] = []
         long = []
         for name, texts in zip(asked, _answers(pipe), strict=True):
@@ -142,7 +143,7 @@ class OwnQueues:
                 byte_count = 3 * sum(map(len, texts)) // 4
                 kind.quotas.charge_ahead(name, messages=len(texts), bytes=byte_count)
                 brought += [text for text in texts if not is_too_long(text, queue=kind.queue)]
-                if len(texts) == _AT_ONCE:
+                if len(texts) == allowed[name]:
                     long.append(name)
         if brought:
             self._client.lpush(kind.queue, *brought)

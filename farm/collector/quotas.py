@@ -103,10 +103,18 @@ class Quotas:
                 self._drop(account, 1)
             return empty
 
-    def spent(self, account: str) -> str | None:
-        """Name the quota of which the account has nothing left; None: it may go on."""
+    def allowed(self, account: str, *, most: int) -> int:
+        """Return how many messages the account may send now, at most so many; 0: none."""
         with self._lock:
-            return next(self._spent(account), None)
+            if next(self._spent(account), None) is not None:
+                return 0
+            known = self._accounts.get(account)
+            left = (
+                self._quotas["messages"].burst
+                if known is None
+                else known.buckets["messages"].left(known.at_s)
+            )
+            return max(1, min(most, int(left / self._collectors())))
 
     def drop(self, account: str, count: int) -> None:
         """Count messages of the account that were dropped."""

@@ -120,6 +120,27 @@ def test_a_flood_is_brought_up_to_its_quota_and_the_rest_is_deleted(
     assert counters(client) == [7]
 
 
+def test_no_more_is_brought_at_once_than_the_quota_has_left(
+    broker: RedisServer, client: redis.Redis
+) -> None:
+    """Others wait behind what is brought, and each of these may be as long as a beat can be."""
+    now_s = 0.0
+    quotas = {
+        task: Quotas({"messages": Quota(3, 60), "bytes": Quota(2**20, 60)}, clock=lambda: now_s)
+        for task in (HEARTBEAT_TASK, REPORTS_TASK)
+    }
+    life = SignOfLife(COLLECTOR, broker.url)
+    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
+    brought = []
+    for _ in range(8):
+        client.lpush(OF_A, *["{}"] * 50)
+        queues.turn()
+        brought.append(client.llen(HEARTBEATS_QUEUE))
+        client.delete(HEARTBEATS_QUEUE)
+        now_s += 0.5
+    assert brought == [3, 1, 0, 1, 0, 1, 0, 1]
+
+
 def test_an_enormous_message_uses_up_the_quota(broker: RedisServer, client: redis.Redis) -> None:
     queues = own_queues(broker)
     own = own_queue(REPORTS_QUEUE, "a")
